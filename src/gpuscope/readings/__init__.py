@@ -1,0 +1,30 @@
+"""What was read: frozen values, no I/O, imports nothing else of the program."""
+
+from gpuscope.readings.absent import ABSENT, Absent, Maybe
+from gpuscope.readings.device import Device, MigInstance, Uuid
+from gpuscope.readings.event import XidEvent, XidTotal
+from gpuscope.readings.host import Filesystem, Host
+from gpuscope.readings.process import NOBODY, Owner, Pid, Process
+from gpuscope.readings.snapshot import Counters, Driver, Reading, Snapshot, SourceStatus
+
+__all__ = [
+    "ABSENT",
+    "NOBODY",
+    "Absent",
+    "Counters",
+    "Device",
+    "Driver",
+    "Filesystem",
+    "Host",
+    "Maybe",
+    "MigInstance",
+    "Owner",
+    "Pid",
+    "Process",
+    "Reading",
+    "Snapshot",
+    "SourceStatus",
+    "Uuid",
+    "XidEvent",
+    "XidTotal",
+]

@@ -1,0 +1,157 @@
+"""A GPU and its MIG instances as one source saw them at one moment.
+
+Every number is ABSENT unless the source gave it. Units are Prometheus' base units (bytes, seconds, hertz,
+ratios from 0 to 1), whatever the driver speaks. A mapping holds one reading per label value: `clock_hertz`
+by clock, `ecc_errors` by (error, lifetime). The metric catalogue names these attributes; adding one here and
+one row there is all a new metric needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NewType
+
+from gpuscope.readings.absent import ABSENT, Maybe
+
+Uuid = NewType("Uuid", str)
+"""`GPU-…` of a whole GPU or `MIG-…` of an instance, as the driver spells it."""
+
+ByLabel = Mapping[str, float]
+ByLabels = Mapping[tuple[str, ...], float]
+
+
+class _Nothing(dict[Any, Any]):
+    """An empty mapping that stays empty; hashable, so that a frozen dataclass takes it as a default."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise TypeError("NOTHING stays empty")
+
+
+NOTHING: Mapping[Any, Any] = _Nothing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a whole GPU and a MIG instance both have: memory, and what the profiling units count."""
+
+    memory_total_bytes: Maybe[float] = ABSENT
+    memory_used_bytes: Maybe[float] = ABSENT
+    memory_free_bytes: Maybe[float] = ABSENT
+    memory_reserved_bytes: Maybe[float] = ABSENT
+    bar1_total_bytes: Maybe[float] = ABSENT
+    bar1_used_bytes: Maybe[float] = ABSENT
+
+    ecc_errors: ByLabels = NOTHING  # by (error, lifetime): (corrected | uncorrected, volatile | aggregate)
+
+    graphics_engine_active_ratio: Maybe[float] = ABSENT
+    sm_active_ratio: Maybe[float] = ABSENT
+    sm_occupancy_ratio: Maybe[float] = ABSENT
+    tensor_active_ratio: Maybe[float] = ABSENT
+    dram_active_ratio: Maybe[float] = ABSENT
+    fp64_active_ratio: Maybe[float] = ABSENT
+    fp32_active_ratio: Maybe[float] = ABSENT
+    fp16_active_ratio: Maybe[float] = ABSENT
+    integer_active_ratio: Maybe[float] = ABSENT
+    profiled_pcie_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
+    profiled_nvlink_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
+
+    # What DCGM said word for word, by field id, for the families that repeat it byte for byte.
+    dcgm_fields: Mapping[int, int | float | str] = NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigInstance(Part):
+    """A slice of a GPU. `gpu_instance` and `compute_instance` are the driver's own, sparse ids."""
+
+    uuid: Uuid
+    gpu_instance: int
+    compute_instance: int
+    profile: Maybe[str] = ABSENT  # "1g.10gb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device(Part):
+    """A whole GPU. Only `uuid` and `index` are certain; a lost GPU keeps them and loses the rest."""
+
+    uuid: Uuid
+    index: int
+    lost: bool = False
+
+    model: Maybe[str] = ABSENT
+    brand: Maybe[str] = ABSENT
+    serial: Maybe[str] = ABSENT
+    architecture: Maybe[str] = ABSENT
+    compute_capability: Maybe[str] = ABSENT
+    pci_bus_id: Maybe[str] = ABSENT  # "00000000:8D:00.0"
+    minor_number: Maybe[int] = ABSENT
+    vbios_version: Maybe[str] = ABSENT
+    inforom_versions: Mapping[str, str] = NOTHING
+    board_part_number: Maybe[str] = ABSENT
+
+    utilization_ratio: Maybe[float] = ABSENT
+    utilization_mean_ratio: Maybe[float] = ABSENT  # the driver's samples since the last reading, averaged
+    memory_utilization_ratio: Maybe[float] = ABSENT
+    encoder_utilization_ratio: Maybe[float] = ABSENT
+    decoder_utilization_ratio: Maybe[float] = ABSENT
+    jpeg_utilization_ratio: Maybe[float] = ABSENT
+    ofa_utilization_ratio: Maybe[float] = ABSENT
+    encoder_sessions: Maybe[float] = ABSENT
+
+    temperature_celsius: ByLabel = NOTHING  # by sensor: gpu, memory
+    temperature_threshold_celsius: ByLabel = NOTHING  # by threshold: shutdown, slowdown, memory_max, gpu_max
+    temperature_margin_celsius: Maybe[float] = ABSENT
+
+    power_watts: Maybe[float] = ABSENT
+    power_instant_watts: Maybe[float] = ABSENT
+    power_average_watts: Maybe[float] = ABSENT
+    power_limit_watts: ByLabel = NOTHING  # by limit: current, enforced, default, min, max
+    energy_joules: Maybe[float] = ABSENT  # since the driver was loaded
+
+    clock_hertz: ByLabel = NOTHING  # by clock: graphics, sm, memory, video
+    clock_max_hertz: ByLabel = NOTHING
+    clock_application_hertz: ByLabel = NOTHING
+    performance_state: Maybe[float] = ABSENT
+    throttle_reasons: Maybe[int] = ABSENT  # the driver's bit mask; names in metrics/throttle.py
+    throttled_seconds: ByLabel = NOTHING  # the driver's own counters, by reason
+    violation_seconds: ByLabel = NOTHING  # the driver's own counters, by policy
+
+    fan_speed_ratio: ByLabel = NOTHING  # by fan: "0", "1"
+    fan_rpm: ByLabel = NOTHING
+
+    pcie_link_generation: Maybe[float] = ABSENT
+    pcie_link_generation_max: Maybe[float] = ABSENT
+    pcie_link_width: Maybe[float] = ABSENT
+    pcie_link_width_max: Maybe[float] = ABSENT
+    pcie_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
+    pcie_replays: Maybe[float] = ABSENT
+
+    nvlink_up: ByLabel = NOTHING  # by link: "0" … "17"
+    nvlink_bytes: ByLabel = NOTHING  # by direction, all links
+    nvlink_link_bytes: ByLabels = NOTHING  # by (link, direction)
+    nvlink_errors: ByLabels = NOTHING  # by (link, error): crc_flit, crc_data, replay, recovery
+
+    ecc_enabled: Maybe[float] = ABSENT
+    ecc_pending: Maybe[float] = ABSENT
+    ecc_location_errors: ByLabels = NOTHING  # by (error, lifetime, location)
+    retired_pages: ByLabel = NOTHING  # by cause: single_bit, double_bit
+    retired_pages_pending: Maybe[float] = ABSENT
+    remapped_rows: ByLabel = NOTHING  # by cause: correctable, uncorrectable
+    row_remap_pending: Maybe[float] = ABSENT
+    row_remap_failed: Maybe[float] = ABSENT
+    row_remap_banks: ByLabel = NOTHING  # by availability: max, high, partial, low, none
+
+    compute_mode: Maybe[float] = ABSENT  # 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
+    persistence_mode: Maybe[float] = ABSENT
+    mig_enabled: Maybe[float] = ABSENT
+    mig_pending: Maybe[float] = ABSENT
+    display_active: Maybe[float] = ABSENT
+    display_attached: Maybe[float] = ABSENT
+    accounting_enabled: Maybe[float] = ABSENT
+
+    instances: tuple[MigInstance, ...] = ()
+
+    # What nvidia-smi printed word for word.
+    smi_cells: Mapping[str, str] = NOTHING  # CSV header -> cell

@@ -1,0 +1,30 @@
+"""Something that happened once: an XID error the driver reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscope.readings.absent import ABSENT, Maybe
+from gpuscope.readings.device import Uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidEvent:
+    """One XID. The kernel log knows the GPU by PCI address, the driver's events by UUID."""
+
+    xid: int
+    at: float  # seconds since the epoch
+    channel: str  # "kernel_log" or "nvml": the same XID may come both ways
+    gpu_uuid: Maybe[Uuid] = ABSENT
+    pci_bus_id: Maybe[str] = ABSENT
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidTotal:
+    """How often one XID was seen on one GPU, each occurrence once, and when last."""
+
+    gpu_uuid: Uuid
+    xid: int
+    count: int
+    last_at: float

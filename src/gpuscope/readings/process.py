@@ -1,0 +1,52 @@
+"""A process that holds a GPU or a MIG instance, and whom it belongs to.
+
+The PID is the one nvidia-smi shows. A process on two GPUs is two of these. `started_at` belongs to the key:
+a PID alone names another process after reuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+from gpuscope.readings.absent import ABSENT, Maybe
+from gpuscope.readings.device import Uuid
+
+Pid = NewType("Pid", int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose a process is, as far as it could be told; an unknown part is ABSENT, never an empty string."""
+
+    user: Maybe[str] = ABSENT
+    group: Maybe[str] = ABSENT
+    container_id: Maybe[str] = ABSENT
+    container: Maybe[str] = ABSENT
+    image: Maybe[str] = ABSENT
+    pod: Maybe[str] = ABSENT
+    namespace: Maybe[str] = ABSENT
+    pod_uid: Maybe[str] = ABSENT
+    job: Maybe[str] = ABSENT
+    job_step: Maybe[str] = ABSENT
+    job_account: Maybe[str] = ABSENT
+    job_partition: Maybe[str] = ABSENT
+
+
+NOBODY = Owner()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    pid: Pid
+    gpu_uuid: Uuid  # of the whole GPU
+    instance_uuid: Maybe[Uuid] = ABSENT  # of the MIG instance, where it runs on one
+    kind: str = "C"  # C compute, G graphics, M MPS client
+    command: Maybe[str] = ABSENT  # short: the executable's name
+    started_at: Maybe[float] = ABSENT  # seconds since the epoch
+    memory_bytes: Maybe[float] = ABSENT
+    sm_ratio: Maybe[float] = ABSENT
+    memory_ratio: Maybe[float] = ABSENT
+    encoder_ratio: Maybe[float] = ABSENT
+    decoder_ratio: Maybe[float] = ABSENT
+    owner: Owner = NOBODY

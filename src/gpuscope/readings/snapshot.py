@@ -1,0 +1,74 @@
+"""What one source answered, and the whole node at one moment.
+
+A `Reading` is one source's answer and says nothing of what the source does not know. A `Snapshot` is what the
+rest of the program works on: immutable, made once per cycle from every source's latest fresh reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuscope.readings.absent import ABSENT, Maybe
+from gpuscope.readings.device import NOTHING, Device, Uuid
+from gpuscope.readings.event import XidEvent, XidTotal
+from gpuscope.readings.host import Host
+from gpuscope.readings.process import Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The software between us and the GPUs."""
+
+    driver_version: Maybe[str] = ABSENT
+    nvml_version: Maybe[str] = ABSENT
+    cuda_version: Maybe[str] = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One source's answer. `failures` counts, by call, what failed while the rest went on."""
+
+    driver: Maybe[Driver] = ABSENT
+    devices: tuple[Device, ...] = ()
+    processes: tuple[Process, ...] = ()
+    host: Maybe[Host] = ABSENT
+    xids: tuple[XidEvent, ...] = ()
+    failures: Mapping[str, int] = NOTHING
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """How one source does. Always exported, most of all when it does badly."""
+
+    name: str
+    up: bool
+    why: str  # one sentence for people: what it gives, or why it gives nothing
+    failures: int = 0  # reads and calls that failed since the start
+    duration_seconds: Maybe[float] = ABSENT
+    last_success_at: Maybe[float] = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What the agent integrates at its own clock: no burst between two scrapes is lost."""
+
+    busy_seconds: Maybe[float] = ABSENT
+    energy_joules: Maybe[float] = ABSENT
+    throttled_seconds: Mapping[str, float] = NOTHING  # by reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    node: str
+    taken_at: float
+    simulated: bool = False
+    driver: Driver = Driver()
+    devices: tuple[Device, ...] = ()
+    processes: tuple[Process, ...] = ()
+    host: Maybe[Host] = ABSENT
+    counters: Mapping[Uuid, Counters] = NOTHING
+    xids: tuple[XidTotal, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
+    expected_gpus: Maybe[int] = ABSENT
