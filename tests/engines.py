@@ -1,0 +1,208 @@
+"""Real engines for tests: where their programs are, and how to run one for the length of a test.
+
+`engine("prometheus")` gives the program's path, or skips the test naming the engine and the reason;
+`tools/get-engines` fetches them. Each `running_*` gives the base URL of a fresh engine on a free loopback
+port with an empty data folder, ready to answer, and stops it whatever happens. An engine of a major version
+the tests were not written for is skipped by name: its answers may rightly differ.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+KNOWN_MAJORS = {
+    "prometheus": "3",
+    "promtool": "3",
+    "alertmanager": "0",
+    "amtool": "0",
+    "node_exporter": "1",
+    "victoria-metrics": None,  # Debian's build does not say its version
+}
+READY_WITHIN_SECONDS = 60
+EMPTY_PROMETHEUS = "global: {scrape_interval: 1h}\n"
+SILENT_ALERTMANAGER = "route: {receiver: none}\nreceivers: [{name: none}]\n"
+
+
+def engine(name: str) -> Path:
+    """The program `name`, or a skip that says which engine is missing and why."""
+    found = _find(name)
+    if isinstance(found, str):
+        pytest.skip(f"{name}: {found}")
+    return found
+
+
+@functools.cache
+def _find(name: str) -> Path | str:
+    """The path, or the reason there is none."""
+    major = KNOWN_MAJORS[name]
+    path = next((p for p in _candidates(name) if os.access(p, os.X_OK)), None)
+    if path is None:
+        return "not found; tools/get-engines fetches it"
+    if major is None:
+        return path
+    version = _version(path)
+    if version is None:
+        return f"{path} does not say its version"
+    if version.split(".")[0] != major:
+        return f"{path} is version {version}; these tests know {major}.x"
+    return path
+
+
+def _candidates(name: str) -> Iterator[Path]:
+    chosen = os.environ.get("GPUSCOPE_ENGINES")
+    if chosen:
+        yield Path(chosen).expanduser() / "bin" / name
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    yield cache / "gpuscope" / "engines" / "bin" / name
+    on_path = shutil.which(name)
+    if on_path:
+        yield Path(on_path)
+
+
+def _version(path: Path) -> str | None:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = re.search(r"version v?(\d[^\s,]*)", done.stdout + done.stderr)
+    return said.group(1) if said else None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], ready_url: str, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, once `ready_url` answers 200; stopped at the end. Its last words if it never does."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [str(c) for c in command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=cwd
+        )
+        try:
+            _wait_until_ready(process, ready_url, lambda: _tail(log.fileno()))
+            yield process
+        finally:
+            _stop(process)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, last_words: Callable[[], str]) -> None:
+    deadline = time.monotonic() + READY_WITHIN_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except urllib.error.HTTPError as error:
+            error.close()
+        except OSError:
+            pass
+        time.sleep(0.02)
+    raise AssertionError(f"{process.args!r} did not become ready:\n{last_words()}")
+
+
+def _tail(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, 4000, max(0, size - 4000)).decode(errors="replace")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def running_prometheus(
+    config_text: str = EMPTY_PROMETHEUS, *, flags: Sequence[str] = (), data: Path | None = None
+) -> Iterator[str]:
+    """Takes remote write and, given `data`, serves the blocks that are there."""
+    program = engine("prometheus")
+    with tempfile.TemporaryDirectory(prefix="prometheus-") as folder:
+        config = Path(folder) / "prometheus.yml"
+        config.write_text(config_text)
+        address = f"127.0.0.1:{free_port()}"
+        command: list[str | Path] = [
+            program,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={data or Path(folder) / 'data'}",
+            f"--web.listen-address={address}",
+            "--web.enable-remote-write-receiver",
+            "--web.enable-lifecycle",
+            "--web.enable-admin-api",
+            "--storage.tsdb.retention.time=100y",
+            "--log.level=warn",
+            *flags,
+        ]
+        with running(command, f"http://{address}/-/ready"):
+            yield f"http://{address}"
+
+
+@contextmanager
+def running_victoria_metrics(*, flags: Sequence[str] = ()) -> Iterator[str]:
+    program = engine("victoria-metrics")
+    with tempfile.TemporaryDirectory(prefix="victoria-metrics-") as folder:
+        address = f"127.0.0.1:{free_port()}"
+        command: list[str | Path] = [
+            program,
+            f"-storageDataPath={folder}/data",
+            f"-httpListenAddr={address}",
+            "-retentionPeriod=100y",
+            "-loggerLevel=WARN",
+            *flags,
+        ]
+        with running(command, f"http://{address}/health"):
+            yield f"http://{address}"
+
+
+@contextmanager
+def running_alertmanager(
+    config_text: str = SILENT_ALERTMANAGER, *, flags: Sequence[str] = ()
+) -> Iterator[str]:
+    program = engine("alertmanager")
+    with tempfile.TemporaryDirectory(prefix="alertmanager-") as folder:
+        config = Path(folder) / "alertmanager.yml"
+        config.write_text(config_text)
+        address = f"127.0.0.1:{free_port()}"
+        command: list[str | Path] = [
+            program,
+            f"--config.file={config}",
+            f"--storage.path={folder}/data",
+            f"--web.listen-address={address}",
+            "--cluster.listen-address=",
+            "--log.level=warn",
+            *flags,
+        ]
+        # Debian's build looks for its templates from its working directory: see tools/get-engines.
+        with running(command, f"http://{address}/-/ready", cwd=program.parent.parent):
+            yield f"http://{address}"
+
+
+@contextmanager
+def running_node_exporter(*, flags: Sequence[str] = ()) -> Iterator[str]:
+    program = engine("node_exporter")
+    address = f"127.0.0.1:{free_port()}"
+    with running([program, f"--web.listen-address={address}", *flags], f"http://{address}/metrics"):
+        yield f"http://{address}"
