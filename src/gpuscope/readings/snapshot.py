@@ -31,7 +31,7 @@ class Reading:
 
     driver: Maybe[Driver] = ABSENT
     devices: tuple[Device, ...] = ()
-    processes: tuple[Process, ...] = ()
+    processes: Maybe[tuple[Process, ...]] = ABSENT  # () is "none run", ABSENT is "cannot tell"
     host: Maybe[Host] = ABSENT
     xids: tuple[XidEvent, ...] = ()
     failures: Mapping[str, int] = NOTHING
@@ -66,7 +66,7 @@ class Snapshot:
     simulated: bool = False
     driver: Driver = Driver()
     devices: tuple[Device, ...] = ()
-    processes: tuple[Process, ...] = ()
+    processes: Maybe[tuple[Process, ...]] = ABSENT
     host: Maybe[Host] = ABSENT
     counters: Mapping[Uuid, Counters] = NOTHING
     xids: tuple[XidTotal, ...] = ()

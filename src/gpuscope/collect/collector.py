@@ -1,0 +1,123 @@
+"""The cycle: wake the sources that are due, wait a little, make one immutable snapshot of what is fresh.
+
+A source that is late or hangs is picked up by a later cycle; the snapshot never waits longer than most of one
+interval. `auto` is decided here, each cycle: a fallback source is wanted only while the one it stands in for
+does not answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpuscope.collect.clock import Clock
+from gpuscope.collect.counters import Integrator
+from gpuscope.collect.merge import merge_readings
+from gpuscope.collect.runner import Runner
+from gpuscope.collect.xids import XidLedger
+from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot
+
+log = logging.getLogger("gpuscope.collect")
+
+Wanted = Callable[[Sequence[Runner]], bool]
+Listener = Callable[[Snapshot], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A runner and when it is wanted; in order of trust, the most trusted first."""
+
+    runner: Runner
+    wanted: Wanted = lambda runners: True
+
+
+class Collector:
+    def __init__(
+        self,
+        plan: Sequence[Planned],
+        *,
+        node: str,
+        interval: float,
+        clock: Clock,
+        ledger: XidLedger,
+        expected_gpus: Maybe[int] = ABSENT,
+    ) -> None:
+        self._plan = plan
+        self._runners = [planned.runner for planned in plan]
+        self._node = node
+        self._interval = interval
+        self._clock = clock
+        self._ledger = ledger
+        self._expected_gpus = expected_gpus
+        self._integrator = Integrator(longest_gap_seconds=max(30.0, 10 * interval))
+        self._listeners: list[Listener] = []
+        self._last_reading: dict[str, Reading] = {}
+        self._stop = threading.Event()
+        self.snapshot = Snapshot(node=node, taken_at=clock.now())
+
+    def subscribe(self, listener: Listener) -> None:
+        """`listener` is called with every new snapshot, in the collector's thread."""
+        self._listeners.append(listener)
+
+    def run(self) -> None:
+        """Cycles on a fixed beat until `stop`; a late cycle does not shift the following ones."""
+        next_tick = self._clock.monotonic()
+        while not self._stop.is_set():
+            self.tick()
+            next_tick += self._interval
+            behind = self._clock.monotonic() - next_tick
+            if behind > 0:
+                next_tick += behind
+            self._stop.wait(max(0.0, next_tick - self._clock.monotonic()))
+
+    def stop(self) -> None:
+        self._stop.set()
+        for runner in self._runners:
+            runner.stop()
+
+    def tick(self) -> Snapshot:
+        deadline = self._clock.monotonic() + 0.8 * self._interval
+        for planned in self._plan:
+            planned.runner.wanted = planned.wanted(self._runners)
+        started = [runner for runner in self._runners if runner.start_cycle_if_due()]
+        for runner in started:
+            runner.wait(max(0.0, deadline - self._clock.monotonic()))
+        return self.compose()
+
+    def compose(self) -> Snapshot:
+        """Makes and publishes a snapshot of what the sources have now."""
+        readings = self._fresh_readings()
+        merged = merge_readings(readings)
+        self.snapshot = Snapshot(
+            node=self._node,
+            taken_at=self._clock.now(),
+            simulated=merged.simulated,
+            driver=merged.driver,
+            devices=merged.devices,
+            processes=merged.processes,
+            host=merged.host,
+            counters=self._integrator.advance(merged.devices, self._clock.monotonic()),
+            xids=self._ledger.totals(merged.devices),
+            sources=tuple(runner.status() for runner in self._runners if runner.wanted),
+            expected_gpus=self._expected_gpus,
+        )
+        for listener in self._listeners:
+            try:
+                listener(self.snapshot)
+            except Exception:
+                log.exception("a listener failed on a snapshot")
+        return self.snapshot
+
+    def _fresh_readings(self) -> list[Reading]:
+        readings = []
+        for runner in self._runners:
+            reading = runner.fresh()
+            if reading is ABSENT or not runner.wanted:
+                continue
+            if self._last_reading.get(runner.spec.name) is not reading:
+                self._last_reading[runner.spec.name] = reading
+                self._ledger.add(reading.xids)
+            readings.append(reading)
+        return readings

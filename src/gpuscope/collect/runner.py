@@ -1,0 +1,162 @@
+"""One source, kept alive: opened, read at its tiers, reopened with back-off after a failure.
+
+A runner's `cycle` runs in a thread of its own, started by the wiring; a call that never returns blocks that
+thread alone, and the source's last reading turns stale at its deadline. This is the only place that catches
+what a source raises: once per episode it is logged, always it is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from gpuscope.collect.clock import Clock
+from gpuscope.readings import ABSENT, Maybe, Reading, SourceStatus
+from gpuscope.settings import Settings
+from gpuscope.sources import Source, SourceSpec, Tier
+
+log = logging.getLogger("gpuscope.source")
+
+LONGEST_BACKOFF_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """A reading, and when it was complete."""
+
+    reading: Reading
+    at: float
+    monotonic: float
+    duration_seconds: float
+
+
+class Runner:
+    def __init__(self, spec: SourceSpec, settings: Settings, clock: Clock) -> None:
+        self.spec = spec
+        self._settings = settings
+        self._clock = clock
+        self._interval = spec.interval_seconds(settings)
+        self._deadline = spec.deadline_seconds(settings)
+        self._source: Source | None = None
+        self._latest: Latest | None = None
+        self._trouble = "not read yet"  # why the last cycle failed; empty while all is well
+        self._failures = 0
+        self._backoff = 0.0
+        self._next_due = 0.0
+        self._tier_read_at: dict[Tier, float] = {}
+        self._failing_calls: frozenset[str] = frozenset()
+        self.wanted = True
+        self._poke = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._stopping = False
+
+    def fresh(self) -> Maybe[Reading]:
+        """The latest reading, unless it is past its deadline or the source failed since."""
+        latest = self._latest
+        if latest is None or self._trouble or self._age(latest) > self._deadline:
+            return ABSENT
+        return latest.reading
+
+    def status(self) -> SourceStatus:
+        latest, trouble = self._latest, self._trouble
+        if latest is not None and not trouble and self._age(latest) > self._deadline:
+            trouble = f"no answer for {self._age(latest):.0f} s"
+        return SourceStatus(
+            name=self.spec.name,
+            up=not trouble,
+            why=trouble or self.spec.summary,
+            failures=self._failures,
+            duration_seconds=ABSENT if latest is None else latest.duration_seconds,
+            last_success_at=ABSENT if latest is None else latest.at,
+        )
+
+    def _age(self, latest: Latest) -> float:
+        return self._clock.monotonic() - latest.monotonic
+
+    # What the collector does with a runner.
+
+    def start_cycle_if_due(self) -> bool:
+        """Wakes the worker if it is time and it is not still busy with the last cycle."""
+        due = self.wanted and self._idle.is_set() and self._clock.monotonic() >= self._next_due
+        if due:
+            self._idle.clear()
+            self._poke.set()
+        return due
+
+    def wait(self, seconds: float) -> bool:
+        return self._idle.wait(seconds)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._poke.set()
+
+    # What the worker thread does.
+
+    def run(self) -> None:
+        while True:
+            self._poke.wait()
+            self._poke.clear()
+            if self._stopping:
+                self._close()
+                return
+            self.cycle()
+            self._idle.set()
+
+    def cycle(self) -> None:
+        """Opens the source if it is not open, and reads it once."""
+        started = self._clock.monotonic()
+        # Half an interval of tolerance: a tick that comes a hair early must not wait for the next one.
+        self._next_due = started + self._interval * 0.5
+        try:
+            if self._source is None:
+                self._source = self.spec.open(self._settings)
+                self._tier_read_at.clear()
+            reading = self._source.read(self._due_tiers(started))
+        except Exception as error:  # a source may fail in any way; nothing else may fail with it
+            self._failed(error)
+            return
+        finished = self._clock.monotonic()
+        self._latest = Latest(reading, self._clock.now(), finished, finished - started)
+        self._count_failed_calls(reading)
+        if self._trouble:
+            log.info("source %s answers: %s", self.spec.name, self.spec.summary)
+        self._trouble, self._backoff = "", 0.0
+
+    def _due_tiers(self, now: float) -> frozenset[Tier]:
+        slack = self._interval * 0.5
+        due = {
+            tier
+            for tier in Tier
+            if tier not in self._tier_read_at or now - self._tier_read_at[tier] >= tier.value - slack
+        }
+        self._tier_read_at.update(dict.fromkeys(due, now))
+        return frozenset(due)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        reason = str(error) or type(error).__name__
+        if reason != self._trouble:
+            log.warning("source %s: %s", self.spec.name, reason)
+        self._trouble = reason
+        self._close()
+        self._backoff = min(max(2 * self._backoff, self._interval), LONGEST_BACKOFF_SECONDS)
+        self._next_due = self._clock.monotonic() + self._backoff * 0.9
+
+    def _count_failed_calls(self, reading: Reading) -> None:
+        self._failures += sum(reading.failures.values())
+        failing = frozenset(reading.failures)
+        for call in sorted(failing - self._failing_calls):
+            log.warning("source %s: %s fails; other numbers go on", self.spec.name, call)
+        for call in sorted(self._failing_calls - failing):
+            log.info("source %s: %s answers again", self.spec.name, call)
+        self._failing_calls = failing
+
+    def _close(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            try:
+                source.close()
+            except Exception as error:
+                log.debug("source %s: closing failed: %s", self.spec.name, error)

@@ -1,0 +1,29 @@
+"""A row of the catalogue, and how it finds its number in a reading.
+
+`reading` is a path into `Device`, `MigInstance` or another reading: an attribute (`power_watts`), or an
+attribute and a key of its mapping (`clock_hertz.sm`, `ecc_errors.corrected.volatile`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+
+from gpuscope.readings import ABSENT, Maybe
+
+
+def reader(path: str) -> Callable[[object], Maybe[float]]:
+    """A function that reads `path` from a reading; whatever is not there reads as ABSENT."""
+    attribute, *keys = path.split(".")
+    if not keys:
+        return lambda thing: getattr(thing, attribute, ABSENT)
+    get = attrgetter(attribute)
+    key = keys[0] if len(keys) == 1 else tuple(keys)
+
+    def read(thing: object) -> Maybe[float]:
+        if not hasattr(thing, attribute):
+            return ABSENT
+        by_label: Mapping[object, float] = get(thing)
+        return by_label.get(key, ABSENT)
+
+    return read

@@ -1,0 +1,79 @@
+"""What goes out: metric families with their samples, before anything is text.
+
+A `LabelSet` is made once per thing and used for all its metrics, so that its text is escaped once, not once
+per sample and cycle. Order matters: compat families repeat the order of the exporter they replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class LabelSet:
+    """Label pairs in the order they are written. `text` belongs to the encoder, which fills it once."""
+
+    __slots__ = ("_extended", "pairs", "text")
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self.pairs = tuple(pairs)
+        self.text: str | None = None
+        self._extended: dict[tuple[tuple[str, str], ...], LabelSet] = {}
+
+    @classmethod
+    def of(cls, labels: Mapping[str, str]) -> LabelSet:
+        return cls(labels.items())
+
+    def plus(self, *pairs: tuple[str, str]) -> LabelSet:
+        """These labels and more behind them; the same object for the same question, which keeps its text."""
+        known = self._extended.get(pairs)
+        if known is None:
+            if len(self._extended) > 1000:  # hostile label values must not fill the memory
+                self._extended.clear()
+            known = self._extended[pairs] = LabelSet(self.pairs + pairs)
+        return known
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LabelSet) and self.pairs == other.pairs
+
+    def __hash__(self) -> int:
+        return hash(self.pairs)
+
+    def __repr__(self) -> str:
+        return f"LabelSet({dict(self.pairs)!r})"
+
+
+NO_LABELS = LabelSet()
+
+
+class Sample(NamedTuple):
+    labels: LabelSet
+    value: float | int
+
+
+NumberStyle = Callable[[float | int], str]
+
+
+def native_number(value: float | int) -> str:
+    """Shortest text that reads back as the same number; whole numbers without a point."""
+    if isinstance(value, int):
+        return str(value)
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    if value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """One metric name with all its samples. `type`: gauge, counter, info, untyped, histogram, summary."""
+
+    name: str
+    type: str
+    help: str
+    samples: Sequence[Sample]
+    number: NumberStyle = native_number

@@ -1,0 +1,211 @@
+"""Every setting of the program: one table, read from flag, then environment, then file, then default.
+
+A field of `Settings` is a row: its name is the flag (`--demo-gpus`), the environment variable
+(`GPUSCOPE_DEMO_GPUS`) and the key of the TOML file (`demo_gpus`); its metadata says how a text becomes a
+value and who would change it. A wrong value is one sentence that names the value and where it came from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuscope.errors import UsageError
+
+T = TypeVar("T")
+ENV_PREFIX = "GPUSCOPE_"
+SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
+
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from `1s`, `250ms`, `1m30s`, or a bare number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        parts = _DURATION.findall(text)
+        if not parts or "".join(number + unit for number, unit in parts) != text:
+            raise ValueError("not a duration such as 500ms, 15s or 2m") from None
+        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError("not a duration such as 500ms, 15s or 2m")
+    return seconds
+
+
+def parse_interval(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds < 0.1:
+        raise ValueError("below 100ms the driver answers with the same numbers again; use 100ms or more")
+    return seconds
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, `:PORT`, `[::1]:PORT` or a bare port; an empty host means every address."""
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = "", text
+    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise ValueError("not HOST:PORT, for instance :9400 or 127.0.0.1:9400")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def parse_words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+def parse_switch(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("not true or false")
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"not one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _setting(default: T, parse: Callable[[str], Any], help_text: str, metavar: str = "") -> T:
+    # The type lies on purpose, as dataclasses.field() does: the value is a Field only in the class body.
+    row: T = field(default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar})
+    return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    source: str = _setting(
+        "auto",
+        one_of("auto", "nvml", "nvidia-smi", "dcgm", "demo"),
+        "where GPU numbers come from; auto takes every source that answers",
+        "NAME",
+    )
+    stand_in: tuple[str, ...] = _setting(
+        (), parse_words, "exporters to stand in for, each on its own port", "NAME"
+    )
+    families: tuple[str, ...] = _setting(
+        (), parse_words, "metric families to serve instead of the default ones", "A,B"
+    )
+    listen: tuple[str, int] | None = _setting(
+        None, parse_listen, "address to serve on (default :9400)", "HOST:PORT"
+    )
+    interval: float = _setting(1.0, parse_interval, "how often the fast numbers are read", "1s")
+    counters: str = _setting(
+        "", str, "dcgm-exporter CSV file that lists the dcgm family's metrics", "FILE.csv"
+    )
+    fields: tuple[str, ...] = _setting(
+        (), parse_words, "DCGM field ids to add to the dcgm_legacy family, by id: +191,+51", "+ID,+ID"
+    )
+    node: str = _setting(
+        "", str, "this machine's name in the metrics (default: $NODE_NAME or the host name)", "NAME"
+    )
+    expected_gpus: int | None = _setting(
+        None, parse_count, "how many GPUs this machine should have, if the PCI bus cannot tell", "N"
+    )
+    web_config_file: str = _setting(
+        "", str, "exporter-toolkit file with TLS and passwords for the HTTP listener", "FILE"
+    )
+    full_commands: bool = _setting(False, parse_switch, "export whole command lines of GPU processes")
+    state_dir: str = _setting(
+        "",
+        str,
+        "folder that remembers counted XIDs over a restart (default: $STATE_DIRECTORY, else none)",
+        "DIR",
+    )
+    log_level: str = _setting(
+        "info", one_of("debug", "info", "warning", "error"), "how much to log on standard error", "LEVEL"
+    )
+
+    nvidia_smi_command: str = _setting(
+        "nvidia-smi", str, "how to run nvidia-smi: ssh, sudo or docker exec may stand in front", "COMMAND"
+    )
+    nvidia_smi_interval: float = _setting(5.0, parse_interval, "how often nvidia-smi is run", "5s")
+    nvidia_smi_timeout: float = _setting(10.0, parse_duration, "when a run of nvidia-smi is killed", "10s")
+    dcgmi_command: str = _setting("dcgmi", str, "how to run dcgmi", "COMMAND")
+    dcgm_host: str = _setting("", str, "DCGM host engine to ask (default: dcgmi's own)", "HOST:PORT")
+
+    scenario: tuple[str, ...] = _setting(
+        (), parse_words, "what happens in the simulated fleet: NAME or NAME@+2m", "NAME"
+    )
+    seed: int = _setting(1, parse_count, "which simulated fleet: the same seed gives the same numbers", "N")
+    demo_nodes: int | None = _setting(None, parse_count, "how many simulated nodes", "N")
+    demo_gpus: int = _setting(8, parse_count, "how many simulated GPUs a node", "N")
+    demo_model: str = _setting("", str, "model of the simulated GPUs (default: a mixed fleet)", "MODEL")
+
+    def node_name(self) -> str:
+        return self.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
+
+
+def setting_rows() -> tuple[Field[Any], ...]:
+    return fields(Settings)
+
+
+def env_name(row: Field[Any]) -> str:
+    return ENV_PREFIX + row.name.upper()
+
+
+def _parse(row: Field[Any], text: str, origin: str) -> Any:
+    try:
+        return row.metadata["parse"](text)
+    except ValueError as error:
+        raise UsageError(f"{origin}: {text!r} is {error}") from None
+
+
+def _file_text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_settings_file(path: Path) -> dict[str, str]:
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"settings file {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"settings file {path}: not valid TOML: {error}") from None
+    known = {row.name for row in setting_rows()}
+    for key in table:
+        if key not in known:
+            raise UsageError(
+                f"settings file {path}: unknown setting {key!r}; `gpuscope agent --help` lists them"
+            )
+    return {key: _file_text(value) for key, value in table.items()}
+
+
+def load_settings(
+    flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None
+) -> Settings:
+    """Flag > environment > file > default. `file` is the one asked for; else the first of SETTINGS_FILES."""
+    if file is None and environment.get("GPUSCOPE_SETTINGS"):
+        file = Path(environment["GPUSCOPE_SETTINGS"])
+    if file is None:
+        file = next((path for path in (p.expanduser() for p in SETTINGS_FILES) if path.is_file()), None)
+    in_file = read_settings_file(file) if file is not None else {}
+    values: dict[str, Any] = {}
+    for row in setting_rows():
+        if row.name in flags:
+            values[row.name] = _parse(row, flags[row.name], "--" + row.name.replace("_", "-"))
+        elif env_name(row) in environment:
+            values[row.name] = _parse(row, environment[env_name(row)], env_name(row))
+        elif row.name in in_file:
+            values[row.name] = _parse(row, in_file[row.name], f"settings file {file}: {row.name}")
+    return Settings(**values)
