@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuscope.collect.clock import Clock
+from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.runner import Runner
@@ -52,6 +53,7 @@ class Collector:
         self._ledger = ledger
         self._expected_gpus = expected_gpus
         self._integrator = Integrator(longest_gap_seconds=max(30.0, 10 * interval))
+        self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._last_reading: dict[str, Reading] = {}
         self._stop = threading.Event()
@@ -102,6 +104,7 @@ class Collector:
             xids=self._ledger.totals(merged.devices),
             sources=tuple(runner.status() for runner in self._runners if runner.wanted),
             expected_gpus=self._expected_gpus,
+            agent=self._cost.read(),
         )
         for listener in self._listeners:
             try:

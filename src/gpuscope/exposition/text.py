@@ -93,7 +93,7 @@ def _acceptable(family: MetricFamily, seen: set[str]) -> bool:
 def _series_lines(family: MetricFamily) -> list[str]:
     name, number = family.name, family.number
     lines = [f"{name}{labels.text or labels_text(labels)} {number(value)}" for labels, value in family.samples]
-    if len(lines) > 1 and len({labels.pairs for labels, _ in family.samples}) < len(lines):
+    if len(lines) > 1 and len({labels.text for labels, _ in family.samples}) < len(lines):
         lines = _without_duplicates(family, lines)
     return lines
 

@@ -30,7 +30,7 @@ class TextfileWriter:
                 file.flush()
                 os.fchmod(file.fileno(), 0o644)
                 os.fsync(file.fileno())
-            os.replace(temporary, self._target)
+            Path(temporary).replace(self._target)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise

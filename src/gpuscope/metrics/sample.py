@@ -19,19 +19,20 @@ class LabelSet:
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self.pairs = tuple(pairs)
         self.text: str | None = None
-        self._extended: dict[tuple[tuple[str, str], ...], LabelSet] = {}
+        self._extended: dict[object, LabelSet] = {}
 
     @classmethod
     def of(cls, labels: Mapping[str, str]) -> LabelSet:
         return cls(labels.items())
 
-    def plus(self, *pairs: tuple[str, str]) -> LabelSet:
+    def plus(self, names: tuple[str, ...], values: str | tuple[str, ...]) -> LabelSet:
         """These labels and more behind them; the same object for the same question, which keeps its text."""
-        known = self._extended.get(pairs)
+        known = self._extended.get((names, values))
         if known is None:
             if len(self._extended) > 1000:  # hostile label values must not fill the memory
                 self._extended.clear()
-            known = self._extended[pairs] = LabelSet(self.pairs + pairs)
+            more = zip(names, (values,) if isinstance(values, str) else values, strict=True)
+            known = self._extended[names, values] = LabelSet((*self.pairs, *more))
         return known
 
     def __eq__(self, other: object) -> bool:

@@ -5,12 +5,13 @@ from gpuscope.readings.device import Device, MigInstance, Uuid
 from gpuscope.readings.event import XidEvent, XidTotal
 from gpuscope.readings.host import Filesystem, Host
 from gpuscope.readings.process import NOBODY, Owner, Pid, Process
-from gpuscope.readings.snapshot import Counters, Driver, Reading, Snapshot, SourceStatus
+from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
 __all__ = [
     "ABSENT",
     "NOBODY",
     "Absent",
+    "AgentCost",
     "Counters",
     "Device",
     "Driver",

@@ -60,6 +60,16 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCost:
+    """What watching costs: the agent's own time and memory."""
+
+    started_at: float
+    snapshots: int
+    cpu_seconds: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     node: str
     taken_at: float
@@ -72,3 +82,4 @@ class Snapshot:
     xids: tuple[XidTotal, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
     expected_gpus: Maybe[int] = ABSENT
+    agent: Maybe[AgentCost] = ABSENT

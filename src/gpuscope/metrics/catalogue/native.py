@@ -41,7 +41,7 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "utilization_ratio",
         "utilization_ratio",
-        "Share of the last sample period in which at least one kernel ran; 1 does not mean that all SMs worked.",
+        "Share of the last sample period in which at least one kernel ran; 1 does not mean all SMs worked.",
     ),
     _gauge(
         "memory_utilization_ratio", "memory_utilization_ratio", "Share of time the memory was read or written."

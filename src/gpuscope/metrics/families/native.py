@@ -1,0 +1,34 @@
+"""Family `native`: gpuscope's own metrics, with correct types and units, of everything in a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuscope.metrics.families import FamilySpec
+from gpuscope.metrics.native.agent import AgentMetrics
+from gpuscope.metrics.native.devices import DeviceMetrics
+from gpuscope.metrics.native.processes import ProcessMetrics
+from gpuscope.metrics.sample import MetricFamily
+from gpuscope.readings import Snapshot
+from gpuscope.settings import Settings
+
+
+class NativeBuilder:
+    def __init__(self) -> None:
+        self._parts = (DeviceMetrics(), ProcessMetrics(), AgentMetrics())
+
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        for part in self._parts:
+            yield from part.to_families(snapshot)
+
+
+def _build(settings: Settings) -> NativeBuilder:
+    return NativeBuilder()
+
+
+FAMILY = FamilySpec(
+    name="native",
+    summary="gpuscope_*: every device, MIG instance, process and event, in base units",
+    build=_build,
+    openmetrics=True,
+)
