@@ -20,7 +20,13 @@ class UsageError(GpuscopeError):
 
 
 class SourceError(GpuscopeError):
+    """`code` is what the outside answered: a command's exit code, NVML's return code; -1 where it gave none."""
+
     exit_code = 3
+
+    def __init__(self, message: str, code: int = -1) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class SourceMissing(SourceError):

@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 
 from gpuscope.collect.clock import Clock
+from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe, Reading, SourceStatus
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec, Tier
@@ -42,6 +43,8 @@ class Runner:
         self._latest: Latest | None = None
         self._trouble = "not read yet"  # why the last cycle failed; empty while all is well
         self._failures = 0
+        self._failed_reads = 0
+        self._code: Maybe[int] = ABSENT
         self._backoff = 0.0
         self._next_due = 0.0
         self._tier_read_at: dict[Tier, float] = {}
@@ -68,6 +71,8 @@ class Runner:
             up=not trouble,
             why=trouble or self.spec.summary,
             failures=self._failures,
+            failed_reads=self._failed_reads,
+            code=self._code,
             duration_seconds=ABSENT if latest is None else latest.duration_seconds,
             last_success_at=ABSENT if latest is None else latest.at,
         )
@@ -122,7 +127,7 @@ class Runner:
         self._count_failed_calls(reading)
         if self._trouble:
             log.info("source %s answers: %s", self.spec.name, self.spec.summary)
-        self._trouble, self._backoff = "", 0.0
+        self._trouble, self._backoff, self._code = "", 0.0, 0
 
     def _due_tiers(self, now: float) -> frozenset[Tier]:
         slack = self._interval * 0.5
@@ -136,6 +141,8 @@ class Runner:
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
+        self._failed_reads += 1
+        self._code = error.code if isinstance(error, SourceError) else -1
         reason = str(error) or type(error).__name__
         if reason != self._trouble:
             log.warning("source %s: %s", self.spec.name, reason)

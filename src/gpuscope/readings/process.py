@@ -43,6 +43,7 @@ class Process:
     instance_uuid: Maybe[Uuid] = ABSENT  # of the MIG instance, where it runs on one
     kind: str = "C"  # C compute, G graphics, M MPS client
     command: Maybe[str] = ABSENT  # short: the executable's name
+    driver_name: Maybe[str] = ABSENT  # as the driver and nvidia-smi spell it: often the whole path
     started_at: Maybe[float] = ABSENT  # seconds since the epoch
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT

@@ -46,6 +46,8 @@ class SourceStatus:
     up: bool
     why: str  # one sentence for people: what it gives, or why it gives nothing
     failures: int = 0  # reads and calls that failed since the start
+    failed_reads: int = 0  # of these, the reads that gave nothing at all
+    code: Maybe[int] = ABSENT  # of the last read: 0, or the exit or return code it failed with; -1 has none
     duration_seconds: Maybe[float] = ABSENT
     last_success_at: Maybe[float] = ABSENT
 
