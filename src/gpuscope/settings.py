@@ -120,6 +120,15 @@ class Settings:
     expected_gpus: int | None = _setting(
         None, parse_count, "how many GPUs this machine should have, if the PCI bus cannot tell", "N"
     )
+    path_procfs: str = _setting(
+        "/proc", str, "where the machine's procfs is mounted: in a container it may be /host/proc", "DIR"
+    )
+    path_sysfs: str = _setting(
+        "/sys", str, "where the machine's sysfs is mounted: in a container it may be /host/sys", "DIR"
+    )
+    path_rootfs: str = _setting(
+        "/", str, "where the machine's root is mounted: in a container it may be /host/root", "DIR"
+    )
     web_config_file: str = _setting(
         "", str, "exporter-toolkit file with TLS and passwords for the HTTP listener", "FILE"
     )

@@ -3,7 +3,7 @@
 from gpuscope.readings.absent import ABSENT, Absent, Maybe
 from gpuscope.readings.device import Device, MigInstance, Uuid
 from gpuscope.readings.event import XidEvent, XidTotal
-from gpuscope.readings.host import Filesystem, Host
+from gpuscope.readings.host import Filesystem, FilesystemError, Host
 from gpuscope.readings.process import NOBODY, Owner, Pid, Process
 from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
@@ -16,6 +16,7 @@ __all__ = [
     "Device",
     "Driver",
     "Filesystem",
+    "FilesystemError",
     "Host",
     "Maybe",
     "MigInstance",

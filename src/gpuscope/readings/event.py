@@ -18,6 +18,9 @@ class XidEvent:
     gpu_uuid: Maybe[Uuid] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT
     message: str = ""
+    # Where the kernel log has it: a restarted agent reads the log again and must know what it has counted.
+    log_sequence: Maybe[int] = ABSENT  # the record's number in this boot
+    log_microseconds: Maybe[int] = ABSENT  # its time stamp since boot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
