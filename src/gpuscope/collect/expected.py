@@ -1,0 +1,40 @@
+"""How many GPUs this machine should have: what the PCI bus shows, against which what the driver sees is held.
+
+Counts NVIDIA's display and 3D functions, which a GPU keeps in sysfs after it fell off the bus. ABSENT when
+sysfs cannot be read. Virtual functions of a GPU and GPUs given away to a virtual machine are not counted:
+the driver here never shows them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.settings import Settings
+
+NVIDIA = "0x10de"
+DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA controller, 3D controller; the last two digits are the interface
+GIVEN_AWAY_TO = "vfio-pci"
+
+
+def expected_gpus(settings: Settings) -> Maybe[int]:
+    if settings.expected_gpus is not None:
+        return settings.expected_gpus
+    try:
+        functions = list(Path(settings.path_sysfs, "bus/pci/devices").iterdir())
+    except OSError:
+        return ABSENT
+    return sum(_is_gpu(function) for function in functions)
+
+
+def _is_gpu(function: Path) -> bool:
+    try:
+        vendor = (function / "vendor").read_text("ascii").strip()
+        if vendor.lower() != NVIDIA:
+            return False
+        if not (function / "class").read_text("ascii").strip().lower().startswith(DISPLAY_CLASSES):
+            return False
+    except (OSError, UnicodeDecodeError):  # unplugged while we look, or no PCI function at all
+        return False
+    virtual = (function / "physfn").exists()
+    return not virtual and (function / "driver").resolve().name != GIVEN_AWAY_TO
