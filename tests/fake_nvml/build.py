@@ -1,0 +1,134 @@
+"""Compile the fake library: C sources in, the path of a libnvidia-ml.so.1 out.
+
+NVIDIA's nvml.h comes from the PyPI package nvidia-nvml-dev at test time and is kept, like the built
+library, in the user's cache; neither is part of this project. Where no compiler or no header can be
+had, `Unavailable` says which, so that tests skip by name. One library serves every test: it is keyed
+by a hash of the sources, the header and the compiler's version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "src"
+HEADER_PACKAGE = "nvidia-nvml-dev>=13,<14"
+FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Wno-deprecated-declarations",
+)
+SONAME = "libnvidia-ml.so.1"
+
+
+class Unavailable(Exception):
+    """The fake driver library cannot be built here; the text says what is missing."""
+
+
+@cache
+def library() -> Path:
+    """The built library, compiled on first use."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise Unavailable("fake NVML library: no C compiler (cc)")
+    include = header().parent
+    target = _cache() / "fake_nvml" / _fingerprint(compiler, include) / SONAME
+    if not target.exists():
+        _compile(compiler, include, target)
+    return target
+
+
+@cache
+def header() -> Path:
+    """NVIDIA's nvml.h: the one FAKE_NVML_HEADER names, the cached one, or a fresh download."""
+    named = os.environ.get("FAKE_NVML_HEADER")
+    if named:
+        return Path(named)
+    cached = _cache() / "nvml-13" / "nvml.h"
+    if not cached.exists():
+        _write_atomically(cached, _download_header())
+    return cached
+
+
+def _download_header() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+        ]
+        command += ["--only-binary", ":all:", "--dest", folder, HEADER_PACKAGE]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            reason = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
+            raise Unavailable(f"fake NVML library: cannot get nvml.h from {HEADER_PACKAGE}: {reason}")
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            member = next(name for name in wheel.namelist() if name.endswith("/nvml.h"))
+            return wheel.read(member)
+
+
+def stub_names(header_text: str, source_text: str) -> list[str]:
+    """Functions the header declares and our sources do not define."""
+    declared = re.findall(r"\bDECLDIR\s+(nvml\w+)\s*\(", header_text)
+    defined = set(re.findall(r"^nvmlReturn_t\s+(nvml\w+)\(", source_text, re.MULTILINE))
+    defined |= set(re.findall(r"^[A-Z_]+\((nvml\w+),", source_text, re.MULTILINE))
+    return sorted(set(declared) - defined - {"nvmlErrorString"})
+
+
+def _compile(compiler: str, include: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sources = sorted(SOURCES.glob("*.c"))
+    names = stub_names((include / "nvml.h").read_text(), "\n".join(path.read_text() for path in sources))
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        folder = Path(scratch)
+        (folder / "stubs.def").write_text("".join(f"STUB({name})\n" for name in names))
+        built = folder / SONAME
+        command = [compiler, *FLAGS, f"-Wl,-soname,{SONAME}", f"-I{include}", f"-I{folder}"]
+        command += [*map(str, sources), "-o", str(built)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unavailable(f"fake NVML library: {compiler} failed:\n{done.stderr}")
+        built.replace(target)  # two test processes may build at once; either result will do
+
+
+def _fingerprint(compiler: str, include: Path) -> str:
+    digest = hashlib.sha256()
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    digest.update(version + repr(FLAGS).encode() + Path(__file__).read_bytes())
+    for path in [include / "nvml.h", *sorted(SOURCES.iterdir())]:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gpuscope"
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
+        part.write(content)
+    Path(part.name).replace(path)
+
+
+if __name__ == "__main__":
+    print(library())

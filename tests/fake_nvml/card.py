@@ -1,0 +1,232 @@
+"""One GPU of the fake driver: its numbers, its timeline, its processes; rendered as state lines.
+
+A flow (`util`, `power_mw`, …) lives on the timeline: setting it begins a phase now, so counters such
+as energy stay the exact integral of what was set. Everything else is a plain key. A key set to None
+disappears, which the library answers with "not supported".
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote_from_bytes
+
+from tests.fake_nvml.models import MODELS, Model, idle_flows, levels
+
+TEXT_KEYS = frozenset(
+    {"uuid", "name", "serial", "part_number", "vbios", "gsp_version", "fabric_cluster"}
+    | {"inforom_image", "inforom_oem", "inforom_ecc", "inforom_power"}
+)
+KEPT_HISTORY_US = 60_000_000  # three times what the library's sample ring reaches back
+UPTIME_US = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process on a GPU. `memory` None is NVML's "not available"; `name` None is a process that is
+    gone by the time its name is asked for; `share` is its part of the GPU's activity."""
+
+    pid: int
+    memory: int | None = 512 << 20
+    kind: str = "C"
+    name: str | bytes | None = "python"
+    share: float = 1.0
+    gi: int | None = None
+    ci: int | None = None
+    started_us: int = 0
+    ended_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mig:
+    """A MIG compute instance; sizes follow from the profile ("1g.10gb") unless given."""
+
+    gi: int
+    ci: int = 0
+    profile: str = "1g.10gb"
+    memory_used: int = 0
+    busy: float = 0.0
+    uuid: str | None = None
+    memory_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One NVLink's state and error counters."""
+
+    active: bool = True
+    crc_flit: int = 0
+    crc_data: int = 0
+    replay: int = 0
+    recovery: int = 0
+    ecc: int = 0
+
+
+@dataclass(slots=True)
+class Phase:
+    """From `at_us` on, the flows have these values; `totals` are their integrals up to there."""
+
+    at_us: int
+    values: dict[str, float]
+    totals: dict[str, float] = field(default_factory=dict)
+
+
+@cache
+def known_keys() -> tuple[frozenset[str], frozenset[str]]:
+    """(flows, levels) as src/keys.def names them."""
+    flows, plain = set(), set()
+    text = (Path(__file__).parent / "src" / "keys.def").read_text()
+    for kind, name in re.findall(r"^(FLOW|LEVEL|COUNT_ECC)\((\w+)\)", text, re.MULTILINE):
+        if kind == "FLOW":
+            flows.add(name)
+        elif kind == "LEVEL":
+            plain.add(name)
+        else:
+            spans = [
+                f"ecc_{error}_{span}_{name}"
+                for error in ("corrected", "uncorrected")
+                for span in ("volatile", "aggregate")
+            ]
+            plain.update(spans)
+    return frozenset(flows), frozenset(plain)
+
+
+@dataclass(slots=True)
+class Card:
+    """The state of one GPU, by key."""
+
+    model_name: str
+    model: Model
+    numbers: dict[str, float]
+    texts: dict[str, str]
+    phases: list[Phase]
+    processes: list[Process] = field(default_factory=list)
+    migs: list[Mig] = field(default_factory=list)
+    links: dict[int, Link] = field(default_factory=dict)
+    pages: list[tuple[int, int, int]] = field(default_factory=list)
+    fields: dict[tuple[int, int | None], tuple[int, str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls, model_name: str, index: int, seed: str, now_us: int) -> Card:
+        model = MODELS[model_name]
+        identity = uuid.uuid5(uuid.NAMESPACE_OID, f"{seed}/{model_name}/{index}")
+        texts = {"uuid": f"GPU-{identity}", "name": model.name, "vbios": "96.00.89.00.01"}
+        if model.serial:
+            texts |= {"serial": str(identity.int % 10**13).zfill(13), "part_number": "692-2G520-0200-000"}
+            texts |= {"inforom_image": "G520.0200.00.05", "inforom_oem": "2.1", "inforom_power": "N/A"}
+        if model.ecc:
+            texts["inforom_ecc"] = "7.16"
+        if levels(model, index)["gsp_mode"]:
+            texts["gsp_version"] = "580.95.05"
+        boot = Phase(now_us - UPTIME_US, idle_flows(model))
+        return cls(model_name, model, levels(model, index), texts, [boot])
+
+    @property
+    def uuid(self) -> str:
+        return self.texts["uuid"]
+
+    def flow(self, name: str, at_us: int) -> float | None:
+        """The value of a flow at a moment."""
+        current = [phase for phase in self.phases if phase.at_us <= at_us] or self.phases[:1]
+        return current[-1].values.get(name)
+
+    def set(self, values: dict[str, float | str | None], now_us: int) -> None:
+        flows, plain = known_keys()
+        changed: dict[str, float] = {}
+        for key, value in values.items():
+            if key in TEXT_KEYS:
+                self.texts[key] = "" if value is None else str(value)
+            elif key in flows and value is None:
+                for phase in self.phases:
+                    phase.values.pop(key, None)
+            elif key in flows:
+                changed[key] = float(value or 0)
+            elif key not in plain:
+                raise KeyError(f"{key!r} is no key of the fake driver; src/keys.def lists them")
+            elif value is None:
+                self.numbers.pop(key, None)
+            else:
+                self.numbers[key] = float(value)
+        if changed:
+            self.change_flows(changed, now_us)
+            self.numbers["since_us"] = now_us
+
+    def change_flows(self, values: dict[str, float], at_us: int) -> None:
+        """Begin a phase; what was planned for later is dropped."""
+        self.phases = [phase for phase in self.phases if phase.at_us < at_us] or self.phases[:1]
+        self.phases.append(Phase(at_us, {**self.phases[-1].values, **values}))
+
+    def burst(self, values: dict[str, float], begin_us: int, end_us: int) -> None:
+        before = dict(self.phases[-1].values)
+        self.change_flows(values, begin_us)
+        self.phases.append(Phase(end_us, before))
+
+    def forget_old_phases(self, now_us: int) -> None:
+        """Fold phases that no sample reaches any more into the totals of the one that follows."""
+        while len(self.phases) > 1 and self.phases[1].at_us < now_us - KEPT_HISTORY_US:
+            first, second = self.phases[:2]
+            seconds = (second.at_us - first.at_us) / 1e6
+            for name, value in first.values.items():
+                second.totals[name] = first.totals.get(name, 0.0) + value * seconds
+            del self.phases[0]
+
+    def lines(self, index: int) -> Iterator[str]:
+        """The state lines of this GPU."""
+        prefix = f"gpu{index}."
+        for key, text in self.texts.items():
+            yield f"{prefix}{key} {encode(text)}"
+        for key, number in self.numbers.items():
+            yield f"{prefix}{key} {number:.17g}"
+        for phase in self.phases:
+            values = [f"{name} {value:.17g}" for name, value in phase.values.items()]
+            totals = [f"+{name} {value:.17g}" for name, value in phase.totals.items()]
+            yield f"{prefix}at {phase.at_us} {' '.join(values + totals)}"
+        for process in self.processes:
+            yield prefix + _process_line(process)
+        for mig in self.migs:
+            yield prefix + self._mig_line(mig)
+        for number, link in self.links.items():
+            counters = f"{link.crc_flit} {link.crc_data} {link.replay} {link.recovery} {link.ecc}"
+            yield f"{prefix}link {number} {int(link.active)} {counters}"
+        for cause, address, retired_at in self.pages:
+            yield f"{prefix}page {cause} {address} {retired_at}"
+        for (field_id, scope), (status, kind, value) in self.fields.items():
+            yield f"{prefix}field {field_id} {_or_dash(scope)} {status} {kind} {value:.17g}"
+
+    def mig_uuid(self, mig: Mig) -> str:
+        return (
+            mig.uuid or f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.uuid}/{mig.gi}/{mig.ci}/{mig.profile}')}"
+        )
+
+    def _mig_line(self, mig: Mig) -> str:
+        shape = re.fullmatch(r"(?:(\d)c\.)?(\d)g\.(\d+)gb(?:\+.*)?", mig.profile)
+        if shape is None:
+            raise ValueError(f"{mig.profile!r} is no MIG profile such as 1g.10gb or 1c.3g.40gb")
+        slices, gigabytes = int(shape[2]), int(shape[3])
+        compute = int(shape[1] or slices)
+        total = mig.memory_total or gigabytes * 1000**3 // (1 << 20) * (1 << 20)
+        sms = self.model.sms // 8 * compute
+        engines = f"{slices} {max(1, slices // 2)} 0 {max(1, slices // 2)} {int(slices == 7)}"
+        identity = f"{self.mig_uuid(mig)} {mig.profile} {mig.gi} {mig.ci}"
+        return f"mig {identity} {total} {mig.memory_used} {mig.busy:.17g} {slices} {compute} {sms} {engines}"
+
+
+def _process_line(process: Process) -> str:
+    name = "-" if process.name is None else encode(process.name)
+    where = f"{_or_dash(process.memory)} {_or_dash(process.gi)} {_or_dash(process.ci)}"
+    when = f"{process.started_us} {process.ended_us}"
+    return f"process {process.pid} {process.kind} {where} {process.share:.17g} {when} {name}"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def encode(text: str | bytes) -> str:
+    """Percent-encoding, with "-" too: alone it means "none". NUL would end the C string: dropped."""
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    return quote_from_bytes(raw.replace(b"\0", b""), safe="").replace("-", "%2D") or "%20"
