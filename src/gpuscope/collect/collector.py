@@ -45,7 +45,7 @@ class Collector:
         ledger: XidLedger,
         expected_gpus: Maybe[int] = ABSENT,
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self._runners = [planned.runner for planned in plan]
         self._node = node
         self._interval = interval
@@ -81,7 +81,7 @@ class Collector:
 
     def tick(self) -> Snapshot:
         deadline = self._clock.monotonic() + 0.8 * self._interval
-        for planned in self._plan:
+        for planned in self.plan:
             planned.runner.wanted = planned.wanted(self._runners)
         started = [runner for runner in self._runners if runner.start_cycle_if_due()]
         for runner in started:

@@ -1,0 +1,45 @@
+# Each target does what it needs first, on a machine with Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo run test check bench engines golden docs clean
+
+setup: $(VENV)/.ready
+
+# Made anew whenever what it was made from has changed, so that it is right after a pull.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  echo "no venv module here: install python3-venv, or set PYTHON to a whole Python >= 3.11" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: setup
+	$(BIN)/gpuscope agent --source demo
+
+run: setup
+	$(BIN)/gpuscope agent
+
+engines: setup
+	@tools/get-engines || echo "tests with real engines will be skipped by name"
+
+test: setup engines
+	$(BIN)/python -m pytest -q
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+golden: setup
+	GOLDEN_UPDATE=1 $(BIN)/python -m pytest -q tests -k golden
+
+docs: setup
+	$(BIN)/python -m gpuscope.metrics.document > docs/metrics.md
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,123 @@
+"""What is typed: `gpuscope COMMAND …`. Each command is a module of this folder, imported when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from gpuscope import __version__
+from gpuscope.errors import GpuscopeError
+from gpuscope.settings import Settings, env_name, load_settings, setting_rows
+
+COMMANDS = {
+    "agent": "serve this machine's GPU metrics to Prometheus",
+    "textfile": "write metrics to a file for node_exporter's textfile collector",
+    "snapshot": "show what is on this machine's GPUs now",
+    "fields": "list every field: id, name, unit, families, and whether this machine has it",
+    "doctor": "say what works here, what does not, why, and how to mend it",
+    "completion": "print a completion script for your shell",
+}
+
+COLLECTING_SETTINGS = (
+    "source", "node", "expected_gpus", "full_commands", "state_dir", "nvidia_smi_command",
+    "nvidia_smi_interval", "nvidia_smi_timeout", "dcgmi_command", "dcgm_host", "scenario", "seed", "demo_gpus", "demo_model",
+)  # fmt: skip
+"""What every command takes that reads this machine's GPUs."""
+
+
+def load_command(name: str) -> ModuleType:
+    return importlib.import_module(f"gpuscope.cli.{name}")
+
+
+def add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Adds a flag for each of these settings; absent flags stay out of the namespace."""
+    rows = {row.name: row for row in setting_rows()}
+    for name in names:
+        row = rows[name]
+        flag = "--" + name.replace("_", "-")
+        help_text = f"{row.metadata['help']} [{env_name(row)}]".replace("%", "%%")
+        if isinstance(row.default, bool):
+            parser.add_argument(
+                flag, dest=name, action="store_const", const="true", default=argparse.SUPPRESS, help=help_text
+            )
+        else:
+            metavar = row.metadata["metavar"]
+            parser.add_argument(flag, dest=name, metavar=metavar, default=argparse.SUPPRESS, help=help_text)
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    command = load_command(name)
+    parser = argparse.ArgumentParser(
+        prog=f"gpuscope {name}",
+        description=command.__doc__,
+        epilog=getattr(command, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    add_settings(parser, command.SETTINGS)
+    common = parser.add_argument_group("everywhere")
+    common.add_argument(
+        "--settings", metavar="FILE", type=Path, help="TOML file with settings [GPUSCOPE_SETTINGS]"
+    )
+    add_settings(common, ("log_level",))  # type: ignore[arg-type]  # a group takes arguments as a parser does
+    return parser
+
+
+def settings_from(args: argparse.Namespace) -> Settings:
+    names = {row.name for row in setting_rows()}
+    flags = {name: value for name, value in vars(args).items() if name in names}
+    return load_settings(flags, os.environ, args.settings)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if argv and argv[0] in COMMANDS:
+            return _run(argv[0], argv[1:])
+        _top_parser().parse_args(argv)
+        return 2
+    except GpuscopeError as error:
+        print(f"gpuscope: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `gpuscope fields | head` is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(name: str, argv: Sequence[str]) -> int:
+    command = load_command(name)
+    parser = command_parser(name)
+    args: argparse.Namespace = (
+        command.parse(parser, argv) if hasattr(command, "parse") else parser.parse_args(argv)
+    )
+    settings = settings_from(args)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="gpuscope: %(levelname)s %(message)s"
+    )
+    result: int = command.run(args, settings)
+    return result
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpuscope",
+        description="GPU monitoring in one process.",
+        epilog="`gpuscope COMMAND --help` explains a command. Exit codes: 0 fine, 1 a finding, 2 wrong usage\n"
+        "or settings, 3 no GPU readable, 4 server unreachable.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"gpuscope {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
+    return parser

@@ -1,0 +1,82 @@
+"""Serve this machine's GPU metrics to Prometheus, or to anything that reads its text format.
+
+The numbers are read in the background, so a scrape costs next to nothing. With --as NAME it stands in for
+another exporter on that exporter's own port; flags behind --as NAME are that exporter's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.settings import Settings
+
+SETTINGS = ("listen", "families", "interval", "counters", "fields", "web_config_file", *COLLECTING_SETTINGS)
+
+EPILOG = """examples:
+  gpuscope agent                                   every GPU of this machine on :9400/metrics
+  gpuscope agent --source demo --scenario thermal  eight simulated GPUs, one too hot
+  gpuscope agent --as dcgm-exporter -f my.csv      stand in for dcgm-exporter, with its own flags
+  gpuscope agent --as nvidia_gpu_exporter --as node_exporter
+                                                   two stand-ins, on :9835 and :9100
+  gpuscope agent --once                            print the metrics once and stop
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from gpuscope.server.stand_ins import stand_in_names
+
+    parser.add_argument("--once", action="store_true", help="print one exposition on standard output and stop")
+    parser.add_argument(
+        "--as",
+        dest="stand_ins",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help=f"stand in for an exporter; may be repeated. One of: {', '.join(stand_in_names())}",
+    )
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Our flags may stand anywhere; what we do not know belongs to the `--as NAME` before it."""
+    args = argparse.Namespace(stand_ins=[])
+    for segment in _segments(argv):
+        before = len(args.stand_ins)
+        args, theirs = parser.parse_known_args(segment, args)
+        if len(args.stand_ins) > before:
+            args.stand_ins[-1] = (args.stand_ins[-1], tuple(theirs))
+        elif theirs:
+            parser.error(f"unrecognized arguments: {' '.join(theirs)}")
+    return args
+
+
+def _segments(argv: Sequence[str]) -> list[list[str]]:
+    segments: list[list[str]] = [[]]
+    for word in argv:
+        if word == "--as" or word.startswith("--as="):
+            segments.append([])
+        segments[-1].append(word)
+    return segments
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope import wiring
+    from gpuscope.server.stand_ins import plan_listeners
+
+    plans = plan_listeners(settings, args.stand_ins)
+    families = {family for plan in plans for family in plan.families}
+    running = wiring.Running(wiring.build_collector(settings, families))
+    if not args.once:
+        wiring.serve_agent(running, plans)
+        return 0
+    exporters = [wiring.build_exporter(plan) for plan in plans]
+    for exporter in exporters:
+        running.collector.subscribe(exporter.publish)
+    snapshot = wiring.read_once(running)
+    for exporter in exporters:
+        sys.stdout.buffer.write(exporter.exposition())
+    sys.stdout.buffer.flush()
+    wiring.require_gpu(snapshot)
+    return 0

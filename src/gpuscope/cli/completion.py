@@ -1,0 +1,34 @@
+"""Print a completion script for your shell.
+
+eval "$(gpuscope completion bash)"       in ~/.bashrc
+gpuscope completion zsh > ~/.zfunc/_gpuscope
+gpuscope completion tcsh
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import shtab
+
+from gpuscope.settings import Settings
+
+SETTINGS = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope.cli import COMMANDS, command_parser
+
+    whole = argparse.ArgumentParser(prog="gpuscope", description="GPU monitoring in one process.")
+    whole.add_argument("--version", action="store_true", help="print the version")
+    commands = whole.add_subparsers()
+    for name, summary in COMMANDS.items():
+        parent = command_parser(name)
+        parent.add_help = False
+        commands.add_parser(name, help=summary, parents=[parent], add_help=False, conflict_handler="resolve")
+    print(shtab.complete(whole, args.shell))
+    return 0

@@ -1,0 +1,66 @@
+"""Write metrics to a file for node_exporter's textfile collector, as a whole or not at all."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import threading
+from pathlib import Path
+
+from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.errors import UsageError
+from gpuscope.settings import Settings, parse_interval
+
+SETTINGS = ("families", "fields", "counters", *COLLECTING_SETTINGS)
+
+EPILOG = """examples:
+  gpuscope textfile --output /var/lib/node_exporter/textfile_collector/gpu_sessions.prom
+  gpuscope textfile --output /run/prometheus/dcgm.prom --families dcgm_legacy --fields +191,+51 --interval 1s
+  gpuscope textfile --output /tmp/gpu.prom --once
+"""
+
+DEFAULT_FAMILIES = ("native",)
+
+log = logging.getLogger("gpuscope")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="the file to write, *.prom")
+    often = parser.add_mutually_exclusive_group()
+    often.add_argument("--once", action="store_true", help="write it once and stop, leaving the file")
+    often.add_argument(
+        "--every", "--interval", metavar="60s", default="60s", help="how often to write it (60s)"
+    )
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope import wiring
+    from gpuscope.exposition.textfile import TextfileWriter
+    from gpuscope.metrics.families import load_family
+    from gpuscope.server.exporter import Exporter
+
+    families = settings.families or DEFAULT_FAMILIES
+    exporter = Exporter(
+        [load_family(name).build(settings) for name in families], openmetrics=False, title="textfile"
+    )
+    running = wiring.Running(wiring.build_collector(settings, families))
+    running.collector.subscribe(exporter.publish)
+    writer = TextfileWriter(args.output)
+    if args.once:
+        snapshot = wiring.read_once(running)
+        writer.write(exporter.exposition())
+        wiring.require_gpu(snapshot)
+        return 0
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    wiring.write_textfile(running, exporter, writer, every=_interval(args.every), stop=stop)
+    return 0
+
+
+def _interval(text: str) -> float:
+    try:
+        return parse_interval(text)
+    except ValueError as error:
+        raise UsageError(f"--interval: {text!r} is {error}") from None

@@ -1,0 +1,143 @@
+"""What an exporter's pages say: `/metrics` from the latest snapshot, health, and a landing page.
+
+A rendering is made once per snapshot and format. Formats that somebody asked for lately are made as soon as
+the snapshot is there, off the scrape path; others when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import html
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuscope import __version__
+from gpuscope.exposition.text import (
+    OPENMETRICS_CONTENT_TYPE,
+    TEXT_CONTENT_TYPE,
+    encode_openmetrics,
+    encode_text,
+)
+from gpuscope.metrics.families import Builder
+from gpuscope.metrics.sample import MetricFamily
+from gpuscope.readings import Snapshot
+from gpuscope.server.http import Handler, Request, Response
+
+ASKED_LATELY_SECONDS = 300.0
+
+Encoder = Callable[[Iterable[MetricFamily]], bytes]
+
+
+@dataclass(slots=True)
+class _Rendering:
+    """One format's bytes for the latest snapshot."""
+
+    content_type: str
+    encode: Encoder
+    body: bytes | None = None
+    gzipped: bytes | None = None
+    asked_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Latest:
+    snapshot: Snapshot | None = None
+    families: list[MetricFamily] = field(default_factory=list)
+
+
+class Exporter:
+    """Give it every snapshot; it answers requests from any thread with the newest one."""
+
+    def __init__(self, builders: Sequence[Builder], *, openmetrics: bool, title: str) -> None:
+        self._builders = builders
+        self._title = title
+        self._text = _Rendering(TEXT_CONTENT_TYPE, encode_text)
+        self._open = _Rendering(OPENMETRICS_CONTENT_TYPE, encode_openmetrics) if openmetrics else None
+        self._latest = _Latest()
+        self._lock = threading.Lock()
+
+    def publish(self, snapshot: Snapshot) -> None:
+        families = [family for builder in self._builders for family in builder.to_families(snapshot)]
+        renderings = [rendering for rendering in (self._text, self._open) if rendering is not None]
+        lately = time.monotonic() - ASKED_LATELY_SECONDS
+        bodies = [r.encode(families) if r.asked_at > lately else None for r in renderings]
+        with self._lock:
+            self._latest = _Latest(snapshot, families)
+            for rendering, body in zip(renderings, bodies, strict=True):
+                rendering.body, rendering.gzipped = body, None
+
+    def routes(self, metrics_path: str = "/metrics") -> dict[str, Handler]:
+        return {
+            "/": lambda request: self._landing(metrics_path),
+            metrics_path: self._metrics,
+            "/-/healthy": lambda request: Response(b"healthy\n"),
+            "/-/ready": self._ready,
+        }
+
+    def exposition(self) -> bytes:
+        """The text of the latest snapshot, for `--once` and for text files."""
+        return encode_text(self._latest.families)
+
+    def _metrics(self, request: Request) -> Response:
+        rendering = self._text
+        if self._open is not None and _prefers_openmetrics(request.headers.get("accept", "")):
+            rendering = self._open
+        rendering.asked_at = time.monotonic()
+        with self._lock:
+            if self._latest.snapshot is None:
+                return Response(b"no snapshot yet\n", 503)
+            if rendering.body is None:
+                rendering.body = rendering.encode(self._latest.families)
+            if "gzip" not in request.headers.get("accept-encoding", ""):
+                return Response(rendering.body, content_type=rendering.content_type)
+            if rendering.gzipped is None:
+                rendering.gzipped = _gzip(rendering.body)
+            headers = (("content-encoding", "gzip"), ("vary", "accept-encoding"))
+            return Response(rendering.gzipped, content_type=rendering.content_type, headers=headers)
+
+    def _ready(self, request: Request) -> Response:
+        snapshot = self._latest.snapshot
+        if snapshot is not None and any(not device.lost for device in snapshot.devices):
+            return Response(b"ready\n")
+        reasons = [f"{s.name}: {s.why}" for s in snapshot.sources if not s.up] if snapshot else []
+        return Response(("no fresh GPU data. " + " ".join(reasons) + "\n").encode(), 503)
+
+    def _landing(self, metrics_path: str) -> Response:
+        snapshot = self._latest.snapshot
+        rows = "".join(
+            f"<tr><td>{html.escape(s.name)}<td>{'up' if s.up else 'down'}<td>{html.escape(s.why)}"
+            for s in (snapshot.sources if snapshot else ())
+        )
+        simulated = "<p><strong>Simulated GPUs.</strong></p>" if snapshot and snapshot.simulated else ""
+        gpus = len(snapshot.devices) if snapshot else 0
+        title = html.escape(self._title)
+        page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;margin:2rem;max-width:60rem}}td{{padding-right:1.5rem}}</style>
+<h1>{title}</h1>{simulated}
+<p>gpuscope {__version__}, {gpus} GPUs. <a href="{html.escape(metrics_path)}">Metrics</a>,
+<a href="/-/ready">ready?</a>, <a href="/-/healthy">healthy?</a></p><table>{rows}</table></html>"""
+        return Response(page.encode("utf-8", "replace"), content_type="text/html; charset=utf-8")
+
+
+def _gzip(body: bytes) -> bytes:
+    compressor = zlib.compressobj(level=4, wbits=31)
+    return compressor.compress(body) + compressor.flush()
+
+
+def _prefers_openmetrics(accept: str) -> bool:
+    """Whether OpenMetrics 1.0 is acceptable and at least as welcome as plain text."""
+    quality = {"openmetrics": 0.0, "plain": 0.0}
+    for part in accept.split(","):
+        media, *parameters = (piece.strip() for piece in part.split(";"))
+        wanted = {key: value for key, _, value in (p.partition("=") for p in parameters)}
+        try:
+            q = float(wanted.get("q", "1"))
+        except ValueError:
+            continue
+        if media == "application/openmetrics-text" and wanted.get("version", "1.0.0") == "1.0.0":
+            quality["openmetrics"] = max(quality["openmetrics"], q)
+        elif media in ("text/plain", "*/*", "text/*"):
+            quality["plain"] = max(quality["plain"], q)
+    return quality["openmetrics"] > 0 and quality["openmetrics"] >= quality["plain"]

@@ -1,0 +1,39 @@
+"""One address of the agent and what it serves: our own families, or those of an exporter it stands in for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscope.metrics.families import Builder, load_family
+from gpuscope.settings import Settings
+
+DEFAULT_PORT = 9400
+DEFAULT_FAMILIES = ("native", "host")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerPlan:
+    title: str
+    host: str
+    port: int
+    families: tuple[str, ...]
+    builders: tuple[Builder, ...]
+    openmetrics: bool = False
+    metrics_path: str = "/metrics"
+    probes: tuple[str, ...] = ()  # further paths that answer OK while the process lives
+    web_config_file: str = ""
+
+
+def own_listener(settings: Settings) -> ListenerPlan:
+    families = settings.families or DEFAULT_FAMILIES
+    specs = [load_family(name) for name in families]
+    host, port = settings.listen or ("", DEFAULT_PORT)
+    return ListenerPlan(
+        title="gpuscope agent",
+        host=host,
+        port=port,
+        families=families,
+        builders=tuple(spec.build(settings) for spec in specs),
+        openmetrics=all(spec.openmetrics for spec in specs),
+        web_config_file=settings.web_config_file,
+    )

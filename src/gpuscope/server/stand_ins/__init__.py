@@ -1,0 +1,81 @@
+"""Exporters the agent can stand in for: each module here is one, and has a `STAND_IN`.
+
+A stand-in takes the original's port, paths, probes, families and documented flags and environment, so that
+nothing else has to change. What of those we cannot honour is one warning that names it. Our own explicit flags
+win.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuscope.errors import UsageError
+from gpuscope.metrics.families import load_family
+from gpuscope.server.listener import ListenerPlan, own_listener
+from gpuscope.settings import Settings
+
+log = logging.getLogger("gpuscope")
+
+Configure = Callable[[Settings, Sequence[str], Mapping[str, str]], tuple[ListenerPlan, Sequence[str]]]
+"""(our settings, the exporter's own arguments, environment) -> (what to serve, warnings)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    name: str
+    configure: Configure
+
+
+def _modules() -> dict[str, str]:
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    return {name if name in _SPELLED_WITH_UNDERSCORE else name.replace("_", "-"): name for name in names}
+
+
+# The exporters' own spelling: users type the name they know.
+_SPELLED_WITH_UNDERSCORE = ("nvidia_gpu_exporter", "node_exporter")
+
+
+def stand_in_names() -> tuple[str, ...]:
+    return tuple(sorted(_modules()))
+
+
+def load_stand_in(name: str) -> StandIn:
+    if name not in _modules():
+        raise UsageError(f"--as: unknown exporter {name!r}; there are {', '.join(stand_in_names())}")
+    stand_in: StandIn = importlib.import_module(f"gpuscope.server.stand_ins.{_modules()[name]}").STAND_IN
+    return stand_in
+
+
+def plan_listeners(settings: Settings, stand_ins: Sequence[tuple[str, Sequence[str]]]) -> list[ListenerPlan]:
+    """Our own listener, or one for each `--as NAME` with the arguments behind it."""
+    if not stand_ins:
+        return [own_listener(settings)]
+    if settings.listen is not None and len(stand_ins) > 1:
+        raise UsageError(
+            "--listen: which of the exporters? With several --as, use each exporter's own address flag"
+        )
+    plans = []
+    for name, argv in stand_ins:
+        plan, warnings = load_stand_in(name).configure(settings, argv, os.environ)
+        for warning in warnings:
+            log.warning("as %s: %s", name, warning)
+        plans.append(_with_our_flags(plan, settings))
+    return plans
+
+
+def _with_our_flags(plan: ListenerPlan, settings: Settings) -> ListenerPlan:
+    if settings.listen is not None:
+        plan = replace(plan, host=settings.listen[0], port=settings.listen[1])
+    if settings.web_config_file:
+        plan = replace(plan, web_config_file=settings.web_config_file)
+    if settings.families:
+        specs = [load_family(name) for name in settings.families]
+        builders = tuple(spec.build(settings) for spec in specs)
+        openmetrics = all(spec.openmetrics for spec in specs)
+        plan = replace(plan, families=settings.families, builders=builders, openmetrics=openmetrics)
+    return plan

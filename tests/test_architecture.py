@@ -1,0 +1,85 @@
+"""The folder list is the data path: a folder imports the ones above it and the leaves, never those below."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import gpuscope
+
+ROOT = Path(gpuscope.__file__).parent
+ORDER = (
+    "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "promql", "rules", "server",
+    "cli",
+)  # fmt: skip
+LEAVES = ("settings", "errors", "readings")
+MAY_TOUCH_THE_OUTSIDE = ("sources", "owners", "collect", "exposition", "store", "server", "cli")
+OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def violations(folder: str, path: Path) -> list[str]:
+    allowed = {*LEAVES, folder, *ORDER[: ORDER.index(folder)]}
+    if folder == "cli":
+        allowed |= {"wiring", "cli"}
+    wrong = []
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "gpuscope" and len(parts) > 1 and parts[1] not in allowed and parts[1] != "__version__":
+            wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    return wrong
+
+
+def test_a_folder_imports_only_what_stands_above_it() -> None:
+    wrong = [
+        line
+        for folder in ORDER
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line in violations(folder, path)
+    ]
+    assert wrong == []
+
+
+def test_every_folder_has_its_place_in_the_order() -> None:
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert folders <= set(ORDER)
+
+
+def test_readings_and_the_leaves_import_nothing_else_of_ours() -> None:
+    for path in [*(ROOT / "readings").rglob("*.py"), ROOT / "errors.py"]:
+        ours = {name for name in imports(path) if name.startswith("gpuscope.")}
+        assert {name for name in ours if not name.startswith("gpuscope.readings")} == set(), path
+
+
+def test_metrics_and_promql_do_no_input_or_output() -> None:
+    for folder in ORDER:
+        if folder not in MAY_TOUCH_THE_OUTSIDE:
+            for path in (ROOT / folder).rglob("*.py"):
+                assert not imports(path) & set(OUTSIDE_MODULES), path
+
+
+def test_the_rule_catches_a_wrong_import(tmp_path: Path) -> None:
+    bad = ROOT / "metrics" / "sample.py"
+    assert violations("metrics", bad) == []
+    assert imports(bad)
+    order_of_sample = violations("readings", bad)  # judged as if it lay in readings: it imports nothing of ours
+    assert order_of_sample == []
+    server_file = ROOT / "server" / "exporter.py"
+    assert violations("metrics", server_file), "a metrics file that imports the server must be caught"
+
+
+def test_threads_start_only_in_the_wiring() -> None:
+    allowed = {"wiring.py", "store/store.py", "store/writer.py"}
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text("utf-8")
+        if "threading.Thread(" in text:
+            assert str(path.relative_to(ROOT)) in allowed, path
