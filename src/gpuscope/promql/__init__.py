@@ -1,0 +1,39 @@
+"""PromQL, Prometheus 3.x rules, over any `gpuscope.store.series.Storage`.
+
+    Engine(storage).instant(text, time_ms) -> Scalar | Text | Vector | Samples
+    Engine(storage).range(text, start_ms, end_ms, step_ms) -> Matrix
+
+Every failure is a `PromQLError` whose `error_type` is the one Prometheus' HTTP API names.
+"""
+
+from __future__ import annotations
+
+from gpuscope.promql.engine import MAX_POINTS_PER_SERIES, Engine
+from gpuscope.promql.errors import (
+    BadQueryError,
+    ExecutionError,
+    PromQLError,
+    QueryCanceledError,
+    QueryTimeoutError,
+    UnsupportedError,
+)
+from gpuscope.promql.parse import parse
+from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+
+__all__ = [
+    "MAX_POINTS_PER_SERIES",
+    "BadQueryError",
+    "Engine",
+    "ExecutionError",
+    "Matrix",
+    "PromQLError",
+    "QueryCanceledError",
+    "QueryTimeoutError",
+    "Result",
+    "Samples",
+    "Scalar",
+    "Text",
+    "UnsupportedError",
+    "Vector",
+    "parse",
+]

@@ -1,0 +1,161 @@
+"""sum, avg, min, max, count, group, stddev, stdvar, quantile: many series into one per group of labels.
+
+Rows are first ordered by group; a group without a present sample at a step has no result there. Sums are
+compensated and go through a group's rows in their order, as in Prometheus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.promql import labels as label_sets
+from gpuscope.promql import over_time, sums
+from gpuscope.promql.frame import Bools, Floats, Frame, Ints
+from gpuscope.promql.windows import Columns
+from gpuscope.store.series import Labels
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`order` puts rows of one group side by side; group g is order[starts[g] : starts[g + 1]]."""
+
+    labels: list[Labels]
+    order: NDArray[np.intp]
+    starts: NDArray[np.intp]
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        return np.diff(self.starts)
+
+
+def group_rows(rows: list[Labels], grouping: tuple[str, ...], without: bool) -> Groups:
+    if without:
+        dropped = frozenset((*grouping, label_sets.METRIC_NAME))
+        keys = [label_sets.drop(one, dropped) for one in rows]
+    else:
+        kept = frozenset(grouping)
+        keys = [label_sets.keep(one, kept) for one in rows] if kept else [()] * len(rows)
+    numbers: dict[Labels, int] = {}
+    member = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
+    order = np.argsort(member, kind="stable")
+    starts = np.searchsorted(member[order], np.arange(len(numbers) + 1))
+    return Groups(list(numbers), order, starts)
+
+
+def aggregate(op: str, frame: Frame, groups: Groups, param: Floats | None) -> Frame:
+    """One row per group. `param` is the quantile at each step."""
+    if not frame.labels:
+        return Frame.empty(frame.values.shape[1])
+    values, present = frame.values[groups.order], frame.present[groups.order]
+    counts = np.add.reduceat(present, groups.starts[:-1], axis=0, dtype=np.int64)
+    if op == "quantile":
+        assert param is not None  # noqa: S101 - the grammar demands it
+        result = _per_cell(values, present, groups, counts, _quantile(param, counts))
+    else:
+        result = _OPERATIONS[op](values, present, groups, counts)
+    return Frame(groups.labels, result, counts > 0).without_empty_rows()
+
+
+def _count(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    return counts.astype(np.float64)
+
+
+def _group(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    return np.ones(counts.shape)
+
+
+def _minimum(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    return np.fmin.reduceat(np.where(present, values, np.nan), groups.starts[:-1], axis=0)
+
+
+def _maximum(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    return np.fmax.reduceat(np.where(present, values, np.nan), groups.starts[:-1], axis=0)
+
+
+def _sum(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    total, error = _totals(values, present, groups)
+    return sums.settle(total, error)
+
+
+def _mean(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    total, error = _totals(values, present, groups)
+    if np.isinf(total).any():
+        # A sum that leaves the range of a double is rare enough to take the long way round.
+        return _per_cell(values, present, groups, counts, sums.window_means)
+    return total / counts + error / counts
+
+
+def _totals(values: Floats, present: Bools, groups: Groups) -> tuple[Floats, Floats]:
+    """The compensated sum of each group, and its error term: the groups' k-th rows are added together."""
+    filled = np.where(present, values, 0.0)
+    sizes = groups.sizes
+    # Largest groups first: those with a k-th row are then always the leading ones.
+    by_size = np.argsort(-sizes, kind="stable")
+    first, sizes = groups.starts[:-1][by_size], sizes[by_size]
+    total = filled[first]
+    error = np.zeros(total.shape)
+    for k in range(1, int(sizes[0])):
+        active = int(np.searchsorted(-sizes, -k, side="left"))
+        sums.add(filled[first[:active] + k], total[:active], error[:active])
+    back = np.argsort(by_size, kind="stable")
+    return total[back], error[back]
+
+
+def _per_cell(values: Floats, present: Bools, groups: Groups, counts: Ints, kernel: over_time.Kernel) -> Floats:
+    """Treat each group's samples at one step as a window, and run a window kernel over all of them."""
+    pieces = []
+    for begin, end in zip(groups.starts, groups.starts[1:], strict=False):
+        pieces.append(values[begin:end].T[present[begin:end].T])
+    flat = np.concatenate(pieces)
+    sizes = counts.ravel()
+    low = np.cumsum(sizes) - sizes
+    alive = sizes > 0
+    result = np.zeros(sizes.size)
+    if alive.any():
+        result[alive] = kernel(flat, low[alive], sizes[alive])
+    return result.reshape(counts.shape)
+
+
+def _quantile(param: Floats, counts: Ints) -> over_time.Kernel:
+    return over_time.quantile(np.broadcast_to(param, counts.shape)[counts > 0])
+
+
+def _variance(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    return _per_cell(values, present, groups, counts, _running_variance)
+
+
+def _deviation(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
+    return np.sqrt(_variance(values, present, groups, counts))
+
+
+def _running_variance(values: Floats, low: Ints, counts: Ints) -> Floats:
+    """Welford's method, uncompensated: so Prometheus does it across series, though not over time."""
+    columns = Columns(low, counts)
+    mean, square = np.zeros(counts.size), np.zeros(counts.size)
+    for k, (active, index) in enumerate(columns, start=1):
+        here = slice(0, active)
+        value = values[index]
+        if k == 1:
+            mean[here] = value
+            square[here] = np.where(np.isfinite(value), 0.0, np.nan)
+            continue
+        delta = value - mean[here]
+        mean[here] += delta / k
+        square[here] += delta * (value - mean[here])
+    return columns.restore(square / counts[columns.order])
+
+
+_OPERATIONS: dict[str, Callable[[Floats, Bools, Groups, Ints], Floats]] = {
+    "sum": _sum,
+    "avg": _mean,
+    "min": _minimum,
+    "max": _maximum,
+    "count": _count,
+    "group": _group,
+    "stdvar": _variance,
+    "stddev": _deviation,
+}

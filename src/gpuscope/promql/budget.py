@@ -1,0 +1,42 @@
+"""How much one query may use: samples, time, and whether anybody still wants the answer.
+
+`check` is called between operations, never inside one: a numpy call is short, so a query stops soon after its
+time is up or its client has gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from gpuscope.promql.errors import ExecutionError, QueryCanceledError, QueryTimeoutError
+
+
+class Budget:
+    """Counts what a query loads and makes; raises once it is too much."""
+
+    __slots__ = ("_cancelled", "_deadline", "_max_samples", "samples")
+
+    def __init__(
+        self,
+        max_samples: int = 50_000_000,
+        timeout_seconds: float | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> None:
+        self.samples = 0
+        self._max_samples = max_samples
+        self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        self._cancelled = cancelled
+
+    def check(self) -> None:
+        if self._cancelled is not None and self._cancelled.is_set():
+            raise QueryCanceledError("query was canceled")
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise QueryTimeoutError("query timed out")
+
+    def charge(self, samples: int) -> None:
+        """Count samples about to be held in memory."""
+        self.samples += samples
+        if self.samples > self._max_samples:
+            raise ExecutionError(f"query would load more than {self._max_samples} samples into memory")
+        self.check()

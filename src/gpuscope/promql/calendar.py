@@ -1,0 +1,56 @@
+"""Date functions: seconds since 1970 in, a field of the UTC calendar out.
+
+A value no calendar knows (NaN, an infinity, beyond some hundred million years) gives NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.promql.frame import Floats
+
+_FURTHEST = 9e15
+Instants = NDArray[np.datetime64]
+
+
+def field(name: str, seconds: Floats) -> Floats:
+    known = np.abs(seconds) < _FURTHEST
+    whole = np.where(known, seconds, 0.0).astype(np.int64)  # towards zero, like Go's conversion
+    result = _FIELDS[name](whole.astype("datetime64[s]")).astype(np.float64)
+    return np.where(known, result, np.nan)
+
+
+def _days(instants: Instants) -> NDArray[np.int64]:
+    return instants.astype("datetime64[D]").astype(np.int64)
+
+
+def _day_of_month(instants: Instants) -> NDArray[np.int64]:
+    month = instants.astype("datetime64[M]")
+    return _days(instants) - month.astype("datetime64[D]").astype(np.int64) + 1
+
+
+def _day_of_year(instants: Instants) -> NDArray[np.int64]:
+    year = instants.astype("datetime64[Y]")
+    return _days(instants) - year.astype("datetime64[D]").astype(np.int64) + 1
+
+
+def _days_in_month(instants: Instants) -> NDArray[np.int64]:
+    month = instants.astype("datetime64[M]")
+    following = (month + 1).astype("datetime64[D]").astype(np.int64)
+    return following - month.astype("datetime64[D]").astype(np.int64)
+
+
+_FIELDS: dict[str, Callable[[Instants], NDArray[np.int64]]] = {
+    "day_of_month": _day_of_month,
+    "day_of_week": lambda instants: (_days(instants) + 4) % 7,  # 1970 began on a Thursday; Sunday is 0
+    "day_of_year": _day_of_year,
+    "days_in_month": _days_in_month,
+    "hour": lambda instants: instants.astype("datetime64[h]").astype(np.int64) % 24,
+    "minute": lambda instants: instants.astype("datetime64[m]").astype(np.int64) % 60,
+    "month": lambda instants: instants.astype("datetime64[M]").astype(np.int64) % 12 + 1,
+    "year": lambda instants: instants.astype("datetime64[Y]").astype(np.int64) + 1970,
+}
+NAMES = frozenset(_FIELDS)

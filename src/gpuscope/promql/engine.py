@@ -1,0 +1,163 @@
+"""PromQL over any `Storage`: query text and times in, a `Result` out.
+
+Prometheus 3.x rules: windows are open at their older end, samples older than the lookback are not seen, a range
+query gives at most 11,000 points per series. Native histograms and experimental functions are refused by name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscope.promql.budget import Budget
+from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.evaluate import Evaluator, Settings
+from gpuscope.promql.frame import Frame, Steps
+from gpuscope.promql.notes import Notes
+from gpuscope.promql.parse import parse
+from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
+from gpuscope.store.series import Storage
+
+MAX_POINTS_PER_SERIES = 11_000
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Answers queries; keeps nothing between them, so threads may share one."""
+
+    storage: Storage
+    lookback_ms: int = 300_000
+    max_samples: int = 50_000_000
+    timeout_seconds: float | None = 120.0
+    subquery_step_ms: int = 60_000
+
+    def instant(
+        self,
+        expr: str,
+        time_ms: int,
+        *,
+        timeout_seconds: float | None = None,
+        lookback_ms: int | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Result:
+        """The value of `expr` at one time."""
+        tree = parse(expr)
+        steps = Steps(time_ms, 1, 1)
+        evaluator = self._evaluator(steps, timeout_seconds, lookback_ms, cancelled)
+        with _evaluation():
+            return _instant(evaluator, tree, steps)
+
+    def range(
+        self,
+        expr: str,
+        start_ms: int,
+        end_ms: int,
+        step_ms: int,
+        *,
+        timeout_seconds: float | None = None,
+        lookback_ms: int | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Matrix:
+        """The value of `expr` at start, start + step, ... up to end."""
+        if step_ms <= 0:
+            raise BadQueryError("zero or negative query resolution step widths are not accepted")
+        if end_ms < start_ms:
+            raise BadQueryError("end timestamp must not be before start time")
+        steps = Steps.between(start_ms, end_ms, step_ms)
+        if steps.count > MAX_POINTS_PER_SERIES:
+            raise BadQueryError(
+                f"{steps.count} points per series are more than {MAX_POINTS_PER_SERIES}; use a longer step"
+            )
+        tree = parse(expr)
+        evaluator = self._evaluator(steps, timeout_seconds, lookback_ms, cancelled)
+        with _evaluation():
+            return _range(evaluator, tree, steps)
+
+    def _evaluator(
+        self,
+        steps: Steps,
+        timeout_seconds: float | None,
+        lookback_ms: int | None,
+        cancelled: threading.Event | None,
+    ) -> Evaluator:
+        limits = [limit for limit in (timeout_seconds, self.timeout_seconds) if limit is not None]
+        budget = Budget(self.max_samples, min(limits, default=None), cancelled)
+        settings = Settings(lookback_ms or self.lookback_ms, self.subquery_step_ms)
+        return Evaluator(self.storage, steps, settings, budget, Notes())
+
+
+@contextmanager
+def _evaluation() -> Iterator[None]:
+    """Division by zero and overflow are values here; a tree too deep for the stack is the user's error."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except RecursionError as error:
+        raise BadQueryError("the query is nested too deeply") from error
+
+
+def _instant(evaluator: Evaluator, tree: Expr, steps: Steps) -> Result:
+    time_ms, notes = steps.start_ms, evaluator.notes
+    if isinstance(tree, String):
+        return Text(time_ms, tree.value)
+    kind = value_type(tree)
+    if kind is ValueType.SCALAR:
+        value = float(evaluator.scalar(tree, steps)[0])
+        return Scalar(time_ms, value, notes.warnings, notes.infos)
+    if kind is ValueType.MATRIX:
+        return _samples(evaluator, tree, steps)
+    frame = evaluator.vector(tree, steps)
+    frame = frame.without_empty_rows()
+    return Vector(time_ms, frame.labels, frame.values[:, 0], notes.warnings, notes.infos)
+
+
+def _samples(evaluator: Evaluator, tree: Expr, steps: Steps) -> Samples:
+    """A range asked for by itself."""
+    labels, timestamps, values = [], [], []
+    if isinstance(tree, MatrixSelector):
+        names, chunks = evaluator.windows(tree, steps)
+        for rows, windows in chunks:
+            for one, low, high in zip(names[rows], windows.low[:, 0], windows.high[:, 0], strict=True):
+                if high > low:
+                    labels.append(one)
+                    timestamps.append(windows.timestamps[low:high])
+                    values.append(windows.values[low:high])
+    elif isinstance(tree, Subquery):
+        frame, times = evaluator.subquery(tree, steps.start_ms)
+        for one, value, present in zip(frame.labels, frame.values, frame.present, strict=True):
+            if present.any():
+                labels.append(one)
+                timestamps.append(times[present])
+                values.append(value[present])
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    notes = evaluator.notes
+    return Samples(
+        [labels[i] for i in order],
+        [timestamps[i] for i in order],
+        [values[i] for i in order],
+        notes.warnings,
+        notes.infos,
+    )
+
+
+def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
+    kind = value_type(tree)
+    if kind is ValueType.SCALAR:
+        value = evaluator.scalar(tree, steps)
+        frame = Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
+    elif kind is ValueType.VECTOR:
+        frame = evaluator.vector(tree, steps).without_empty_rows()
+    else:
+        raise BadQueryError(
+            f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
+        )
+    order = sorted(range(len(frame.labels)), key=frame.labels.__getitem__)
+    if order != list(range(len(order))):
+        frame = frame.rows(order)
+    notes = evaluator.notes
+    return Matrix(steps.times, frame.labels, frame.values, frame.present, notes.warnings, notes.infos)

@@ -1,0 +1,223 @@
+"""Walks a query's tree, once for all steps.
+
+Each node becomes a frame (one row per series, one column per step) or, for scalars, one number per step. What
+does not depend on the step, such as a selector fixed by `@`, is computed for the first step and repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscope.promql import aggregate, calendar, functions, matching, rank, select
+from gpuscope.promql.budget import Budget
+from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.frame import Floats, Frame, Ints, Steps
+from gpuscope.promql.notes import Notes
+from gpuscope.promql.operators import OPERATORS
+from gpuscope.promql.syntax import (
+    COMPARISONS,
+    SET_OPERATORS,
+    Aggregate,
+    At,
+    Binary,
+    Call,
+    Expr,
+    MatrixSelector,
+    Negation,
+    Number,
+    String,
+    Subquery,
+    ValueType,
+    VectorSelector,
+    value_type,
+)
+from gpuscope.promql.windows import Windows
+from gpuscope.store.series import Labels, Matcher, Series, Storage
+
+# As many windows at a time as keep a kernel's arrays inside a processor's cache.
+MOST_WINDOWS = 65_536
+
+# Functions whose result moves with the clock even when their arguments stand still.
+_CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    lookback_ms: int
+    subquery_step_ms: int
+
+
+class Evaluator:
+    """Evaluates the nodes of one query; `query` are the steps that `@ start()` and `@ end()` mean."""
+
+    def __init__(
+        self, storage: Storage, query: Steps, settings: Settings, budget: Budget, notes: Notes
+    ) -> None:
+        self._storage = storage
+        self._query = query
+        self._settings = settings
+        self._selected: dict[tuple[tuple[Matcher, ...], int, int], Sequence[Series]] = {}
+        self.budget = budget
+        self.notes = notes
+
+    def vector(self, expr: Expr, steps: Steps) -> Frame:
+        """The instant vector of `expr` at every step."""
+        if steps.count > 1 and _stands_still(expr):
+            return self.vector(expr, steps.first()).spread(steps.count)
+        self.budget.check()
+        match expr:
+            case VectorSelector():
+                frame, _ = self.latest(expr, steps)
+            case Aggregate():
+                frame = self._aggregate(expr, steps)
+            case Binary():
+                frame = self._binary(expr, steps)
+            case Negation():
+                inner = self.vector(expr.expr, steps)
+                frame = Frame(inner.labels, -inner.values, inner.present).nameless()
+            case Call():
+                frame = functions.call_vector(self, expr, steps)
+            case _:
+                raise BadQueryError(f"{value_type(expr).value} where an instant vector is expected")
+        self.budget.charge(frame.values.size)
+        return frame
+
+    def scalar(self, expr: Expr, steps: Steps) -> Floats:
+        """One number for each step."""
+        match expr:
+            case Number():
+                return np.full(steps.count, expr.value)
+            case Negation():
+                return -self.scalar(expr.expr, steps)
+            case Binary():
+                operator = OPERATORS[expr.op]
+                return operator(self.scalar(expr.left, steps), self.scalar(expr.right, steps))
+            case Call():
+                return functions.call_scalar(self, expr, steps)
+            case _:
+                raise BadQueryError(f"{value_type(expr).value} where a scalar is expected")
+
+    def latest(self, selector: VectorSelector, steps: Steps) -> tuple[Frame, Ints]:
+        """An instant selector's frame, and the time of each of its samples."""
+        at = self._reference_times(selector.at, selector.offset_ms, steps)
+        series = self._select(selector, int(at.min()) - self._settings.lookback_ms + 1, int(at.max()))
+        self.budget.charge(len(series) * len(at))
+        frame, times = select.latest(series, at, self._settings.lookback_ms)
+        alive = frame.present.any(axis=1)
+        if alive.all():
+            return frame, times
+        kept = np.flatnonzero(alive)
+        return frame.rows(kept), times[kept]
+
+    def windows(self, expr: Expr, steps: Steps) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
+        """A range's series, and the windows of them some rows at a time."""
+        if isinstance(expr, Subquery):
+            return self._subquery_windows(expr, steps)
+        if not isinstance(expr, MatrixSelector):
+            raise BadQueryError(f"{value_type(expr).value} where a range vector is expected")
+        selector = expr.vector
+        ends = self._reference_times(selector.at, selector.offset_ms, steps)
+        series = self._select(selector, int(ends.min()) - expr.range_ms + 1, int(ends.max()))
+        chunks = select.windows(series, ends, expr.range_ms, MOST_WINDOWS)
+        return [one.labels for one in series], chunks
+
+    def _subquery_windows(
+        self, expr: Subquery, steps: Steps
+    ) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
+        ends = self._reference_times(expr.at, expr.offset_ms, steps)
+        inner = self._subquery_steps(expr, int(ends.min()), int(ends.max()))
+        frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
+        return frame.labels, select.windows_of_frame(frame, inner.times, ends, expr.range_ms, MOST_WINDOWS)
+
+    def _subquery_steps(self, expr: Subquery, first_end: int, last_end: int) -> Steps:
+        """A subquery's own steps: multiples of its step, the first after the first window's open edge."""
+        step = expr.step_ms or self._settings.subquery_step_ms
+        start = ((first_end - expr.range_ms) // step + 1) * step
+        return Steps.between(start, last_end, step)
+
+    def subquery(self, expr: Subquery, time_ms: int) -> tuple[Frame, Ints]:
+        """The samples of a subquery asked for by itself at one time."""
+        steps = Steps(time_ms, 1, 1)
+        end = int(self._reference_times(expr.at, expr.offset_ms, steps)[0])
+        inner = self._subquery_steps(expr, end, end)
+        frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
+        return frame, inner.times
+
+    def _reference_times(self, at: At | None, offset_ms: int, steps: Steps) -> Ints:
+        """The times a selector looks at: each step, or the fixed `@` time, less the offset."""
+        if at is None:
+            return steps.times - offset_ms
+        fixed = (
+            {"start": self._query.start_ms, "end": self._query.end_ms}.get(at) if isinstance(at, str) else at
+        )
+        return np.full(steps.count, fixed, dtype=np.int64) - offset_ms
+
+    def _select(self, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+        key = (selector.matchers, start_ms, end_ms)
+        if key not in self._selected:
+            series = self._storage.select(selector.matchers, start_ms, end_ms)
+            self.budget.charge(sum(len(one.timestamps) for one in series))
+            self._selected[key] = series
+        return self._selected[key]
+
+    def _aggregate(self, expr: Aggregate, steps: Steps) -> Frame:
+        frame = self.vector(expr.expr, steps)
+        if expr.op == "count_values":
+            if not isinstance(expr.param, String):
+                raise BadQueryError("count_values needs a string literal")
+            return rank.count_values(frame, expr.param.value, expr.grouping, expr.without)
+        param = None if expr.param is None else self.scalar(expr.param, steps)
+        groups = aggregate.group_rows(frame.labels, expr.grouping, expr.without)
+        if expr.op in ("topk", "bottomk"):
+            if param is None:
+                raise BadQueryError(f"{expr.op} needs a number")
+            return rank.extreme(frame, groups, param, largest=expr.op == "topk")
+        if expr.op == "quantile" and param is not None:
+            outside = np.isnan(param) | (param < 0) | (param > 1)
+            if outside.any():
+                self.notes.warn(f"quantile value should be between 0 and 1, got {param[outside][0]:g}")
+        return aggregate.aggregate(expr.op, frame, groups, param)
+
+    def _binary(self, expr: Binary, steps: Steps) -> Frame:
+        left_is_scalar = value_type(expr.left) is ValueType.SCALAR
+        if left_is_scalar or value_type(expr.right) is ValueType.SCALAR:
+            return self._with_scalar(expr, steps, left_is_scalar)
+        left, right = self.vector(expr.left, steps), self.vector(expr.right, steps)
+        if expr.op in SET_OPERATORS:
+            return matching.combine_sets(expr.op, left, right, expr.matching)
+        return matching.combine(expr.op, left, right, expr.matching, expr.returns_bool)
+
+    def _with_scalar(self, expr: Binary, steps: Steps, left_is_scalar: bool) -> Frame:
+        if left_is_scalar:
+            number, frame = self.scalar(expr.left, steps), self.vector(expr.right, steps)
+            outcome = OPERATORS[expr.op](number, frame.values)
+        else:
+            frame, number = self.vector(expr.left, steps), self.scalar(expr.right, steps)
+            outcome = OPERATORS[expr.op](frame.values, number)
+        if expr.op in COMPARISONS and not expr.returns_bool:
+            return Frame(frame.labels, frame.values, frame.present & (outcome != 0)).without_empty_rows()
+        return Frame(frame.labels, outcome, frame.present).nameless()
+
+
+def _stands_still(expr: Expr) -> bool:
+    """Whether the value is the same at every step."""
+    match expr:
+        case Number() | String():
+            return True
+        case VectorSelector():
+            return expr.at is not None
+        case MatrixSelector():
+            return expr.vector.at is not None
+        case Subquery():
+            return expr.at is not None
+        case Negation():
+            return _stands_still(expr.expr)
+        case Aggregate():
+            return _stands_still(expr.expr) and (expr.param is None or _stands_still(expr.param))
+        case Binary():
+            return _stands_still(expr.left) and _stands_still(expr.right)
+        case Call():
+            return expr.name not in _CLOCK_FUNCTIONS and all(_stands_still(arg) for arg in expr.args)

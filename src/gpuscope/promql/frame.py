@@ -1,0 +1,97 @@
+"""What the evaluator computes with: the steps of a query, and vectors over all of them at once.
+
+A `Frame` is the instant vector at every step: one row per series, one column per step. `present` says where a
+row has a sample; NaN is a value like any other, so the two are kept apart. What lies in `values` where nothing
+is present is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.promql import labels as label_sets
+from gpuscope.promql.errors import ExecutionError
+from gpuscope.store.series import Labels
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+SAME_LABELS = "vector cannot contain metrics with the same labelset"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The evaluation times: `count` of them, `step_ms` apart, the first at `start_ms`."""
+
+    start_ms: int
+    step_ms: int
+    count: int
+
+    @staticmethod
+    def between(start_ms: int, end_ms: int, step_ms: int) -> Steps:
+        return Steps(start_ms, step_ms, max(0, (end_ms - start_ms) // step_ms + 1))
+
+    @property
+    def end_ms(self) -> int:
+        """The last evaluation time."""
+        return self.start_ms + self.step_ms * (self.count - 1)
+
+    @cached_property
+    def times(self) -> Ints:
+        return self.start_ms + self.step_ms * np.arange(self.count, dtype=np.int64)
+
+    def first(self) -> Steps:
+        return Steps(self.start_ms, self.step_ms, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    labels: list[Labels]
+    values: Floats
+    present: Bools
+
+    @staticmethod
+    def empty(steps: int) -> Frame:
+        return Frame([], np.empty((0, steps)), np.empty((0, steps), dtype=np.bool_))
+
+    def rows(self, chosen: NDArray[np.intp] | Sequence[int]) -> Frame:
+        index = np.asarray(chosen, dtype=np.intp)
+        return Frame([self.labels[i] for i in index], self.values[index], self.present[index])
+
+    def without_empty_rows(self) -> Frame:
+        alive = self.present.any(axis=1)
+        return self if alive.all() else self.rows(np.flatnonzero(alive))
+
+    def relabelled(self, change: Callable[[Labels], Labels]) -> Frame:
+        return Frame([change(one) for one in self.labels], self.values, self.present)
+
+    def nameless(self) -> Frame:
+        """Without metric names; rows that then have equal labels become one."""
+        return self.relabelled(label_sets.drop_name).merged()
+
+    def merged(self) -> Frame:
+        """Rows of equal labels joined into one; two samples at one step are an error."""
+        if len(set(self.labels)) == len(self.labels):
+            return self
+        first: dict[Labels, int] = {}
+        target = [first.setdefault(one, len(first)) for one in self.labels]
+        values = np.zeros((len(first), self.values.shape[1]))
+        present = np.zeros(values.shape, dtype=np.bool_)
+        for row, to in enumerate(target):
+            here = self.present[row]
+            if (present[to] & here).any():
+                raise ExecutionError(f"{SAME_LABELS}: {label_sets.render(self.labels[row])}")
+            values[to, here] = self.values[row, here]
+            present[to] |= here
+        return Frame(list(first), values, present)
+
+    def spread(self, count: int) -> Frame:
+        """One step repeated `count` times, without copying."""
+        shape = (len(self.labels), count)
+        return Frame(self.labels, np.broadcast_to(self.values, shape), np.broadcast_to(self.present, shape))

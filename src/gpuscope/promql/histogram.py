@@ -1,0 +1,211 @@
+"""Classic histograms: buckets in, a quantile or a fraction of the observations out.
+
+A bucket is a series with an upper bound in the label `le` and a cumulative count. Which buckets are there may
+change from step to step, so steps with the same buckets are computed together. Native histograms do not exist
+here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.promql import labels as label_sets
+from gpuscope.promql.frame import Bools, Floats, Frame
+from gpuscope.promql.notes import Notes
+from gpuscope.store.series import Labels
+
+BOUND = "le"
+# Counts that differ by less than this, relatively, differ by rounding only.
+SAME_COUNT = 1e-12
+_SMALLEST_NORMAL = 2.0**-1022
+
+Solve = Callable[[Floats, Floats, NDArray[np.intp]], Floats]
+"""bounds, counts (bucket by step), which steps these are -> one number per step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Histogram:
+    """One histogram's rows in a frame, by rising bound."""
+
+    labels: Labels
+    rows: list[int]
+    bounds: Floats
+
+
+def quantile(rank: Floats, frame: Frame, notes: Notes) -> Frame:
+    """The value below which a `rank` (one per step) of the observations lie."""
+    outside = np.isnan(rank) | (rank < 0) | (rank > 1)
+    if outside.any():
+        notes.warn(f"quantile value should be between 0 and 1, got {rank[outside][0]:g}")
+
+    def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
+        fixed, forced = _monotonic(counts)
+        if forced:
+            notes.info("input to histogram_quantile had falling bucket counts, which were levelled")
+        return _quantiles(rank[steps], bounds, fixed)
+
+    return _solve_each(frame, notes, solve)
+
+
+def fraction(lower: Floats, upper: Floats, frame: Frame, notes: Notes) -> Frame:
+    """The share of the observations between `lower` and `upper` (each one per step)."""
+
+    def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
+        return _fractions(lower[steps], upper[steps], bounds, counts)
+
+    return _solve_each(frame, notes, solve)
+
+
+def _solve_each(frame: Frame, notes: Notes, solve: Solve) -> Frame:
+    histograms = list(_histograms(frame, notes))
+    values = np.full((len(histograms), frame.values.shape[1]), np.nan)
+    present = np.zeros(values.shape, dtype=np.bool_)
+    for row, histogram in enumerate(histograms):
+        there = frame.present[histogram.rows]
+        present[row] = there.any(axis=0)
+        for buckets, steps in _equal_columns(there):
+            if not buckets.any():
+                continue
+            bounds = histogram.bounds[buckets]
+            counts = frame.values[histogram.rows][buckets][:, steps]
+            if bounds[-1] == np.inf:
+                values[row, steps] = solve(*_coalesce(bounds, counts), steps)
+    return Frame([one.labels for one in histograms], values, present).without_empty_rows().merged()
+
+
+def _histograms(frame: Frame, notes: Notes) -> Iterator[_Histogram]:
+    found: dict[Labels, list[tuple[float, int]]] = defaultdict(list)
+    for row, labels in enumerate(frame.labels):
+        text = label_sets.get(labels, BOUND)
+        bound = parse_bound(text)
+        if bound is None:
+            notes.warn(f'bucket label "{BOUND}" is missing or not a number: "{text}"')
+            continue
+        found[label_sets.drop(labels, (BOUND,))].append((bound, row))
+    for labels, buckets in found.items():
+        buckets.sort()
+        bounds = np.array([bound for bound, _ in buckets])
+        yield _Histogram(label_sets.drop_name(labels), [row for _, row in buckets], bounds)
+
+
+def parse_bound(text: str) -> float | None:
+    """A bound as Go reads numbers: no blanks, no digit separators; hexadecimal floats are fine."""
+    if "_" in text or text != text.strip():
+        return None
+    try:
+        return float.fromhex(text) if "x" in text.lower() else float(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _equal_columns(there: Bools) -> Iterator[tuple[Bools, NDArray[np.intp]]]:
+    """Each distinct set of present rows, and the steps that have it."""
+    if there.all():
+        yield there[:, 0], np.arange(there.shape[1])
+        return
+    patterns, which = np.unique(there, axis=1, return_inverse=True)
+    for number in range(patterns.shape[1]):
+        yield patterns[:, number], np.flatnonzero(which.ravel() == number)
+
+
+def _coalesce(bounds: Floats, counts: Floats) -> tuple[Floats, Floats]:
+    """Buckets of equal bounds (le="1" and le="1.0") added up."""
+    distinct, first = np.unique(bounds, return_index=True)
+    if len(distinct) == len(bounds):
+        return bounds, counts
+    return distinct, np.add.reduceat(counts, first, axis=0)
+
+
+def _monotonic(counts: Floats) -> tuple[Floats, bool]:
+    """Counts that never fall from bucket to bucket, and whether that took more than removing rounding."""
+    fixed = counts.copy()
+    forced = False
+    before = fixed[0].copy()
+    for row in fixed[1:]:
+        same = _almost_equal(before, row)
+        falls = ~same & (row < before)
+        forced = forced or bool(falls.any())
+        np.copyto(row, before, where=same | falls)
+        before = row.copy()
+    return fixed, forced
+
+
+def _almost_equal(a: Floats, b: Floats) -> Bools:
+    total = np.abs(a) + np.abs(b)
+    difference = np.abs(a - b)
+    tiny = (a == 0) | (b == 0) | (total < _SMALLEST_NORMAL)
+    largest = np.finfo(np.float64).max
+    close = np.where(
+        tiny, difference < SAME_COUNT * _SMALLEST_NORMAL, difference / np.minimum(total, largest) < SAME_COUNT
+    )
+    equal: Bools = (a == b) | (np.isnan(a) & np.isnan(b)) | close
+    return equal
+
+
+def _quantiles(rank: Floats, bounds: Floats, counts: Floats) -> Floats:
+    special = np.where(rank < 0, -np.inf, np.where(rank > 1, np.inf, np.nan))
+    if len(bounds) < 2:
+        return np.where((rank < 0) | (rank > 1), special, np.nan)
+    observations = counts[-1]
+    wanted = rank * observations
+    bucket = _first_reaching(counts[:-1], wanted)
+    highest = bucket == len(bounds) - 1
+    inside = np.minimum(bucket, len(bounds) - 2)
+    step = np.arange(counts.shape[1])
+    below = inside - 1
+    start = np.where(inside > 0, bounds[below], 0.0)
+    before = np.where(inside > 0, counts[below, step], 0.0)
+    within = counts[inside, step] - before
+    interpolated = start + (bounds[inside] - start) * ((wanted - before) / within)
+    lowest_not_positive = (bucket == 0) & (bounds[0] <= 0)
+    result = np.where(lowest_not_positive, bounds[0], interpolated)
+    result = np.where(highest, bounds[-2], result)
+    result = np.where(observations == 0, np.nan, result)
+    return np.where(np.isnan(rank) | (rank < 0) | (rank > 1), special, result)
+
+
+def _first_reaching(counts: Floats, wanted: Floats) -> NDArray[np.intp]:
+    """For each step the first bucket with at least `wanted`. Among NaN counts only a binary search agrees."""
+    low = np.zeros(counts.shape[1], dtype=np.intp)
+    high = np.full(counts.shape[1], len(counts), dtype=np.intp)
+    step = np.arange(counts.shape[1])
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        reaches = counts[np.minimum(middle, len(counts) - 1), step] >= wanted
+        low = np.where(open_ & ~reaches, middle + 1, low)
+        high = np.where(open_ & reaches, middle, high)
+    return low
+
+
+def _fractions(lower: Floats, upper: Floats, bounds: Floats, counts: Floats) -> Floats:
+    total = counts[-1]
+    share = (_rank_of(upper, bounds, counts) - _rank_of(lower, bounds, counts)) / total
+    share = np.where(lower >= upper, 0.0, share)
+    return np.where((total == 0) | np.isnan(lower) | np.isnan(upper), np.nan, share)
+
+
+def _rank_of(value: Floats, bounds: Floats, counts: Floats) -> Floats:
+    """How many observations lie below `value`, by linear interpolation inside its bucket.
+
+    The lowest bucket begins at 0, unless its own bound is not positive; then it has no width to interpolate in.
+    """
+    rank = counts[-1].copy()
+    settled = np.zeros(value.shape, dtype=np.bool_)
+    before = np.zeros(value.shape)
+    below = 0.0 if bounds[0] > 0 else -np.inf
+    for bound, count in zip(bounds, counts, strict=True):
+        at_edge = ~settled & (below >= value)
+        rank = np.where(at_edge, before, rank)
+        settled |= at_edge
+        inside = ~settled & (below < value) & (bound > value)
+        share = 1.0 if below == -np.inf else (value - below) / (bound - below)
+        rank = np.where(inside, before + (count - before) * share, rank)
+        settled |= inside
+        before, below = count, bound
+    limited: Floats = np.where(rank > counts[-1], counts[-1], rank)
+    return limited

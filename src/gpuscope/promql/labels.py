@@ -1,0 +1,52 @@
+"""Label sets as the evaluator changes them: dropped, kept, set; always sorted by name, never an empty value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gpuscope.store.series import Labels
+
+METRIC_NAME = "__name__"
+# What says which metric a value is; a value that was computed is of another metric.
+IDENTITY = frozenset({METRIC_NAME, "__type__", "__unit__"})
+
+
+def get(labels: Labels, name: str) -> str:
+    """The value, or the empty string: PromQL does not tell an absent label from an empty one."""
+    for key, value in labels:
+        if key == name:
+            return value
+    return ""
+
+
+def drop_name(labels: Labels) -> Labels:
+    """Without the metric's name (and its type and unit, where a store keeps those as labels)."""
+    return tuple(pair for pair in labels if pair[0] not in IDENTITY)
+
+
+def drop(labels: Labels, names: Collection[str]) -> Labels:
+    return tuple(pair for pair in labels if pair[0] not in names)
+
+
+def keep(labels: Labels, names: Collection[str]) -> Labels:
+    return tuple(pair for pair in labels if pair[0] in names)
+
+
+def assign(labels: Labels, name: str, value: str) -> Labels:
+    """With `name` set to `value`; an empty value takes the label away."""
+    others = [pair for pair in labels if pair[0] != name]
+    if value:
+        others.append((name, value))
+        others.sort()
+    return tuple(others)
+
+
+def render(labels: Labels) -> str:
+    """As people write a series, for messages."""
+    inner = ", ".join(f"{k}={_quote(v)}" for k, v in labels if k != METRIC_NAME)
+    return f"{get(labels, METRIC_NAME)}{{{inner}}}"
+
+
+def _quote(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

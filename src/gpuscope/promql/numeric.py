@@ -1,0 +1,59 @@
+"""Functions of one sample: rounding, logarithms, trigonometry, clamping; dates are in calendar.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpuscope.promql.frame import Bools, Floats
+
+SIMPLE: dict[str, Callable[[Floats], Floats]] = {
+    "abs": np.abs,
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "deg": lambda values: values * 180 / np.pi,
+    "exp": np.exp,
+    "floor": np.floor,
+    "ln": np.log,
+    "log10": np.log10,
+    "log2": np.log2,
+    "rad": lambda values: values * np.pi / 180,
+    "sgn": lambda values: np.where(values < 0, -1.0, np.where(values > 0, 1.0, values)),
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+}
+
+
+def round_to(values: Floats, nearest: Floats) -> Floats:
+    """To the nearest multiple, ties upwards; the inverse is what keeps 0.1 from drifting."""
+    inverse = 1.0 / nearest
+    rounded: Floats = np.floor(values * inverse + 0.5) / inverse
+    return rounded
+
+
+def clamp(values: Floats, present: Bools, least: Floats, most: Floats) -> tuple[Floats, Bools]:
+    """Between `least` and `most` (one per step); a step where they are crossed has no result."""
+    clamped = _maximum(least, _minimum(most, values))
+    return clamped, present & ~(most < least)
+
+
+def _minimum(bound: Floats, values: Floats) -> Floats:
+    # An infinite bound wins even over NaN.
+    either = (bound == -np.inf) | (values == -np.inf)
+    return np.where(either, -np.inf, np.minimum(bound, values))
+
+
+def _maximum(bound: Floats, values: Floats) -> Floats:
+    either = (bound == np.inf) | (values == np.inf)
+    return np.where(either, np.inf, np.maximum(bound, values))

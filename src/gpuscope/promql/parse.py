@@ -1,0 +1,281 @@
+"""Query text in, syntax tree out; every complaint is a `BadQueryError`.
+
+The grammar and the type rules are `promql-parser`'s. It follows Prometheus' newest experiments and one thing of
+VictoriaMetrics; what Prometheus 3.x does not promise is refused here by name, so nothing is half-supported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+import promql_parser
+
+from gpuscope.promql.errors import BadQueryError, UnsupportedError
+from gpuscope.promql.syntax import (
+    Aggregate,
+    At,
+    Binary,
+    Call,
+    Expr,
+    Matching,
+    MatrixSelector,
+    Negation,
+    Number,
+    String,
+    Subquery,
+    ValueType,
+    VectorSelector,
+)
+from gpuscope.store.series import Matcher, MatchOp
+
+MAX_QUERY_CHARACTERS = 100_000
+MAX_DEPTH = 200
+MAX_OPERATORS = 1000
+
+EXPERIMENTAL_AGGREGATIONS = frozenset({"limitk", "limit_ratio"})
+NATIVE_HISTOGRAM_FUNCTIONS = frozenset(
+    {"histogram_avg", "histogram_count", "histogram_sum", "histogram_stddev", "histogram_stdvar"}
+)
+FUNCTIONS = frozenset(
+    {
+        "abs",
+        "absent",
+        "absent_over_time",
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "avg_over_time",
+        "ceil",
+        "changes",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "cos",
+        "cosh",
+        "count_over_time",
+        "day_of_month",
+        "day_of_week",
+        "day_of_year",
+        "days_in_month",
+        "deg",
+        "delta",
+        "deriv",
+        "exp",
+        "first_over_time",
+        "floor",
+        "histogram_fraction",
+        "histogram_quantile",
+        "hour",
+        "idelta",
+        "increase",
+        "irate",
+        "label_join",
+        "label_replace",
+        "last_over_time",
+        "ln",
+        "log10",
+        "log2",
+        "max_over_time",
+        "min_over_time",
+        "minute",
+        "month",
+        "pi",
+        "predict_linear",
+        "present_over_time",
+        "quantile_over_time",
+        "rad",
+        "rate",
+        "resets",
+        "round",
+        "scalar",
+        "sgn",
+        "sin",
+        "sinh",
+        "sort",
+        "sort_desc",
+        "sqrt",
+        "stddev_over_time",
+        "stdvar_over_time",
+        "sum_over_time",
+        "tan",
+        "tanh",
+        "time",
+        "timestamp",
+        "vector",
+        "year",
+    }
+)
+# The library's enums are not hashable; their names are.
+_MATCH_OPS = {
+    "MatchOp.Equal": MatchOp.EQUAL,
+    "MatchOp.NotEqual": MatchOp.NOT_EQUAL,
+    "MatchOp.Re": MatchOp.REGEX,
+    "MatchOp.NotRe": MatchOp.NOT_REGEX,
+}
+_VALUE_TYPES = {
+    "ValueType.Scalar": ValueType.SCALAR,
+    "ValueType.String": ValueType.STRING,
+    "ValueType.Vector": ValueType.VECTOR,
+    "ValueType.Matrix": ValueType.MATRIX,
+}
+# A quoted string, a comment, a bracket, or an operator: what can nest, and what hides such characters.
+_NESTING = re.compile(
+    r"""("(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|`[^`]*`?|\#[^\n]*|[()\[\]{}]|[-+*/%^<>=!]|\b(?:and|or|unless|atan2)\b)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_NEGATIVE_AT = re.compile(r"@\s*-")
+_AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
+
+
+@lru_cache(maxsize=512)
+def parse(text: str) -> Expr:
+    """The tree of `text`. Dashboards ask the same few questions again and again, so trees are kept."""
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise BadQueryError(f"query has {len(text)} characters; at most {MAX_QUERY_CHARACTERS} are read")
+    _check_nesting(text)
+    try:
+        tree = promql_parser.parse(text)
+    except ValueError as error:
+        raise BadQueryError(f"parse error: {error}") from error
+    except BaseException as error:
+        # The library's Rust panics arrive as an exception outside `Exception`; a user's text must not end us.
+        if type(error).__name__ == "PanicException":
+            raise BadQueryError("parse error: the parser cannot read this query") from error
+        raise
+    try:
+        return _Converter(text).expr(tree)
+    except RecursionError as error:
+        raise BadQueryError("parse error: the query is nested too deeply") from error
+
+
+def _check_nesting(text: str) -> None:
+    """Refuse what would overflow the stack of the library, which is recursive and takes the process with it."""
+    depth = operators = 0
+    for token in _NESTING.finditer(text):
+        first = token.group()[0]
+        if first in "([{":
+            depth += 1
+        elif first in ")]}":
+            depth -= 1
+        elif first not in "\"'`#":
+            operators += 1
+        if depth > MAX_DEPTH or operators > MAX_OPERATORS:
+            raise BadQueryError("parse error: the query is nested too deeply")
+
+
+class _Converter:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._kinds: dict[str, Callable[[Any], Expr]] = {
+            "ParenExpr": lambda node: self.expr(node.expr),
+            "NumberLiteral": lambda node: Number(node.val),
+            "StringLiteral": lambda node: String(node.val),
+            "UnaryExpr": lambda node: Negation(self.expr(node.expr)),
+            "VectorSelector": self._vector_selector,
+            "MatrixSelector": self._matrix_selector,
+            "SubqueryExpr": self._subquery,
+            "AggregateExpr": self._aggregate,
+            "Call": self._call,
+            "BinaryExpr": self._binary,
+        }
+
+    def expr(self, node: Any) -> Expr:
+        convert = self._kinds.get(type(node).__name__)
+        if convert is None:
+            raise UnsupportedError(f"{type(node).__name__} is not supported")
+        return convert(node)
+
+    def _vector_selector(self, node: Any) -> VectorSelector:
+        if node.matchers.or_matchers:
+            raise UnsupportedError('"or" between label matchers is a VictoriaMetrics extension')
+        matchers = [Matcher(m.name, _MATCH_OPS[str(m.op)], m.value) for m in node.matchers.matchers]
+        if node.name is not None:
+            matchers.insert(0, Matcher("__name__", MatchOp.EQUAL, node.name))
+        return VectorSelector(tuple(matchers), _milliseconds(node.offset), self._at(node))
+
+    def _matrix_selector(self, node: Any) -> Expr:
+        return MatrixSelector(self._vector_selector(node.vector_selector), _range(node.range))
+
+    def _subquery(self, node: Any) -> Expr:
+        step = None if node.step is None else _range(node.step)
+        inner = self.expr(node.expr)
+        return Subquery(inner, _range(node.range), step, _milliseconds(node.offset), self._at(node))
+
+    def _aggregate(self, node: Any) -> Expr:
+        op = str(node.op)
+        if op in EXPERIMENTAL_AGGREGATIONS:
+            raise UnsupportedError(f"{op} is experimental in Prometheus and not supported")
+        grouping: tuple[str, ...] = ()
+        without = False
+        if node.modifier is not None:
+            grouping = tuple(sorted(set(node.modifier.labels)))
+            without = node.modifier.type == promql_parser.AggModifierType.Without
+        param = None if node.param is None else self.expr(node.param)
+        return Aggregate(op, self.expr(node.expr), param, grouping, without)
+
+    def _call(self, node: Any) -> Expr:
+        name = node.func.name
+        if name in NATIVE_HISTOGRAM_FUNCTIONS:
+            raise UnsupportedError(f"{name}: native histograms are not supported")
+        if name not in FUNCTIONS:
+            raise UnsupportedError(f"function {name} is experimental in Prometheus and not supported")
+        args = tuple(self.expr(arg) for arg in node.args)
+        return Call(name, args, _VALUE_TYPES[str(node.func.return_type)])
+
+    def _binary(self, node: Any) -> Expr:
+        left, right = self.expr(node.lhs), self.expr(node.rhs)
+        modifier = node.modifier
+        returns_bool = modifier is not None and modifier.return_bool
+        return Binary(str(node.op), left, right, returns_bool, _matching(modifier))
+
+    def _at(self, node: Any) -> At | None:
+        if node.at is None:
+            return None
+        kind = node.at.type
+        if kind == promql_parser.AtModifierType.Start:
+            return "start"
+        if kind == promql_parser.AtModifierType.End:
+            return "end"
+        # Reading a time before 1970 from the library panics, so the time is read from the printed node.
+        printed = _AT.search(str(node))
+        seconds = float(printed.group(1)) if printed else 0.0
+        if printed is None or (seconds == 0 and _NEGATIVE_AT.search(self._text)):
+            raise UnsupportedError("@ with a time before 1970 is not supported")
+        if seconds > 9e15:
+            raise BadQueryError(f"parse error: timestamp out of bounds for @ modifier: {seconds}")
+        return round(seconds * 1000)
+
+
+def _matching(modifier: Any) -> Matching:
+    if modifier is None:
+        return Matching(on=False, labels=())
+    fill = modifier.fill_values
+    if fill is not None and (fill.lhs is not None or fill.rhs is not None):
+        raise UnsupportedError("fill modifiers are experimental in Prometheus and not supported")
+    matching = modifier.matching
+    on = matching is not None and matching.type == promql_parser.LabelModifierType.Include
+    labels = () if matching is None else tuple(matching.labels)
+    include = tuple(modifier.group_labels or ())
+    if modifier.card == promql_parser.VectorMatchCardinality.ManyToOne:
+        return Matching(on, labels, "left", include)
+    if modifier.card == promql_parser.VectorMatchCardinality.OneToMany:
+        return Matching(on, labels, "right", include)
+    return Matching(on, labels)
+
+
+def _milliseconds(duration: timedelta | None) -> int:
+    return 0 if duration is None else duration // timedelta(milliseconds=1)
+
+
+def _range(duration: timedelta) -> int:
+    length = _milliseconds(duration)
+    if length < 1:
+        raise BadQueryError("parse error: a duration must be at least 1ms")
+    return length

@@ -1,0 +1,70 @@
+"""topk, bottomk and count_values: aggregations whose result is not one row per group."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+
+from gpuscope.promql import labels as label_sets
+from gpuscope.promql.aggregate import Groups, group_rows
+from gpuscope.promql.errors import ExecutionError
+from gpuscope.promql.frame import Floats, Frame
+from gpuscope.store.series import Labels
+
+
+def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
+    """At each step the k largest (or smallest) of every group keep their rows; NaN is the last choice.
+
+    Rows come out group by group, and for a single step in order of value: an instant query shows that order.
+    """
+    if np.isnan(k).any() or (np.abs(k) >= 2.0**63).any():
+        raise ExecutionError("topk and bottomk: the number of series must fit a 64-bit integer")
+    wanted = np.trunc(k)
+    rows: list[int] = []
+    masks = []
+    for begin, end in zip(groups.starts, groups.starts[1:], strict=False):
+        members = groups.order[begin:end]
+        values, present = frame.values[members], frame.present[members]
+        order = np.argsort(-values if largest else values, axis=0, kind="stable")
+        absent_last = np.argsort(~np.take_along_axis(present, order, axis=0), axis=0, kind="stable")
+        order = np.take_along_axis(order, absent_last, axis=0)
+        chosen = np.arange(len(members))[:, None] < wanted
+        keep = np.zeros(present.shape, dtype=np.bool_)
+        np.put_along_axis(keep, order, chosen, axis=0)
+        keep &= present
+        shown = order[:, 0] if values.shape[1] == 1 else np.arange(len(members))
+        rows.extend(members[shown].tolist())
+        masks.append(keep[shown])
+    if not rows:
+        return Frame.empty(frame.values.shape[1])
+    picked = frame.rows(rows)
+    return Frame(picked.labels, picked.values, np.concatenate(masks)).without_empty_rows()
+
+
+def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: bool) -> Frame:
+    """How many series of a group have each value; the value, as text, becomes the label `label`."""
+    if not label:
+        raise ExecutionError('invalid label name "" in count_values()')
+    row, step = np.nonzero(frame.present)
+    bits, kind = np.unique(frame.values[row, step].view(np.int64), return_inverse=True)
+    texts = [number_text(value) for value in bits.view(np.float64).tolist()]
+    kept_names = grouping if without else tuple(sorted({*grouping, label}))
+    pairs, pair_of = np.unique(np.stack([row, kind]), axis=1, return_inverse=True)
+    source: list[Labels] = [label_sets.assign(frame.labels[r], label, texts[v]) for r, v in pairs.T.tolist()]
+    groups = group_rows(source, kept_names, without)
+    group_of_pair = np.empty(len(source), dtype=np.intp)
+    group_of_pair[groups.order] = np.repeat(np.arange(len(groups.labels)), groups.sizes)
+    counts = np.zeros((len(groups.labels), frame.values.shape[1]))
+    np.add.at(counts, (group_of_pair[pair_of], step), 1.0)
+    return Frame(groups.labels, counts, counts > 0)
+
+
+def number_text(value: float) -> str:
+    """The shortest decimal that reads back as `value`, never with an exponent."""
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    text = format(Decimal(repr(value)), "f")
+    return text.removesuffix(".0")

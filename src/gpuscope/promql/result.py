@@ -1,0 +1,63 @@
+"""What a query answers with. Arrays, not objects per sample: the HTTP layer writes JSON from them at speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscope.promql.frame import Bools, Floats, Ints
+from gpuscope.store.series import Labels
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    time_ms: int
+    value: float
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string literal; Prometheus calls its type "string"."""
+
+    time_ms: int
+    value: str
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """An instant query's series with one value each, in the order the query gave them."""
+
+    time_ms: int
+    labels: list[Labels]
+    values: Floats
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A range query's series, sorted by labels, on one time axis; `present` says where a row has a value."""
+
+    times_ms: Ints
+    labels: list[Labels]
+    values: Floats
+    present: Bools
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """An instant query for a range (`x[5m]`): each series with its own times. Its type is "matrix" too."""
+
+    labels: list[Labels]
+    timestamps: list[Ints]
+    values: list[Floats]
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+
+
+Result = Scalar | Text | Vector | Matrix | Samples

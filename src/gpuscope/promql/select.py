@@ -1,0 +1,124 @@
+"""Stored samples in; what a selector sees at each step out.
+
+`latest` answers an instant selector: the newest sample of each series no older than the lookback, unless it is
+a staleness marker. `windows` answers a range selector: for each step the samples in (end - range, end], markers
+left out. Series of one scrape share their time axis, so the search for a step's sample is done once for each
+distinct axis, not for each series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from gpuscope.promql.frame import Bools, Floats, Frame, Ints
+from gpuscope.promql.windows import Windows
+from gpuscope.store.series import STALE_NAN_BITS, Series
+
+
+class _Axes:
+    """Numbers the distinct time axes among many arrays of timestamps."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int], list[tuple[int, Ints]]] = {}
+        self.distinct: list[Ints] = []
+
+    def number(self, timestamps: Ints) -> int:
+        key = (len(timestamps), int(timestamps[0]), int(timestamps[-1])) if len(timestamps) else (0, 0, 0)
+        candidates = self._known.setdefault(key, [])
+        for number, known in candidates:
+            if known is timestamps or np.array_equal(known, timestamps):
+                return number
+        candidates.append((len(self.distinct), timestamps))
+        self.distinct.append(timestamps)
+        return len(self.distinct) - 1
+
+
+def latest(series: Sequence[Series], at: Ints, lookback_ms: int) -> tuple[Frame, Ints]:
+    """The frame of an instant selector asked for at the times `at`, and each sample's own time."""
+    values = np.zeros((len(series), len(at)))
+    found = np.zeros(values.shape, dtype=np.bool_)
+    times = np.zeros(values.shape, dtype=np.int64)
+    axes = _Axes()
+    searched: list[tuple[Ints, Bools, Ints]] = []
+    for row, one in enumerate(series):
+        if not len(one.timestamps):
+            continue
+        number = axes.number(one.timestamps)
+        if number == len(searched):
+            searched.append(_search(one.timestamps, at, lookback_ms))
+        position, ok, time = searched[number]
+        one.values.take(position, out=values[row])
+        found[row] = ok
+        times[row] = time
+    found &= values.view(np.int64) != STALE_NAN_BITS
+    return Frame([one.labels for one in series], values, found), times
+
+
+def _search(timestamps: Ints, at: Ints, lookback_ms: int) -> tuple[Ints, Bools, Ints]:
+    position = np.searchsorted(timestamps, at, side="right") - 1
+    ok = position >= 0
+    np.maximum(position, 0, out=position)
+    time = timestamps[position]
+    ok &= time > at - lookback_ms
+    return position, ok, time
+
+
+def windows(
+    series: Sequence[Series], ends: Ints, range_ms: int, most_windows: int
+) -> Iterator[tuple[slice, Windows]]:
+    """The windows of a range selector, some series at a time so that the working set stays in the cache."""
+    per_chunk = max(1, most_windows // max(1, len(ends)))
+    for start in range(0, len(series), per_chunk):
+        rows = slice(start, start + per_chunk)
+        yield rows, _windows(series[rows], ends, range_ms)
+
+
+def _windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Windows:
+    axes = _Axes()
+    edges: list[tuple[Ints, Ints]] = []
+    low = np.empty((len(series), len(ends)), dtype=np.int64)
+    high = np.empty_like(low)
+    starts = np.zeros(len(series) + 1, dtype=np.int64)
+    kept = [_without_markers(one) for one in series]
+    for row, (timestamps, _) in enumerate(kept):
+        number = axes.number(timestamps)
+        if number == len(edges):
+            left = np.searchsorted(timestamps, ends - range_ms, side="right")
+            edges.append((left, np.searchsorted(timestamps, ends, side="right")))
+        np.add(edges[number][0], starts[row], out=low[row])
+        np.add(edges[number][1], starts[row], out=high[row])
+        starts[row + 1] = starts[row] + len(timestamps)
+    all_times = np.concatenate([t for t, _ in kept]) if kept else np.empty(0, dtype=np.int64)
+    all_values = np.concatenate([v for _, v in kept]) if kept else np.empty(0)
+    return Windows(all_times, all_values, starts, low, high, ends, range_ms)
+
+
+def _without_markers(one: Series) -> tuple[Ints, Floats]:
+    stale = one.values.view(np.int64) == STALE_NAN_BITS
+    if not stale.any():
+        return one.timestamps, one.values
+    return one.timestamps[~stale], one.values[~stale]
+
+
+def windows_of_frame(
+    frame: Frame, times: Ints, ends: Ints, range_ms: int, most_windows: int
+) -> Iterator[tuple[slice, Windows]]:
+    """The windows over a subquery's result: its rows share one axis but not their presence."""
+    left = np.searchsorted(times, ends - range_ms, side="right")
+    right = np.searchsorted(times, ends, side="right")
+    per_chunk = max(1, most_windows // max(1, len(ends)))
+    for start in range(0, len(frame.labels), per_chunk):
+        rows = slice(start, start + per_chunk)
+        present = frame.present[rows]
+        # before[r, j]: how many of row r's first j steps have a sample, that is where step j's would lie.
+        before = np.zeros((len(present), len(times) + 1), dtype=np.int64)
+        np.cumsum(present, axis=1, out=before[:, 1:])
+        starts = np.zeros(len(present) + 1, dtype=np.int64)
+        np.cumsum(before[:, -1], out=starts[1:])
+        base = starts[:-1, None]
+        flat_times = np.broadcast_to(times, present.shape)[present]
+        flat_values = frame.values[rows][present]
+        low, high = before[:, left] + base, before[:, right] + base
+        yield rows, Windows(flat_times, flat_values, starts, low, high, ends, range_ms)

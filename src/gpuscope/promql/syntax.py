@@ -1,0 +1,137 @@
+"""The tree of a query: what `parse` makes of the text and the evaluator walks.
+
+Parentheses are gone, durations are integer milliseconds, and what the evaluator does not know never gets here.
+A selector's metric name is one of its matchers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from gpuscope.store.series import Matcher
+
+
+class ValueType(Enum):
+    SCALAR = "scalar"
+    STRING = "string"
+    VECTOR = "vector"
+    MATRIX = "matrix"
+
+
+At = int | Literal["start", "end"]
+"""The @ modifier: a time in milliseconds, or the start or end of the whole query."""
+
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+SET_OPERATORS = frozenset({"and", "or", "unless"})
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSelector:
+    matchers: tuple[Matcher, ...]
+    offset_ms: int = 0
+    at: At | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixSelector:
+    vector: VectorSelector
+    range_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    expr: Expr
+    range_ms: int
+    step_ms: int | None
+    offset_ms: int = 0
+    at: At | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How the series of two vectors find each other; `many` is the side that may have several per match."""
+
+    on: bool
+    labels: tuple[str, ...]
+    many: Literal["left", "right"] | None = None
+    include: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    op: str
+    left: Expr
+    right: Expr
+    returns_bool: bool
+    matching: Matching
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    op: str
+    expr: Expr
+    param: Expr | None
+    grouping: tuple[str, ...]
+    without: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    name: str
+    args: tuple[Expr, ...]
+    returns: ValueType
+
+
+Expr = Number | String | VectorSelector | MatrixSelector | Subquery | Negation | Binary | Aggregate | Call
+
+
+def value_type(expr: Expr) -> ValueType:
+    match expr:
+        case Number():
+            return ValueType.SCALAR
+        case String():
+            return ValueType.STRING
+        case MatrixSelector() | Subquery():
+            return ValueType.MATRIX
+        case Call():
+            return expr.returns
+        case Negation():
+            return value_type(expr.expr)
+        case Binary():
+            sides = {value_type(expr.left), value_type(expr.right)}
+            return ValueType.SCALAR if sides == {ValueType.SCALAR} else ValueType.VECTOR
+        case _:
+            return ValueType.VECTOR
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    match expr:
+        case Subquery() | Negation():
+            return (expr.expr,)
+        case MatrixSelector():
+            return (expr.vector,)
+        case Binary():
+            return (expr.left, expr.right)
+        case Aggregate():
+            return (expr.expr,) if expr.param is None else (expr.param, expr.expr)
+        case Call():
+            return expr.args
+        case _:
+            return ()

@@ -1,0 +1,305 @@
+"""Runs tests written in the text format of Prometheus' own test suite.
+
+`load STEP` fills the store from time 0; `eval instant at T EXPR` and `eval range from T to T step D EXPR` ask,
+and the indented lines below say what must come back; `clear` empties the store. Lines like `expect ordered`,
+`expect fail [msg:TEXT | regex:TEXT]`, `expect warn`, `expect info`, `expect no_warn`, `expect no_info` and
+`expect string "TEXT"` say more. Native histograms are not read: the product refuses them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import promql_parser
+
+from gpuscope.promql import Engine, Matrix, PromQLError, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.labels import render
+from gpuscope.store.series import Labels
+from tests.promql.memory import STALE, MemoryStorage, to_labels
+
+EPSILON = 1e-6
+UNITS_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+    "y": 31_536_000_000,
+}
+_NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+|0x[0-9a-fA-F]+|Inf|NaN|inf|nan)"
+_REPEATED = re.compile(rf"^({_NUMBER})(?:([-+])({_NUMBER.replace('[-+]?', '', 1)}))?x(\d+)$")
+_INSTANT = re.compile(r"^eval(_fail|_ordered|_warn|_info)? instant at (\S+)\s+(.+)$", re.DOTALL)
+_RANGE = re.compile(r"^eval(_fail|_warn|_info)? range from (\S+) to (\S+) step (\S+)\s+(.+)$", re.DOTALL)
+
+Sequence = list[float | None]
+Rows = list[tuple[Labels, Sequence]]
+
+
+class UnreadableTestError(Exception):
+    """The file uses something this runner does not know."""
+
+
+@dataclass
+class Evaluation:
+    line: int
+    expr: str
+    start_ms: int
+    end_ms: int
+    step_ms: int | None
+    ordered: bool = False
+    fails: bool = False
+    failure: str | None = None
+    failure_pattern: str | None = None
+    notes: set[str] = field(default_factory=set)
+    text: str | None = None
+    scalar: Sequence | None = None
+    series: list[tuple[Labels, Sequence]] = field(default_factory=list)
+
+
+@dataclass
+class Load:
+    step_ms: int
+    series: list[tuple[Labels, Sequence]]
+
+
+Command = Load | Evaluation | Literal["clear"]
+
+
+def parse_file(path: Path) -> list[Command]:
+    """The commands of one test file, in order."""
+    commands: list[Command] = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if line[0] not in " \t":
+            commands.append(_command(stripped, number))
+        elif isinstance(commands[-1], Load):
+            labels, values = _series_line(stripped)
+            commands[-1].series.append((labels, values))
+        elif isinstance(commands[-1], Evaluation):
+            _expectation(commands[-1], stripped)
+    return commands
+
+
+def _command(line: str, number: int) -> Command:
+    if line == "clear":
+        return "clear"
+    if line.startswith("load "):
+        return Load(duration_ms(line.split()[1]), [])
+    if found := _INSTANT.match(line):
+        kind, at, expr = found.groups()
+        time = duration_ms(at)
+        made = Evaluation(number, expr, time, time, None)
+    elif found := _RANGE.match(line):
+        kind, start, end, step, expr = found.groups()
+        made = Evaluation(number, expr, duration_ms(start), duration_ms(end), duration_ms(step))
+    else:
+        raise UnreadableTestError(f"line {number}: {line}")
+    made.ordered = kind == "_ordered"
+    made.fails = kind == "_fail"
+    if kind in ("_warn", "_info"):
+        made.notes.add(kind[1:])
+    return made
+
+
+def duration_ms(text: str) -> int:
+    if text.startswith("-"):
+        return -duration_ms(text[1:])
+    if re.fullmatch(r"[\d.]+", text):
+        return round(float(text) * 1000)
+    parts = re.findall(r"(\d+)(ms|[smhdwy])", text)
+    if not parts or "".join(n + u for n, u in parts) != text:
+        raise UnreadableTestError(f"duration {text}")
+    return sum(int(number) * UNITS_MS[unit] for number, unit in parts)
+
+
+def _expectation(evaluation: Evaluation, line: str) -> None:
+    if line.startswith("expected_fail_message "):
+        evaluation.failure = line.split(" ", 1)[1]
+    elif line.startswith("expected_fail_regexp "):
+        evaluation.failure_pattern = line.split(" ", 1)[1]
+    elif line.startswith("expect "):
+        _expect(evaluation, line.removeprefix("expect ").strip())
+    elif re.match(rf"^(?:{_NUMBER}|_|stale)(?:$|[\sx+-])", line) and not line.startswith(("_:", "inf{")):
+        evaluation.scalar = _values(line)
+    elif line.startswith('"'):
+        evaluation.text = line[1:-1]
+    else:
+        evaluation.series.append(_series_line(line))
+
+
+def _expect(evaluation: Evaluation, what: str) -> None:
+    kind, _, rest = what.partition(" ")
+    if kind == "ordered":
+        evaluation.ordered = True
+    elif kind == "fail":
+        evaluation.fails = True
+        if rest.startswith("msg:"):
+            evaluation.failure = rest.removeprefix("msg:").strip()
+        elif rest.startswith("regex:"):
+            evaluation.failure_pattern = rest.removeprefix("regex:").strip()
+    elif kind == "string":
+        evaluation.text = rest.strip()[1:-1]
+    elif kind in ("warn", "info", "no_warn", "no_info"):
+        evaluation.notes.add(kind)
+    else:
+        raise UnreadableTestError(f"expect {what}")
+
+
+def _series_line(line: str) -> tuple[Labels, Sequence]:
+    if "{{" in line:
+        raise UnreadableTestError("native histograms")
+    selector, values = _split_series(line)
+    return _labels(selector), _values(values)
+
+
+def _split_series(line: str) -> tuple[str, str]:
+    quoted = depth = False
+    for position, character in enumerate(line):
+        if character == '"' and line[position - 1] != "\\":
+            quoted = not quoted
+        elif character in "{}" and not quoted:
+            depth = character == "{"
+        elif character in " \t" and not quoted and not depth and not line[position:].lstrip().startswith("{"):
+            return line[:position], line[position:].strip()
+    return line, ""
+
+
+def _labels(selector: str) -> Labels:
+    if selector == "{}":
+        return ()
+    try:
+        node = promql_parser.parse(selector)
+    except ValueError:
+        # A selector must ask for something, a series need not: read the empty-valued labels by hand.
+        node = promql_parser.parse(selector.rstrip("}").rstrip(", ") + ', __any__="x"}')
+    pairs = {m.name: m.value for m in node.matchers.matchers if m.name != "__any__"}
+    if node.name is not None:
+        pairs["__name__"] = node.name
+    return to_labels(pairs)
+
+
+def _values(text: str) -> Sequence:
+    values: Sequence = []
+    for item in text.split():
+        if item == "_":
+            values.append(None)
+        elif item.startswith("_x"):
+            values += [None] * int(item[2:])
+        elif item == "stale":
+            values.append(STALE)
+        elif item.startswith("stalex"):
+            values += [STALE] * (int(item[6:]) + 1)
+        elif repeated := _REPEATED.match(item):
+            first, sign, increment, times = repeated.groups()
+            by = float(increment) * (-1 if sign == "-" else 1) if increment else 0.0
+            value = float(first)
+            for _ in range(int(times) + 1):
+                values.append(value)
+                value += by
+        else:
+            values.append(float.fromhex(item) if "x" in item else float(item))
+    return values
+
+
+def run(commands: list[Command]) -> None:
+    """Execute; raises AssertionError naming the line that does not hold."""
+    storage = MemoryStorage()
+    for command in commands:
+        if command == "clear":
+            storage = MemoryStorage()
+        elif isinstance(command, Load):
+            for labels, values in command.series:
+                samples = [(i * command.step_ms, v) for i, v in enumerate(values) if v is not None]
+                storage.add(dict(labels), samples)
+        else:
+            check(Engine(storage), command)
+
+
+def check(engine: Engine, evaluation: Evaluation) -> None:
+    where = f"line {evaluation.line}: {evaluation.expr}"
+    result: Result | PromQLError
+    try:
+        result = _ask(engine, evaluation)
+    except PromQLError as error:
+        result = error
+    if isinstance(result, PromQLError):
+        assert evaluation.fails, f"{where}\nunexpected error: {result}"
+        assert evaluation.failure is None or evaluation.failure in str(result), (
+            f"{where}\nother error: {result}"
+        )
+        pattern = evaluation.failure_pattern
+        assert pattern is None or re.search(pattern, str(result)), f"{where}\nother error: {result}"
+        return
+    assert not evaluation.fails, f"{where}\nshould fail, gave {result}"
+    _check_notes(evaluation, result, where)
+    problem = _difference(evaluation, result)
+    assert problem is None, f"{where}\n{problem}"
+
+
+def _ask(engine: Engine, evaluation: Evaluation) -> Result:
+    if evaluation.step_ms is None:
+        return engine.instant(evaluation.expr, evaluation.start_ms)
+    return engine.range(evaluation.expr, evaluation.start_ms, evaluation.end_ms, evaluation.step_ms)
+
+
+def _check_notes(evaluation: Evaluation, result: Result, where: str) -> None:
+    for note in evaluation.notes:
+        given = result.warnings if note.endswith("warn") else result.infos
+        wanted = not note.startswith("no_")
+        assert bool(given) == wanted, f"{where}\nexpected {note}, got {given}"
+
+
+def _difference(evaluation: Evaluation, result: Result) -> str | None:
+    match result:
+        case Text():
+            return None if result.value == evaluation.text else f"string {result.value!r}"
+        case Scalar():
+            wanted = evaluation.scalar or [None]
+            return None if same(result.value, wanted[0]) else f"scalar {result.value}, not {wanted}"
+        case Vector():
+            got: Rows = [(labels, [float(v)]) for labels, v in zip(result.labels, result.values, strict=True)]
+            return _compare(evaluation, got)
+        case Samples():
+            return "a bare range has no expectation in this format"
+        case Matrix():
+            got = [
+                (labels, [float(v) if p else None for v, p in zip(values, present, strict=True)])
+                for labels, values, present in zip(result.labels, result.values, result.present, strict=True)
+            ]
+            return _compare(evaluation, got)
+
+
+def _compare(evaluation: Evaluation, got: Rows) -> str | None:
+    wanted = evaluation.series
+    if evaluation.scalar is not None:
+        wanted = [((), evaluation.scalar)]
+    if evaluation.ordered and [one for one, _ in got] != [one for one, _ in wanted]:
+        return f"order is {[render(one) for one, _ in got]}"
+    answers = dict(got)
+    if len(answers) != len(got):
+        return "the same series twice"
+    if set(answers) != {one for one, _ in wanted}:
+        return f"series are {sorted(map(render, answers))}, not {sorted(render(one) for one, _ in wanted)}"
+    for labels, values in wanted:
+        answer = answers[labels]
+        padded = values + [None] * (len(answer) - len(values))
+        if len(padded) != len(answer) or not all(map(same, answer, padded)):
+            return f"{render(labels)}: {answer}, not {padded}"
+    return None
+
+
+def same(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    if math.isnan(a) or math.isnan(b):
+        return math.isnan(a) and math.isnan(b)
+    if math.isinf(a) or math.isinf(b) or a == b:
+        return a == b
+    return abs(a - b) <= EPSILON * max(abs(a), abs(b))
