@@ -1,0 +1,99 @@
+"""A load that repeats: phases of constant rates, with the integral and the heat of any moment in closed form.
+
+Everything simulated is piecewise constant, so that a counter at any time is exactly the integral of what was
+shown until then, without stepping through time. Heat is power behind a first-order lag, in watts; the caller
+turns it into a temperature.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import exp
+from typing import Final, TypeAlias
+
+Rates: TypeAlias = tuple[float, ...]
+"""One number per channel; a rate in a phase, its integral in a total."""
+
+BUSY: Final = 0  # utilisation, 0 to 1; as a total: busy seconds
+POWER: Final = 1  # watts; as a total: joules
+NVLINK: Final = 2  # bytes per second each way; as a total: bytes
+POWER_CAP: Final = 3  # 1 while the power limit holds the clocks back; as a total: seconds
+SW_THERMAL: Final = 4
+HW_THERMAL: Final = 5
+ZERO: Final[Rates] = (0.0,) * 6
+
+
+def added(first: Rates, second: Rates) -> Rates:
+    a, b, c, d, e, f = first
+    g, h, i, j, k, m = second
+    return (a + g, b + h, c + i, d + j, e + k, f + m)
+
+
+def scaled_and_added(first: Rates, factor: float, second: Rates) -> Rates:
+    """`first * factor + second`."""
+    a, b, c, d, e, f = first
+    g, h, i, j, k, m = second
+    x = factor
+    return (a * x + g, b * x + h, c * x + i, d * x + j, e * x + k, f * x + m)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    seconds: float
+    rates: Rates
+    clock_ratio: float = 1.0  # of the highest SM clock
+    reasons: int = 0  # the driver's mask of what holds the clocks back
+
+
+class Curve:
+    """Phases that repeat for ever from second 0."""
+
+    __slots__ = ("_before", "_cycle", "_heat", "_lag", "_starts", "length", "phases")
+
+    def __init__(self, phases: Sequence[Phase], lag_seconds: float) -> None:
+        self.phases = tuple(phases)
+        self._lag = lag_seconds
+        ends = list(accumulate(phase.seconds for phase in self.phases))
+        self.length = ends[-1]
+        self._starts = [0.0, *ends[:-1]]
+        totals = list(
+            accumulate(
+                self.phases,
+                lambda total, phase: scaled_and_added(phase.rates, phase.seconds, total),
+                initial=ZERO,
+            )
+        )
+        self._before, self._cycle = totals[:-1], totals[-1]
+        self._heat = self._settled_heat()
+
+    def _settled_heat(self) -> list[float]:
+        """Heat at the start of each phase, once the curve has run long enough to repeat itself exactly."""
+        from_cold = 0.0
+        for phase in self.phases:
+            watts = phase.rates[POWER]
+            from_cold = watts + (from_cold - watts) * exp(-phase.seconds / self._lag)
+        heat = [from_cold / (1.0 - exp(-self.length / self._lag))]
+        for phase in self.phases[:-1]:
+            watts = phase.rates[POWER]
+            heat.append(watts + (heat[-1] - watts) * exp(-phase.seconds / self._lag))
+        return heat
+
+    def totals(self, at: float) -> Rates:
+        """The integral of all rates from 0 to `at`."""
+        cycles, into = divmod(at, self.length)
+        row = bisect_right(self._starts, into) - 1
+        here = scaled_and_added(self.phases[row].rates, into - self._starts[row], self._before[row])
+        return scaled_and_added(self._cycle, cycles, here) if cycles else here
+
+    def phase(self, at: float) -> Phase:
+        return self.phases[bisect_right(self._starts, at % self.length) - 1]
+
+    def heat(self, at: float, heat_at_start: float) -> float:
+        into = at % self.length
+        row = bisect_right(self._starts, into) - 1
+        watts = self.phases[row].rates[POWER]
+        settled = watts + (self._heat[row] - watts) * exp(-(into - self._starts[row]) / self._lag)
+        return settled + (heat_at_start - self._heat[0]) * exp(-at / self._lag)

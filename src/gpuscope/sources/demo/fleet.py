@@ -1,0 +1,195 @@
+"""The simulated fleet: every node's reading at any time, a function of the seed and that time alone.
+
+`started_at` is when the program began; it places the scenarios, and nothing else but the boot times depend on
+it, coarsely: a program started again the next day finds the same machines with the same counters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from gpuscope.errors import UsageError
+from gpuscope.readings import Driver, Reading
+from gpuscope.settings import Settings
+from gpuscope.sources.demo import identity
+from gpuscope.sources.demo.curve import BUSY
+from gpuscope.sources.demo.gpu import Gpu, Slice
+from gpuscope.sources.demo.host import GIB, Machine, read_host
+from gpuscope.sources.demo.jobs import digest
+from gpuscope.sources.demo.models import Model, find_model
+from gpuscope.sources.demo.physics import CurveBook
+from gpuscope.sources.demo.scenarios import Cue, Stage, parse_cues, play
+from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
+from gpuscope.sources.demo.track import Timeline
+
+DAY: Final = 86_400.0
+UPTIME_DAYS: Final = 30  # after which a node is rebooted, but never under a running program
+
+# The models of a mixed fleet and what their nodes are for, in order of the nodes, over and over.
+MIX: Final = (
+    ("h100", "cluster"),
+    ("a100-80-mig", "serving"),
+    ("l4", "media"),
+    ("rtx4090", "workstations"),
+    ("h200", "cluster"),
+    ("b200", "cluster"),
+    ("gb200", "cluster"),
+    ("t4", "media"),
+    ("v100", "cluster"),
+    ("a100-40", "serving"),
+)
+DRIVER: Final = Driver(
+    driver_version=identity.DRIVER_VERSION,
+    nvml_version=identity.NVML_VERSION,
+    cuda_version=identity.CUDA_VERSION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    machine: Machine
+    model: Model
+    gpus: tuple[Gpu, ...]
+
+    def busy_seconds(self, at: float) -> float:
+        return sum(gpu.totals(min(at, gpu.faults.lost_at))[BUSY] for gpu in self.gpus)
+
+
+class DemoFleet:
+    """Nodes are made when first read: a fleet of which one node is wanted costs one node."""
+
+    def __init__(
+        self, settings: Settings, *, started_at: float | None = None, nodes: int | None = None
+    ) -> None:
+        self.started_at = time.time() if started_at is None else started_at
+        self._seed = settings.seed
+        self._gpus = settings.demo_gpus
+        self._model = settings.demo_model
+        self._cues: tuple[Cue, ...] = parse_cues(settings.scenario)
+        if self._model:
+            find_model(self._model)
+        count = nodes if nodes is not None else settings.demo_nodes
+        self.node_count = 1 if count is None else count
+        if self.node_count < 1:
+            raise UsageError("demo nodes: a fleet has at least 1")
+        self._nodes: dict[int, Node] = {}
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(node_name(index) for index in range(self.node_count))
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self._gpus
+
+    def node(self, index: int) -> Node:
+        found = self._nodes.get(index)
+        if found is None:
+            if not 0 <= index < self.node_count:
+                raise IndexError(f"node {index} of a fleet of {self.node_count}")
+            found = self._nodes[index] = self._build(index)
+        return found
+
+    def reading(self, node_index: int, at: float, since: float | None = None) -> Reading:
+        """The node at `at`. `since`, the time of the reading before, is where means and XIDs begin."""
+        node = self.node(node_index)
+        read = [gpu.read(at, since) for gpu in node.gpus]
+        devices = tuple(device for device, _ in read)
+        held = sum(1 for _, processes in read if processes)
+        xids = chain.from_iterable(gpu.xids(since, at) for gpu in node.gpus) if since is not None else ()
+        return Reading(
+            driver=DRIVER,
+            devices=devices,
+            processes=tuple(process for _, processes in read for process in processes),
+            host=read_host(node.machine, at, node.busy_seconds, held),
+            xids=tuple(sorted(xids, key=lambda event: event.at)),
+            failures={f"GPU {device.index}: lost": 1 for device in devices if device.lost},
+            simulated=True,
+        )
+
+    def _build(self, index: int) -> Node:
+        text, role = MIX[index % len(MIX)]
+        if self._model:
+            text = self._model
+            role = next((r for t, r in MIX if find_model(t)[0] is find_model(text)[0]), "cluster")
+        model, split = find_model(text)
+        machine = self._machine(index, model)
+        book = CurveBook(model, self._seed)
+        gpus = self._plan(index, role, model, split, machine.boot, book)
+        if index == 0 and gpus:
+            play(self._cues, Stage(gpus, book), self.started_at)
+        for gpu in gpus:
+            gpu.start()
+        return Node(machine, model, gpus)
+
+    def _plan(
+        self, index: int, role: str, model: Model, split: bool, boot: float, book: CurveBook
+    ) -> tuple[Gpu, ...]:
+        layouts = [_layout(model, split, gpu, self._gpus) for gpu in range(self._gpus)]
+        units = [
+            Unit(part=model.mig[row].compute_slices / 7, mig=True) if layout else Unit()
+            for layout in layouts
+            for _, row in layout or ((0, 0),)
+        ]
+        timelines = iter(plan_node(f"{self._seed}/{index}", ROLES[role], units, book))
+        return tuple(
+            Gpu(
+                gpu,
+                model,
+                identity.identify(self._seed, index, gpu, model),
+                boot,
+                self._slices(index, gpu, model, layout, timelines) if layout else next(timelines),
+            )
+            for gpu, layout in enumerate(layouts)
+        )
+
+    def _slices(
+        self,
+        node: int,
+        gpu: int,
+        model: Model,
+        layout: tuple[tuple[int, int], ...],
+        timelines: Iterator[Timeline],
+    ) -> tuple[Slice, ...]:
+        return tuple(
+            Slice(identity.instance_uuid(self._seed, node, gpu, gi), gi, model.mig[row], next(timelines))
+            for gi, row in layout
+        )
+
+    def _machine(self, index: int, model: Model) -> Machine:
+        big = model.nvlinks > 0
+        return Machine(
+            name=node_name(index),
+            boot=self._boot(index),
+            gpus=self._gpus,
+            cpus=32 if big else 16,
+            memory_bytes=(2048 if big else 256) * GIB,
+            aarch64=model.key == "gb200",
+        )
+
+    def _boot(self, index: int) -> float:
+        """Every node has its own day for reboots, and has been up for three days at least."""
+        shift = int(digest("boot", self._seed, index)[:8], 16) % int(UPTIME_DAYS * DAY)
+        rounds = (self.started_at - EPOCH - shift) // (UPTIME_DAYS * DAY)
+        return EPOCH + shift + rounds * UPTIME_DAYS * DAY - 3 * DAY
+
+
+def node_name(index: int) -> str:
+    """`gpu-a01` to `gpu-a32`, then `gpu-b01`: racks of 32."""
+    rack, place = divmod(index, 32)
+    letters = ""
+    rack += 1
+    while rack:
+        rack, letter = divmod(rack - 1, 26)
+        letters = chr(ord("a") + letter) + letters
+    return f"gpu-{letters}{place + 1:02d}"
+
+
+def _layout(model: Model, split: bool, gpu: int, gpus: int) -> tuple[tuple[int, int], ...]:
+    """How MIG splits this GPU: on a node that has MIG, the last quarter of its GPUs, at least one."""
+    first = gpus - max(1, gpus // 4)
+    return model.mig_layouts[(gpu - first) % len(model.mig_layouts)] if split and gpu >= first else ()

@@ -1,0 +1,165 @@
+"""The machine around the simulated GPUs: its CPUs, memory, disks and network follow what the GPUs do.
+
+Counters are linear in uptime and in the GPUs' busy seconds, so they grow as steadily as those. Everything
+comes from the totals at a few moments; nothing is remembered between readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import pi, sin
+
+from gpuscope.readings import Filesystem, Host
+
+GIB = 1024.0**3
+_MODES = {"user": 0.74, "system": 0.17, "iowait": 0.05, "softirq": 0.03, "irq": 0.004, "nice": 0.006}
+_BUSY_CORES_A_GPU = 0.35  # of its share of the CPUs, at full utilisation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    name: str
+    boot: float
+    gpus: int
+    cpus: int
+    memory_bytes: float
+    aarch64: bool = False
+
+
+def read_host(machine: Machine, at: float, busy_seconds: Callable[[float], float], held_gpus: int) -> Host:
+    """`busy_seconds(t)`: of all GPUs together, from boot until t."""
+    uptime = max(0.0, at - machine.boot)
+    busy = busy_seconds(at)
+    loads = [_load(machine, at, window, busy, busy_seconds) for window in (60.0, 300.0, 900.0)]
+    return Host(
+        uname={
+            "sysname": "Linux",
+            "release": "6.8.0-85-generic",
+            "version": "#85-Ubuntu SMP PREEMPT_DYNAMIC",
+            "machine": "aarch64" if machine.aarch64 else "x86_64",
+            "nodename": machine.name,
+            "domainname": "(none)",
+        },
+        boot_time_seconds=machine.boot,
+        time_seconds=at,
+        load1=loads[0],
+        load5=loads[1],
+        load15=loads[2],
+        cpu_seconds=_cpu_seconds(machine, uptime, busy),
+        cpu_guest_seconds={(str(cpu), mode): 0.0 for cpu in range(machine.cpus) for mode in ("user", "nice")},
+        memory=_memory(machine, at, held_gpus),
+        filesystems=_filesystems(machine, at),
+        disks=_disks(uptime, busy),
+        networks=_networks(uptime, busy),
+    )
+
+
+def _busy_cores(machine: Machine) -> float:
+    return _BUSY_CORES_A_GPU * machine.cpus / max(1, machine.gpus)
+
+
+def _load(
+    machine: Machine, at: float, window: float, busy: float, busy_seconds: Callable[[float], float]
+) -> float:
+    mean = (busy - busy_seconds(at - window)) / window
+    return round(0.02 * machine.cpus + mean * _busy_cores(machine), 2)
+
+
+def _cpu_seconds(machine: Machine, uptime: float, busy: float) -> dict[tuple[str, ...], float]:
+    # Data loaders keep to the first CPUs: the weights fall from 1.6 to 0.4 and are 1 in the mean.
+    count = machine.cpus
+    base = (0.015 * uptime * count + busy * _busy_cores(machine)) / count
+    seconds: dict[tuple[str, ...], float] = {}
+    for cpu in range(count):
+        weight = 1.0 if count == 1 else 1.6 - 1.2 * cpu / (count - 1)
+        worked, label = base * weight, str(cpu)
+        for mode, share in _MODES.items():
+            seconds[label, mode] = round(worked * share, 2)
+        seconds[label, "idle"] = round(max(0.0, uptime - worked), 2)
+        seconds[label, "steal"] = 0.0
+    return seconds
+
+
+def _memory(machine: Machine, at: float, held_gpus: int) -> dict[str, float]:
+    total = machine.memory_bytes
+    used = total * (0.05 + 0.4 * held_gpus / max(1, machine.gpus))
+    cached = (total - used) * (0.45 + 0.1 * sin(2 * pi * at / 14_400))
+    page = 4096.0
+    rows = {
+        "MemTotal_bytes": total,
+        "MemFree_bytes": total - used - cached,
+        "MemAvailable_bytes": total - used,
+        "Buffers_bytes": 0.02 * cached,
+        "Cached_bytes": 0.98 * cached,
+        "SwapTotal_bytes": 0.0,
+        "SwapFree_bytes": 0.0,
+        "Shmem_bytes": 0.03 * used,
+        "Slab_bytes": 0.01 * total,
+    }
+    return {name: value // page * page for name, value in rows.items()}
+
+
+def _filesystems(machine: Machine, at: float) -> tuple[Filesystem, ...]:
+    day = at % 86_400 / 86_400  # scratch fills over the day and is cleaned at midnight
+    return (
+        _filesystem("/dev/nvme0n1p2", "/", "ext4", 440 * GIB, 0.31),
+        _filesystem("/dev/md0", "/scratch", "xfs", 27_900 * GIB, 0.42 + 0.3 * day),
+    )
+
+
+def _filesystem(device: str, mountpoint: str, fstype: str, size: float, full: float) -> Filesystem:
+    free = size * (1 - full) // 4096 * 4096
+    files = size // 16_384
+    return Filesystem(
+        device=device,
+        mountpoint=mountpoint,
+        fstype=fstype,
+        size_bytes=size,
+        free_bytes=free,
+        available_bytes=max(0.0, free - (0.05 * size // 4096 * 4096 if fstype == "ext4" else 0.0)),
+        files=files,
+        files_free=files * (1 - 0.3 * full) // 1,
+        read_only=False,
+    )
+
+
+def _disks(uptime: float, busy: float) -> dict[str, dict[str, float]]:
+    return {
+        "nvme0n1": _disk(uptime * 40e3, uptime * 160e3),
+        "nvme1n1": _disk(uptime * 5e3 + busy * 310e6, uptime * 20e3 + busy * 24e6),
+    }
+
+
+def _disk(read: float, written: float) -> dict[str, float]:
+    reads, writes = read // 131_072, written // 65_536
+    return {
+        "reads_completed_total": reads,
+        "read_bytes_total": read // 512 * 512,
+        "read_time_seconds_total": round(reads * 90e-6, 3),
+        "writes_completed_total": writes,
+        "written_bytes_total": written // 512 * 512,
+        "write_time_seconds_total": round(writes * 25e-6, 3),
+        "io_now": 0.0,
+        "io_time_seconds_total": round(reads * 30e-6 + writes * 8e-6, 3),
+    }
+
+
+def _networks(uptime: float, busy: float) -> dict[str, dict[str, float]]:
+    return {
+        "eth0": _network(uptime * 90e3 + busy * 2.1e6, uptime * 60e3 + busy * 0.9e6),
+        "ib0": _network(uptime * 2e3 + busy * 1.4e9, uptime * 2e3 + busy * 1.4e9),
+    }
+
+
+def _network(received: float, sent: float) -> dict[str, float]:
+    return {
+        "receive_bytes_total": received // 1,
+        "receive_packets_total": received // 3_100,
+        "receive_errs_total": 0.0,
+        "receive_drop_total": 0.0,
+        "transmit_bytes_total": sent // 1,
+        "transmit_packets_total": sent // 2_900,
+        "transmit_errs_total": 0.0,
+        "transmit_drop_total": 0.0,
+    }

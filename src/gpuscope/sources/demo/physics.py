@@ -1,0 +1,62 @@
+"""From utilisation to watts, clocks and throttle reasons, for one model.
+
+Power rises with utilisation from the idle draw up to the limit; where the work would draw more, the driver
+holds the clocks back until it does not. Temperature follows power, later (see `curve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from gpuscope.readings.throttle import THROTTLE_REASONS
+from gpuscope.sources.demo.curve import Curve, Phase
+from gpuscope.sources.demo.models import Model
+from gpuscope.sources.demo.workload import IDLE, Beat, Workload
+
+VARIANTS = 4  # different rhythms of one kind of work
+CONTEXT_DRAW = 0.06  # of the power limit: a CUDA context keeps the clocks up even with nothing to do
+INLET_CELSIUS = 27.0
+
+
+def load_phase(model: Model, work: Workload, seconds: float, utilization: float, part: float = 1.0) -> Phase:
+    """One phase of `work`; `part` is the share of the chip it runs on, as for a MIG instance."""
+    if work is IDLE:
+        idle = (0.0, model.power_idle * part, 0.0, 0.0, 0.0, 0.0)
+        ratio = model.idle_graphics_mhz / model.graphics_mhz
+        return Phase(seconds, idle, ratio, THROTTLE_REASONS["gpu_idle"])
+    limit = model.power_limit * part
+    floor = (model.power_idle + CONTEXT_DRAW * model.power_limit) * part
+    wanted = floor + (limit - floor) * work.intensity * utilization
+    nvlink = work.nvlink * utilization * model.nvlinks * model.nvlink_bytes_per_second
+    capped = wanted > 0.99 * limit
+    watts = min(wanted, 0.99 * limit)
+    reasons = THROTTLE_REASONS["sw_power_cap"] if capped else 0
+    if utilization == 0:
+        reasons = THROTTLE_REASONS["gpu_idle"]
+    clock = 0.985 - 0.06 * utilization * work.intensity - (0.05 if capped else 0.0)
+    return Phase(seconds, (utilization, watts, nvlink, float(capped), 0.0, 0.0), clock, reasons)
+
+
+def load_curve(
+    model: Model, work: Workload, beats: Iterable[Beat], scale: float = 1.0, part: float = 1.0
+) -> Curve:
+    phases = [load_phase(model, work, seconds, level * scale, part) for seconds, level in beats]
+    return Curve(phases, model.cooling_seconds)
+
+
+class CurveBook:
+    """Every curve of one model, made when first asked for and shared by all that run it."""
+
+    def __init__(self, model: Model, seed: int) -> None:
+        self._model = model
+        self._seed = seed
+        self._curves: dict[tuple[str, int, float, float], Curve] = {}
+
+    def curve(self, work: Workload, variant: int = 0, scale: float = 1.0, part: float = 1.0) -> Curve:
+        key = (work.name, variant, scale, part)
+        found = self._curves.get(key)
+        if found is None:
+            beats = work.rhythm(Random(f"{self._seed}/{work.name}/{variant}"))
+            found = self._curves[key] = load_curve(self._model, work, beats, scale, part)
+        return found

@@ -1,0 +1,342 @@
+"""A GPU's state written out as the fields of a reading, rounded as the driver rounds.
+
+`standing_fields` never change and are made once; `moving_fields` are made at every reading. A field that the
+model cannot give is left out, and thereby ABSENT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, pi, sin
+from typing import Any
+
+from gpuscope.readings import Maybe
+from gpuscope.readings.throttle import THROTTLE_REASONS
+from gpuscope.sources.demo.curve import BUSY, HW_THERMAL, NVLINK, POWER, POWER_CAP, SW_THERMAL, Rates
+from gpuscope.sources.demo.faults import Faults
+from gpuscope.sources.demo.identity import Identity
+from gpuscope.sources.demo.models import MHZ, MIB, MigProfile, Model
+from gpuscope.sources.demo.physics import INLET_CELSIUS
+from gpuscope.sources.demo.track import Moment
+from gpuscope.sources.demo.workload import Workload
+
+_PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+_IDLE = THROTTLE_REASONS["gpu_idle"]
+_WARMING_SECONDS = 60.0
+_NVLINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """What is true of a GPU at one moment, before any rounding. One moment per MIG instance, or just one."""
+
+    model: Model
+    identity: Identity
+    at: float
+    moments: tuple[Moment, ...]
+    parts: tuple[float, ...]
+    split: bool  # by MIG
+    unsplit: float  # share of the chip that no instance has
+    totals: Rates
+    one_second_ago: Rates
+    mean_utilization: Maybe[float]
+    memory_used: float
+
+    @property
+    def idle(self) -> bool:
+        return not any(moment.spell.tenants for moment in self.moments)
+
+
+def standing_fields(index: int, model: Model, identity: Identity, mig: bool) -> Fields:
+    fields: Fields = {
+        "model": model.name,
+        "brand": model.brand,
+        "architecture": model.architecture,
+        "compute_capability": model.compute_capability,
+        "pci_bus_id": identity.pci_bus_id,
+        "minor_number": index,
+        "vbios_version": model.vbios,
+        "inforom_versions": model.inforom,
+        "memory_total_bytes": model.memory_bytes,
+        "memory_reserved_bytes": model.reserved_mib * MIB,
+        "bar1_total_bytes": model.bar1_mib * MIB,
+        "temperature_threshold_celsius": _thresholds(model),
+        "power_limit_watts": {
+            "current": float(model.power_limit),
+            "enforced": float(model.power_limit),
+            "default": float(model.power_limit),
+            "min": float(model.power_limit_min),
+            "max": float(model.power_limit_max),
+        },
+        "clock_max_hertz": {
+            "graphics": model.graphics_mhz * MHZ,
+            "sm": model.graphics_mhz * MHZ,
+            "memory": model.memory_mhz * MHZ,
+            "video": model.video_mhz * MHZ,
+        },
+        "pcie_link_generation_max": float(model.pcie_generation),
+        "pcie_link_width_max": 16.0,
+        "ecc_enabled": float(model.ecc),
+        "ecc_pending": float(model.ecc),
+        "compute_mode": 0.0,
+        "persistence_mode": float(not model.fans),
+        "display_active": 0.0,
+        "display_attached": 0.0,
+        "accounting_enabled": 0.0,
+    }
+    if model.part_number is not None:  # a GeForce tells neither
+        fields |= {"board_part_number": model.part_number, "serial": identity.serial}
+    if model.mig:
+        fields |= {"mig_enabled": float(mig), "mig_pending": float(mig)}
+    if model.application_mhz is not None:
+        fields["clock_application_hertz"] = {
+            "graphics": model.application_mhz * MHZ,
+            "memory": model.memory_mhz * MHZ,
+        }
+    if model.nvlinks and not mig:
+        links = [str(link) for link in range(model.nvlinks)]
+        fields["nvlink_up"] = dict.fromkeys(links, 1.0)
+        fields["nvlink_errors"] = {(link, error): 0.0 for link in links for error in _NVLINK_ERRORS}
+    return fields
+
+
+def _thresholds(model: Model) -> dict[str, float]:
+    thresholds = {
+        "shutdown": float(model.shutdown_celsius),
+        "slowdown": float(model.slowdown_celsius),
+        "gpu_max": float(model.gpu_max_celsius),
+    }
+    if model.memory_max_celsius is not None:
+        thresholds["memory_max"] = float(model.memory_max_celsius)
+    return thresholds
+
+
+def moving_fields(state: GpuState, faults: Faults) -> Fields:
+    model = state.model
+    reserved = model.reserved_mib * MIB
+    fields = _power_fields(state) | _clock_fields(state) | _link_fields(state, faults)
+    fields |= _temperature_fields(state, faults)
+    fields["memory_used_bytes"] = state.memory_used
+    fields["memory_free_bytes"] = model.memory_bytes - reserved - state.memory_used
+    fields["bar1_used_bytes"] = (1.0 if state.idle else 4.0) * MIB
+    if not state.split:
+        fields |= _utilization_fields(state)
+    if model.profiling:
+        fields |= _profile(model, state.moments, state.parts)
+    if model.ecc:
+        fields |= _ecc_fields(state, faults)
+    return fields
+
+
+def instance_fields(model: Model, profile: MigProfile, part: float, moment: Moment, used: float) -> Fields:
+    total = profile.memory_mib * MIB
+    bar1 = model.bar1_mib * MIB * profile.memory_mib / model.memory_mib
+    fields: Fields = {
+        "memory_total_bytes": total,
+        "memory_used_bytes": used,
+        "memory_free_bytes": total - used,
+        "memory_reserved_bytes": 0.0,
+        "bar1_total_bytes": bar1 // MIB * MIB,
+        "bar1_used_bytes": 0.0,
+        "ecc_errors": {("uncorrected", "volatile"): 0.0},
+    }
+    return fields | _profile(model, (moment,), (1.0,)) if model.profiling else fields
+
+
+def _utilization_fields(state: GpuState) -> Fields:
+    busy = state.moments[0].phase.rates[BUSY]
+    work = state.moments[0].spell.workload
+    fields: Fields = {
+        "utilization_ratio": round(busy, 2),
+        "utilization_mean_ratio": state.mean_utilization,
+        "memory_utilization_ratio": round(busy * work.dram, 2),
+        "encoder_utilization_ratio": round(busy * work.encoder, 2),
+        "decoder_utilization_ratio": round(busy * work.decoder, 2),
+        "encoder_sessions": float(len(state.moments[0].spell.tenants)) if work.encoder else 0.0,
+    }
+    if state.model.architecture not in ("Turing", "Volta"):
+        fields |= {"jpeg_utilization_ratio": 0.0, "ofa_utilization_ratio": 0.0}
+    return fields
+
+
+def _power_fields(state: GpuState) -> Fields:
+    quality = state.identity.quality
+    watts = sum(moment.phase.rates[POWER] for moment in state.moments) + state.unsplit * state.model.power_idle
+    average = round(max(0.0, state.totals[POWER] - state.one_second_ago[POWER]) * quality, 3)
+    totals = state.totals
+    return {
+        "power_watts": average,
+        "power_instant_watts": round(watts * quality, 3),
+        "power_average_watts": average,
+        "energy_joules": round(totals[POWER] * quality, 3),
+        "throttled_seconds": {
+            "sw_power_cap": round(totals[POWER_CAP], 6),
+            "sync_boost": 0.0,
+            "sw_thermal_slowdown": round(totals[SW_THERMAL], 6),
+            "hw_thermal_slowdown": round(totals[HW_THERMAL], 6),
+            "hw_power_brake_slowdown": 0.0,
+        },
+        "violation_seconds": {
+            "power": round(totals[POWER_CAP], 6),
+            "thermal": round(totals[SW_THERMAL] + totals[HW_THERMAL], 6),
+            "sync_boost": 0.0,
+            "board_limit": 0.0,
+            "low_utilization": 0.0,
+            "reliability": 0.0,
+        },
+    }
+
+
+def _clock_fields(state: GpuState) -> Fields:
+    model, idle = state.model, state.idle
+    ratio = max(moment.phase.clock_ratio for moment in state.moments)
+    sm = (
+        model.idle_graphics_mhz
+        if idle
+        else max(model.idle_graphics_mhz, 15 * round(model.graphics_mhz * ratio / 15))
+    )
+    reasons = 0
+    for moment in state.moments:
+        reasons |= moment.phase.reasons & ~_IDLE
+    if all(moment.phase.rates[BUSY] == 0 for moment in state.moments):
+        reasons |= _IDLE
+    return {
+        "clock_hertz": {
+            "graphics": sm * MHZ,
+            "sm": sm * MHZ,
+            "memory": (model.idle_memory_mhz if idle else model.memory_mhz) * MHZ,
+            "video": 15 * round(model.video_mhz * sm / model.graphics_mhz / 15) * MHZ,
+        },
+        "performance_state": float(model.idle_pstate) if idle else 0.0,
+        "throttle_reasons": reasons,
+    }
+
+
+def _temperature_fields(state: GpuState, faults: Faults) -> Fields:
+    model = state.model
+    heat = sum(moment.heat for moment in state.moments) + state.unsplit * model.power_idle
+    room = INLET_CELSIUS + state.identity.warmth + 1.2 * sin(2 * pi * state.at / 86_400)
+    gpu = room + model.celsius_per_watt * heat * state.identity.quality
+    if state.at >= faults.hot_at:
+        full = INLET_CELSIUS + model.celsius_per_watt * model.power_limit
+        missing = max(10.0, model.slowdown_celsius - full) / 0.55
+        gpu += missing * (1.0 - exp(-(state.at - faults.hot_at) / _WARMING_SECONDS))
+    # The driver slows the GPU down until it stays at the slowdown temperature.
+    gpu = float(round(min(gpu, model.slowdown_celsius + 0.6)))
+    fields: Fields = {"temperature_celsius": {"gpu": gpu}}
+    if model.hbm:
+        dram = state.moments[0].phase.rates[BUSY] * state.moments[0].spell.workload.dram
+        fields["temperature_celsius"]["memory"] = float(round(gpu + 3 + 7 * dram))
+    if model.reports_margin:
+        fields["temperature_margin_celsius"] = float(model.gpu_max_celsius) - gpu
+    if model.fans:
+        speed = 0.0 if gpu < 45 else round(min(1.0, 0.3 + 0.7 * (gpu - 45) / 45), 2)
+        fields["fan_speed_ratio"] = {str(fan): speed for fan in range(model.fans)}
+        fields["fan_rpm"] = {str(fan): float(round(3200 * speed)) for fan in range(model.fans)}
+    return fields
+
+
+def _link_fields(state: GpuState, faults: Faults) -> Fields:
+    model = state.model
+    generation = 1 if state.idle and model.idle_pstate else model.pcie_generation  # it saves power when idle
+    width = 8 if state.at >= faults.narrow_at else 16
+    rate = _PCIE_LANE_BYTES[generation] * width
+    work: tuple[tuple[float, Workload], ...] = tuple(
+        (moment.phase.rates[BUSY] * part, moment.spell.workload)
+        for moment, part in zip(state.moments, state.parts, strict=True)
+    )
+    pcie = {
+        "tx": float(round(rate * sum(busy * w.pcie_out for busy, w in work))),
+        "rx": float(round(rate * sum(busy * w.pcie_in for busy, w in work))),
+    }
+    fields: Fields = {
+        "pcie_link_generation": float(generation),
+        "pcie_link_width": float(width),
+        "pcie_bytes_per_second": pcie,
+        "pcie_replays": float(faults.replays(state.at)),
+    }
+    if model.profiling:
+        fields["profiled_pcie_bytes_per_second"] = pcie
+    if model.nvlinks and not state.split:
+        fields |= _nvlink_fields(state)
+    return fields
+
+
+def _nvlink_fields(state: GpuState) -> Fields:
+    model, total = state.model, state.totals[NVLINK]
+    one = float(int(total / model.nvlinks))
+    rate = state.moments[0].phase.rates[NVLINK]
+    fields: Fields = {
+        "nvlink_bytes": {"tx": one * model.nvlinks, "rx": one * model.nvlinks},
+        "nvlink_link_bytes": {
+            (str(link), direction): one for link in range(model.nvlinks) for direction in ("tx", "rx")
+        },
+    }
+    if model.profiling:
+        fields["profiled_nvlink_bytes_per_second"] = {"tx": rate, "rx": rate}
+    return fields
+
+
+def _profile(model: Model, moments: tuple[Moment, ...], parts: tuple[float, ...]) -> Fields:
+    """What the profiling units count: always less than `utilisation` makes one believe."""
+    busy = [moment.phase.rates[BUSY] * part for moment, part in zip(moments, parts, strict=True)]
+    works = [moment.spell.workload for moment in moments]
+    loads = list(zip(busy, works, strict=True))
+    fields: Fields = {
+        "graphics_engine_active_ratio": round(sum(busy), 4),
+        "sm_active_ratio": round(sum(b * w.sm for b, w in loads), 4),
+        "sm_occupancy_ratio": round(sum(b * w.occupancy for b, w in loads), 4),
+        "tensor_active_ratio": round(sum(b * w.tensor for b, w in loads), 4),
+        "dram_active_ratio": round(sum(b * w.dram for b, w in loads), 4),
+        "fp32_active_ratio": round(sum(b * w.fp32 for b, w in loads), 4),
+        "fp16_active_ratio": round(sum(b * w.fp16 for b, w in loads), 4),
+    }
+    if model.fp64_counter:
+        fields["fp64_active_ratio"] = round(sum(b * w.fp64 for b, w in loads), 4)
+    if model.integer_counter:
+        fields["integer_active_ratio"] = round(sum(b * w.integer for b, w in loads), 4)
+    return fields
+
+
+def _ecc_fields(state: GpuState, faults: Faults) -> Fields:
+    model = state.model
+    corrected, uncorrected = float(faults.corrected(state.at)), float(faults.uncorrected(state.at))
+    old = float(int(state.identity.serial[-2:]) // 80)  # a few boards have seen an error before
+    counts = {
+        ("corrected", "volatile"): corrected,
+        ("corrected", "aggregate"): corrected + old,
+        ("uncorrected", "volatile"): uncorrected,
+        ("uncorrected", "aggregate"): uncorrected,
+    }
+    memory, cache = ("dram", "sram") if model.row_remap_banks else ("device_memory", "l2_cache")
+    fields: Fields = {
+        "ecc_errors": counts,
+        "ecc_location_errors": {
+            (*key, place): count if place == memory else 0.0
+            for key, count in counts.items()
+            for place in (memory, cache)
+        },
+    }
+    storm = float(uncorrected > 0)
+    if model.row_remap_banks:
+        rows = min(uncorrected, 8.0)
+        fields |= {
+            "remapped_rows": {"correctable": old, "uncorrectable": rows},
+            "row_remap_pending": storm,
+            "row_remap_failed": float(uncorrected > 8),
+            "row_remap_banks": {
+                "max": model.row_remap_banks - rows - old,
+                "high": old,
+                "partial": rows,
+                "low": 0.0,
+                "none": 0.0,
+            },
+        }
+    else:
+        fields |= {
+            "retired_pages": {"single_bit": old, "double_bit": min(uncorrected, 60.0)},
+            "retired_pages_pending": storm,
+        }
+    return fields
