@@ -10,10 +10,10 @@ import gpuscope
 ROOT = Path(gpuscope.__file__).parent
 ORDER = (
     "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "promql", "rules", "server",
-    "cli",
+    "doctor", "cli",
 )  # fmt: skip
 LEAVES = ("settings", "errors", "readings")
-MAY_TOUCH_THE_OUTSIDE = ("sources", "owners", "collect", "exposition", "store", "server", "cli")
+MAY_TOUCH_THE_OUTSIDE = ("sources", "owners", "collect", "exposition", "store", "server", "doctor", "cli")
 OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")
 
 

@@ -111,10 +111,11 @@ class _Connection(asyncio.Protocol):
         if self._busy is None:
             self._advance()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
         self._http.receive_data(b"")
         if self._busy is None:
             self._advance()
+        return True  # an answer may still be on its way; we close when it is out
 
     def _advance(self) -> None:
         """Answers every whole request that has arrived."""

@@ -1,0 +1,71 @@
+"""The rest of the machine: other sources, the kernel log, the clock, the port."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+
+from gpuscope.doctor import Finding, Scene, Verdict
+
+_TIME_ERROR = 5  # adjtimex: the clock is not synchronised
+_TIMEX_BYTES = 256
+
+
+def other_sources(scene: Scene) -> Iterator[Finding]:
+    for status in scene.snapshot.sources:
+        if status.name not in ("nvml", "kernel-log"):  # these have checks of their own
+            verdict = Verdict.GOOD if status.up else Verdict.NOTE
+            yield Finding(verdict, f"source {status.name}: {status.why}")
+    command = scene.settings.dcgmi_command.split()[0]
+    if not shutil.which(command):
+        fix = "only needed for profiling numbers before Hopper: install datacenter-gpu-manager"
+        yield Finding(Verdict.NOTE, f"{command} is not installed", fix)
+
+
+def the_kernel_log(scene: Scene) -> Iterator[Finding]:
+    path = scene.root / "dev/kmsg"
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        fix = "run as root, or grant CAP_SYSLOG (systemd: AmbientCapabilities=CAP_SYSLOG), and map /dev/kmsg"
+        yield Finding(Verdict.NOTE, f"XIDs cannot be read from {path}: {error.strerror}", fix)
+        return
+    os.close(handle)
+    yield Finding(Verdict.GOOD, f"XIDs are read from {path}")
+
+
+def the_clock(scene: Scene) -> Iterator[Finding]:
+    state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    if state == _TIME_ERROR:
+        fix = "sudo timedatectl set-ntp true"
+        yield Finding(
+            Verdict.NOTE, "the clock is not synchronised: history of several nodes will not line up", fix
+        )
+    elif state >= 0:
+        yield Finding(Verdict.GOOD, "the clock is synchronised")
+
+
+def the_port(scene: Scene) -> Iterator[Finding]:
+    host, port = scene.settings.listen or ("", 9400)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            busy = error.errno == errno.EADDRINUSE
+            what = (
+                "is in use: an agent or another exporter serves there"
+                if busy
+                else f"cannot be used: {error.strerror}"
+            )
+            fix = f"ss -ltnp 'sport = :{port}' shows who; choose another with --listen"
+            yield Finding(Verdict.NOTE if busy else Verdict.BAD, f"port {port} {what}", fix)
+            return
+    yield Finding(Verdict.GOOD, f"port {port} is free")
+
+
+CHECKS = (other_sources, the_kernel_log, the_clock, the_port)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from gpuscope.collect.merge import merge_readings
+from gpuscope.readings import ABSENT, Driver, MigInstance, Reading, Uuid
+from tests.fakes import gpu
+
+
+def test_the_first_source_wins_and_the_others_fill_its_gaps() -> None:
+    nvml = Reading(devices=(gpu(power_watts=300.0, temperature_celsius={"gpu": 60.0}),), processes=())
+    dcgm = Reading(
+        devices=(
+            gpu(power_watts=1.0, tensor_active_ratio=0.4, temperature_celsius={"gpu": 1.0, "memory": 70.0}),
+        )
+    )
+    (device,) = merge_readings([nvml, dcgm]).devices
+    assert device.power_watts == 300.0
+    assert device.tensor_active_ratio == 0.4
+    assert device.temperature_celsius == {"gpu": 60.0, "memory": 70.0}
+    assert device.fan_speed_ratio == {}
+
+
+def test_a_zero_is_a_number_and_is_not_filled() -> None:
+    (device,) = merge_readings(
+        [Reading(devices=(gpu(utilization_ratio=0.0),)), Reading(devices=(gpu(utilization_ratio=0.9),))]
+    ).devices
+    assert device.utilization_ratio == 0.0
+
+
+def test_no_process_is_not_the_same_as_not_knowing() -> None:
+    assert merge_readings([Reading(), Reading(processes=())]).processes == ()
+    assert merge_readings([Reading()]).processes is ABSENT
+
+
+def test_devices_come_by_index_and_instances_are_merged_by_uuid() -> None:
+    instance = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, memory_used_bytes=5.0)
+    profiled = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, sm_active_ratio=0.5)
+    first = Reading(devices=(gpu(1), gpu(0, instances=(instance,))), driver=Driver(driver_version="580"))
+    second = Reading(devices=(gpu(0, instances=(profiled,)),), driver=Driver(cuda_version="13.0"))
+    merged = merge_readings([first, second])
+    assert [device.index for device in merged.devices] == [0, 1]
+    (both,) = merged.devices[0].instances
+    assert (both.memory_used_bytes, both.sm_active_ratio) == (5.0, 0.5)
+    assert merged.driver == Driver(driver_version="580", cuda_version="13.0")

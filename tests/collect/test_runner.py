@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from gpuscope.collect.runner import Runner
+from gpuscope.errors import SourceError
+from gpuscope.readings import ABSENT, Reading
+from gpuscope.settings import Settings
+from gpuscope.sources import Tier
+from tests.fakes import FakeClock, FakeSource, Hanging, gpu, spec_of
+
+
+def runner_of(source: FakeSource, clock: FakeClock) -> Runner:
+    return Runner(spec_of(source), Settings(), clock)
+
+
+def test_tiers_are_read_at_their_own_pace() -> None:
+    clock, source = FakeClock(), FakeSource(Reading)
+    runner = runner_of(source, clock)
+    for _ in range(61):
+        runner.cycle()
+        clock.pass_seconds(1.0)
+    counts = {tier: sum(tier in due for due in source.asked) for tier in Tier}
+    assert counts == {Tier.FAST: 61, Tier.MEDIUM: 7, Tier.SLOW: 2}
+
+
+def test_a_reading_goes_stale_at_its_deadline() -> None:
+    clock, source = FakeClock(), FakeSource(lambda: Reading(devices=(gpu(),)))
+    runner = runner_of(source, clock)
+    runner.cycle()
+    assert runner.fresh() is not ABSENT
+    clock.pass_seconds(6.0)
+    assert runner.fresh() is ABSENT
+    assert not runner.status().up
+    assert "no answer for 6 s" in runner.status().why
+
+
+def test_a_failure_is_a_gap_a_count_and_one_log_line_per_episode(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    answers: list[object] = [
+        Reading(),
+        SourceError("gone"),
+        SourceError("gone"),
+        Reading(),
+        SourceError("gone"),
+    ]
+
+    def answer() -> Reading:
+        now = answers.pop(0)
+        if isinstance(now, Exception):
+            raise now
+        assert isinstance(now, Reading)
+        return now
+
+    source = FakeSource(answer)
+    runner = runner_of(source, clock)
+    with caplog.at_level(logging.INFO):
+        for _ in range(5):
+            runner.cycle()
+    assert [r.message for r in caplog.records if "gone" in r.message] == ["source fake: gone"] * 2
+    assert runner.fresh() is ABSENT
+    assert runner.status().failures == 3
+    assert source.closed == 3, "a source that failed is closed and opened anew"
+
+
+def test_reopening_backs_off() -> None:
+    clock = FakeClock()
+
+    def fails() -> Reading:
+        raise SourceError("no driver")
+
+    runner = runner_of(FakeSource(fails), clock)
+    attempts = 0
+    for _ in range(120):
+        if runner.start_cycle_if_due():
+            attempts += 1
+            runner.cycle()
+            runner._idle.set()
+        clock.pass_seconds(1.0)
+    assert 6 <= attempts <= 12
+
+
+def test_failing_calls_are_counted_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    failing = [{"fan speed": 2}, {"fan speed": 1}, {}]
+    runner = runner_of(FakeSource(lambda: Reading(failures=failing.pop(0))), clock)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            runner.cycle()
+    assert runner.status().failures == 3
+    assert runner.status().up
+    assert sum("fan speed fails" in r.message for r in caplog.records) == 1
+    assert sum("fan speed answers again" in r.message for r in caplog.records) == 1
+
+
+def test_a_read_that_hangs_blocks_nobody_and_is_not_started_twice() -> None:
+    clock, hanging = FakeClock(), Hanging()
+    runner = runner_of(FakeSource(hanging), clock)
+    worker = threading.Thread(target=runner.run, daemon=True)
+    worker.start()
+    assert runner.start_cycle_if_due()
+    assert not runner.wait(0.01)
+    clock.pass_seconds(60.0)
+    assert not runner.start_cycle_if_due(), "at most one stuck worker per source"
+    assert not runner.status().up
+    hanging.release.set()
+    assert runner.wait(5.0)
+    assert runner.status().up
+    runner.stop()
+    worker.join(5.0)
+    assert not worker.is_alive()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+
+import pytest
+
+from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.readings import Snapshot, SourceStatus
+from gpuscope.server.exporter import Exporter, _prefers_openmetrics
+from gpuscope.server.http import Request, Response
+from tests.fakes import gpu
+
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.built = 0
+
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        self.built += 1
+        yield MetricFamily("m_total", "counter", "h", [Sample(NO_LABELS, self.built)])
+
+
+def get(exporter: Exporter, path: str = "/metrics", **headers: str) -> Response:
+    return exporter.routes()[path](Request(path, {k.replace("_", "-"): v for k, v in headers.items()}))
+
+
+def snapshot(*devices: object, **more: object) -> Snapshot:
+    return Snapshot(node="n", taken_at=1.0, devices=devices, **more)  # type: ignore[arg-type]
+
+
+def test_a_snapshot_is_built_once_however_often_it_is_scraped() -> None:
+    builder = Counting()
+    exporter = Exporter([builder], openmetrics=True, title="t")
+    exporter.publish(snapshot())
+    assert get(exporter).body == get(exporter).body == b"# HELP m_total h\n# TYPE m_total counter\nm_total 1\n"
+    assert builder.built == 1
+    exporter.publish(snapshot())
+    assert get(exporter).body.endswith(b"m_total 2\n")
+
+
+def test_before_the_first_snapshot_a_scrape_fails_instead_of_being_empty() -> None:
+    assert get(Exporter([Counting()], openmetrics=False, title="t")).status == 503
+
+
+def test_gzip_where_it_is_accepted() -> None:
+    exporter = Exporter([Counting()], openmetrics=False, title="t")
+    exporter.publish(snapshot())
+    answer = get(exporter, accept_encoding="gzip, deflate")
+    assert ("content-encoding", "gzip") in answer.headers
+    assert gzip.decompress(answer.body) == get(exporter).body
+
+
+@pytest.mark.parametrize(
+    ("accept", "open_metrics"),
+    [
+        (PROMETHEUS_3, True),
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=2.0.0", False),
+        ("application/openmetrics-text;q=x,;;,=", False),
+    ],
+)
+def test_content_negotiation(accept: str, open_metrics: bool) -> None:
+    assert _prefers_openmetrics(accept) is open_metrics
+
+
+def test_a_compat_exporter_never_answers_openmetrics() -> None:
+    exporter = Exporter([Counting()], openmetrics=False, title="t")
+    exporter.publish(snapshot())
+    assert get(exporter, accept=PROMETHEUS_3).content_type.startswith("text/plain; version=0.0.4")
+
+
+def test_ready_only_with_fresh_gpu_data_and_it_says_why_not() -> None:
+    exporter = Exporter([Counting()], openmetrics=False, title="t")
+    assert get(exporter, "/-/ready").status == 503
+    down = SourceStatus(name="nvml", up=False, why="the driver is not loaded")
+    exporter.publish(snapshot(gpu(lost=True), sources=(down,)))
+    answer = get(exporter, "/-/ready")
+    assert answer.status == 503
+    assert b"the driver is not loaded" in answer.body
+    exporter.publish(snapshot(gpu()))
+    assert get(exporter, "/-/ready").status == 200
+    assert get(exporter, "/-/healthy").status == 200
+
+
+def test_the_landing_page_escapes_and_says_simulated() -> None:
+    exporter = Exporter([Counting()], openmetrics=False, title="t")
+    status = SourceStatus(name="<img src=x>", up=True, why="<script>")
+    exporter.publish(snapshot(sources=(status,), simulated=True))
+    page = get(exporter, "/").body
+    assert b"Simulated GPUs" in page
+    assert b"<script>" not in page
+    assert b"<img" not in page

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.errors import UsageError
+from gpuscope.settings import load_settings, parse_duration, parse_listen, setting_rows
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    file = tmp_path / "gpuscope.toml"
+    file.write_text(
+        'interval = "3s"\nnode = "from-file"\nseed = 7\nfull_commands = true\nfamilies = ["native"]\n'
+    )
+    environment = {"GPUSCOPE_INTERVAL": "2s", "GPUSCOPE_NODE": "from-environment"}
+    settings = load_settings({"interval": "1500ms"}, environment, file)
+    assert settings.interval == 1.5
+    assert settings.node == "from-environment"
+    assert settings.seed == 7
+    assert settings.full_commands is True
+    assert settings.families == ("native",)
+    assert settings.source == "auto"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "complaint"),
+    [
+        ({"interval": "fast"}, {}, "--interval: 'fast' is not a duration"),
+        ({"interval": "1ms"}, {}, "below 100ms"),
+        ({}, {"GPUSCOPE_LISTEN": "here"}, "GPUSCOPE_LISTEN: 'here' is not HOST:PORT"),
+        ({"source": "rocm"}, {}, "--source: 'rocm' is not one of auto, nvml"),
+        ({"demo_gpus": "-1"}, {}, "--demo-gpus: '-1' is not a whole number"),
+    ],
+)
+def test_a_wrong_value_names_itself_and_where_it_came_from(
+    flags: dict[str, str], environment: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_settings(flags, environment)
+    assert complaint in str(caught.value)
+
+
+def test_a_settings_file_with_an_unknown_key_or_bad_syntax(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("intervall = 1\n")
+    with pytest.raises(UsageError, match="unknown setting 'intervall'"):
+        load_settings({}, {}, file)
+    file.write_text("interval = \n")
+    with pytest.raises(UsageError, match="not valid TOML"):
+        load_settings({}, {"GPUSCOPE_SETTINGS": str(file)})
+
+
+def test_addresses() -> None:
+    assert parse_listen(":9400") == ("", 9400)
+    assert parse_listen("9400") == ("", 9400)
+    assert parse_listen("127.0.0.1:0") == ("127.0.0.1", 0)
+    assert parse_listen("[::1]:9400") == ("::1", 9400)
+    for wrong in ("host", "host:", ":99999", "a:b"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            parse_listen(wrong)
+
+
+def test_durations() -> None:
+    assert [parse_duration(text) for text in ("250ms", "1m30s", "2", "1.5h")] == [0.25, 90.0, 2.0, 5400.0]
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert 0 <= parse_duration(text) < float("inf")
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    for row in setting_rows():
+        assert len(row.metadata["help"]) > 15, row.name
+        assert callable(row.metadata["parse"]), row.name
