@@ -73,8 +73,12 @@ REALISTIC_MS = {
 class FakeDriver:
     """A machine's NVIDIA driver, as far as NVML shows it."""
 
-    def __init__(self, path: Path, *, driver_version: str = "580.95.05", cuda_version: int = 13000) -> None:
+    def __init__(
+        self, path: Path, *, seed: str = "", driver_version: str = "580.95.05", cuda_version: int = 13000
+    ) -> None:
+        """`seed` tells machines apart: cards of equal seed, model and order have equal UUIDs."""
         self.path = path
+        self.seed = seed
         self.driver_version = driver_version
         self.cuda_version = cuda_version
         self.cards: list[Card] = []
@@ -148,14 +152,17 @@ class FakeDriver:
 
     # Numbers
 
-    def set(self, gpu: int, *, reasons: Sequence[str] | None = None, **values: float | str | None) -> None:
-        """Set keys of src/keys.def; None takes a key away. `reasons` are clock event reasons."""
+    def set(
+        self, gpu: int, *, reasons: Sequence[str] | None = None, ago: float = 0, **values: float | str | None
+    ) -> None:
+        """Set keys of src/keys.def; None takes a key away. `reasons` are clock event reasons. With
+        `ago`, as if set that many seconds ago: clients that look back a while see only this."""
         if reasons is not None:
             unknown = set(reasons) - set(REASONS)
             if unknown:
                 raise KeyError(f"{sorted(unknown)} are no clock event reasons; there are {REASONS}")
             values |= {f"reason_{name}": float(name in reasons) for name in REASONS}
-        self.cards[gpu].set(values, self.now_us())
+        self.cards[gpu].set(values, self.now_us() - round(ago * 1e6))
         self._save()
 
     def burst(self, gpu: int, seconds: float, *, util: float = 100.0, **flows: float) -> None:
@@ -301,7 +308,7 @@ class FakeDriver:
 
     def _new_card(self, model: str, index: int) -> Card:
         self._born += 1
-        return Card.new(model, index, f"{self.path.name}/{self._born}", self.now_us())
+        return Card.new(model, index, f"{self.seed}/{self._born}", self.now_us())
 
     def _uuid_or_any(self, gpu: int | None) -> str:
         return "*" if gpu is None else self.cards[gpu].uuid

@@ -43,40 +43,40 @@ class Model:
 
 MODELS: dict[str, Model] = {
     "T4": Model(
-        "Tesla T4", TURING, (7, 5), 40, 2560, 15360, 256, (9, 70, 60, 70), (1590, 5001, 1470),
-        3, 0x1EB810DE, memory_sensor=False,
+        "Tesla T4", TURING, (7, 5), 40, 2560, 15360, 256, (9, 70, 60, 70),
+        (1590, 5001, 1470), 3, 0x1EB810DE, memory_sensor=False,
     ),
     "V100": Model(
-        "Tesla V100-SXM2-32GB", VOLTA, (7, 0), 80, 5120, 32768, 4096, (42, 300, 150, 300), (1530, 877, 1372),
-        3, 0x1DB510DE, brand=TESLA, nvlink=(6, 2, 25781), nvswitch=False,
+        "Tesla V100-SXM2-32GB", VOLTA, (7, 0), 80, 5120, 32768, 4096, (42, 300, 150, 300),
+        (1530, 877, 1372), 3, 0x1DB510DE, brand=TESLA, nvlink=(6, 2, 25781), nvswitch=False,
     ),
     "A100": Model(
-        "NVIDIA A100-SXM4-80GB", AMPERE, (8, 0), 108, 6912, 81920, 5120, (62, 400, 100, 400), (1410, 1593, 1290),
-        4, 0x20B210DE, nvlink=(12, 3, 25000), mig_max=7,
+        "NVIDIA A100-SXM4-80GB", AMPERE, (8, 0), 108, 6912, 81920, 5120, (62, 400, 100, 400),
+        (1410, 1593, 1290), 4, 0x20B210DE, nvlink=(12, 3, 25000), mig_max=7,
     ),
     "L4": Model(
-        "NVIDIA L4", ADA, (8, 9), 58, 7424, 23034, 192, (16, 72, 40, 72), (2040, 6251, 1770),
-        4, 0x27B810DE, memory_sensor=False,
+        "NVIDIA L4", ADA, (8, 9), 58, 7424, 23034, 192, (16, 72, 40, 72),
+        (2040, 6251, 1770), 4, 0x27B810DE, memory_sensor=False,
     ),
     "RTX 4090": Model(
-        "NVIDIA GeForce RTX 4090", ADA, (8, 9), 128, 16384, 24564, 384, (21, 450, 150, 600), (3105, 10501, 2415),
-        4, 0x268410DE, brand=GEFORCE, ecc=False, fans=2, memory_sensor=False, serial=False,
+        "NVIDIA GeForce RTX 4090", ADA, (8, 9), 128, 16384, 24564, 384, (21, 450, 150, 600),
+        (3105, 10501, 2415), 4, 0x268410DE, brand=GEFORCE, ecc=False, fans=2, memory_sensor=False, serial=False,
     ),
     "H100": Model(
-        "NVIDIA H100 80GB HBM3", HOPPER, (9, 0), 132, 16896, 81559, 5120, (71, 700, 200, 700), (1980, 2619, 1545),
-        5, 0x233010DE, nvlink=(18, 4, 26562), mig_max=7,
+        "NVIDIA H100 80GB HBM3", HOPPER, (9, 0), 132, 16896, 81559, 5120, (71, 700, 200, 700),
+        (1980, 2619, 1545), 5, 0x233010DE, nvlink=(18, 4, 26562), mig_max=7,
     ),
     "H200": Model(
-        "NVIDIA H200", HOPPER, (9, 0), 132, 16896, 143771, 6144, (76, 700, 200, 700), (1980, 3201, 1545),
-        5, 0x233510DE, nvlink=(18, 4, 26562), mig_max=7,
+        "NVIDIA H200", HOPPER, (9, 0), 132, 16896, 143771, 6144, (76, 700, 200, 700),
+        (1980, 3201, 1545), 5, 0x233510DE, nvlink=(18, 4, 26562), mig_max=7,
     ),
     "B200": Model(
-        "NVIDIA B200", BLACKWELL, (10, 0), 148, 18944, 183359, 8192, (140, 1000, 200, 1000), (1965, 3996, 1965),
-        5, 0x290110DE, nvlink=(18, 5, 50000), mig_max=7,
+        "NVIDIA B200", BLACKWELL, (10, 0), 148, 18944, 183359, 8192, (140, 1000, 200, 1000),
+        (1965, 3996, 1965), 5, 0x290110DE, nvlink=(18, 5, 50000), mig_max=7,
     ),
     "GB200": Model(
-        "NVIDIA GB200", BLACKWELL, (10, 0), 152, 19456, 189471, 8192, (160, 1200, 200, 1200), (2062, 3996, 1965),
-        5, 0x294110DE, nvlink=(18, 5, 50000), mig_max=7, c2c_links=10,
+        "NVIDIA GB200", BLACKWELL, (10, 0), 152, 19456, 189471, 8192, (160, 1200, 200, 1200),
+        (2062, 3996, 1965), 5, 0x294110DE, nvlink=(18, 5, 50000), mig_max=7, c2c_links=10,
     ),
 }  # fmt: skip
 
@@ -243,15 +243,11 @@ def _errors(model: Model) -> dict[str, float]:
             keys |= {f"ecc_{kind}_{span}_{location}": 0 for span in ("volatile", "aggregate")}
     if not newer:
         return keys | {"retired_pending": 0}
-    parts = (
-        "aggregate_parity",
-        "aggregate_secded",
-        "aggregate_corrected",
-        "volatile_parity",
-        "volatile_secded",
-    )
-    parts += ("volatile_corrected", "bucket_l2", "bucket_sm", "bucket_pcie", "bucket_mcu", "bucket_other")
-    keys |= {f"sram_{part}": 0 for part in (*parts, "threshold_exceeded")}
+    spans = [
+        f"{span}_{kind}" for span in ("volatile", "aggregate") for kind in ("parity", "secded", "corrected")
+    ]
+    buckets = [f"bucket_{part}" for part in ("l2", "sm", "pcie", "mcu", "other")]
+    keys |= {f"sram_{part}": 0 for part in (*spans, *buckets, "threshold_exceeded")}
     keys |= {f"remapped_{part}": 0 for part in ("correctable", "uncorrectable", "pending", "failure")}
     keys |= {f"remap_banks_{part}": 0 for part in ("high", "partial", "low", "none")}
     return keys | {"remap_banks_max": 2560 if model.bus_bits >= 4096 else 192}

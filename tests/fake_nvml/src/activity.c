@@ -9,8 +9,8 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     ENTER(device);
     UNLESS(rates, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->has[K_util] && !mig_on(gpu), NVML_ERROR_NOT_SUPPORTED);
-    rates->gpu = percent(flow_sampled(gpu, K_util));
-    rates->memory = percent(flow_sampled(gpu, K_util_memory));
+    rates->gpu = (unsigned)rounded(flow_sampled(gpu, K_util));
+    rates->memory = (unsigned)rounded(flow_sampled(gpu, K_util_memory));
     return NVML_SUCCESS;
 }
 
@@ -19,7 +19,7 @@ static nvmlReturn_t engine(const char *function, nvmlDevice_t device, int key, u
     ENTER_AS(gate_enter(function, device, false));
     UNLESS(value && period, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->has[key] && !mig_on(gpu), NVML_ERROR_NOT_SUPPORTED);
-    *value = percent(flow_sampled(gpu, key));
+    *value = (unsigned)rounded(flow_sampled(gpu, key));
     *period = (unsigned)fake->sample_period_us;
     return NVML_SUCCESS;
 }
@@ -86,7 +86,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, 
     for (int64_t t = first_after((int64_t)last_seen, newest); t <= newest && written < *count; t += period) {
         double value = key < FLOWS ? flow_mean(gpu, key, t - period, t) : gpu->value[key];
         samples[written].timeStamp = (unsigned long long)t;
-        samples[written++].sampleValue.uiVal = percent(value);
+        samples[written++].sampleValue.uiVal = (unsigned)rounded(value);
     }
     *count = written;
     return written ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
@@ -110,7 +110,7 @@ static nvmlReturn_t process_activity(const struct gpu *gpu, int64_t last_seen, u
         unsigned part[6];
         bool any = false;
         for (int flow = K_util; flow <= K_util_ofa; flow++) {
-            part[flow] = percent(weight * flow_mean(gpu, flow, begin, end));
+            part[flow] = (unsigned)rounded(weight * flow_mean(gpu, flow, begin, end));
             any |= part[flow] > 0;
         }
         if (!any)

@@ -80,6 +80,6 @@ nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyTyp
     int flow = flows[policy];
     UNLESS(flow && gpu->has[flow], NVML_ERROR_NOT_SUPPORTED);
     time->referenceTime = (unsigned long long)fake_now;
-    time->violationTime = (unsigned long long)(flow_total(gpu, flow, fake_now) * 1e9);
+    time->violationTime = rounded(flow_total(gpu, flow, fake_now) * 1e9);
     return NVML_SUCCESS;
 }

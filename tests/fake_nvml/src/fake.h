@@ -178,6 +178,7 @@ nvmlReturn_t copy_text(const char *text, char *out, unsigned length);
         if ((pointer)->version != (expected)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH; \
     } while (0)
 
-static inline unsigned percent(double value) { return value <= 0 ? 0 : (unsigned)(value + 0.5); }
+/* To the nearest whole: sums of doubles end just below the number they mean. */
+static inline unsigned long long rounded(double value) { return value <= 0 ? 0 : (unsigned long long)(value + 0.5); }
 
 #endif

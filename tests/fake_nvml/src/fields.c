@@ -179,9 +179,9 @@ static void store(nvmlFieldValue_t *field, int type, double value)
     switch (type) {
     case NVML_VALUE_TYPE_DOUBLE: field->value.dVal = value; break;
     case S32: field->value.siVal = (int)value; break;
-    case U64: field->value.ullVal = (unsigned long long)value; break;
+    case U64: field->value.ullVal = rounded(value); break;
     case NVML_VALUE_TYPE_SIGNED_LONG_LONG: field->value.sllVal = (long long)value; break;
-    default: field->value.uiVal = (unsigned)value; break;
+    default: field->value.uiVal = (unsigned)rounded(value); break;
     }
 }
 

@@ -17,6 +17,6 @@ nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounte
     UNLESS(kbps && (unsigned)counter < NVML_PCIE_UTIL_COUNT, NVML_ERROR_INVALID_ARGUMENT);
     int flow = counter == NVML_PCIE_UTIL_TX_BYTES ? K_pcie_tx_kbps : K_pcie_rx_kbps;
     UNLESS(gpu->has[flow], NVML_ERROR_NOT_SUPPORTED);
-    *kbps = (unsigned)flow_recent(gpu, flow, 20000);
+    *kbps = (unsigned)rounded(flow_recent(gpu, flow, 20000));
     return NVML_SUCCESS;
 }

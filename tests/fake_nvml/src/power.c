@@ -20,7 +20,8 @@ nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power)
     ENTER(device);
     UNLESS(power, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->has[K_power_mw], NVML_ERROR_NOT_SUPPORTED);
-    *power = (unsigned)(gpu->value[K_power_is_averaged] ? flow_recent(gpu, K_power_mw, 1000000) : value_of(gpu, K_power_mw));
+    bool averaged = gpu->value[K_power_is_averaged] != 0;
+    *power = (unsigned)rounded(averaged ? flow_recent(gpu, K_power_mw, 1000000) : value_of(gpu, K_power_mw));
     return NVML_SUCCESS;
 }
 
@@ -29,7 +30,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     ENTER(device);
     UNLESS(energy, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->has[K_energy_mj], NVML_ERROR_NOT_SUPPORTED);
-    *energy = (unsigned long long)(gpu->value[K_energy_mj] + flow_total(gpu, K_power_mw, fake_now));
+    *energy = rounded(gpu->value[K_energy_mj] + flow_total(gpu, K_power_mw, fake_now));
     return NVML_SUCCESS;
 }
 

@@ -24,7 +24,7 @@ double flow_total(const struct gpu *gpu, int flow, int64_t t)
 
 double flow_mean(const struct gpu *gpu, int flow, int64_t from, int64_t to)
 {
-    if (to <= from)
+    if (to <= from || phase_at(gpu, from) == phase_at(gpu, to)) /* exact, where subtracting totals is not */
         return flow_at(gpu, flow, to);
     return (flow_total(gpu, flow, to) - flow_total(gpu, flow, from)) * 1e6 / (double)(to - from);
 }
