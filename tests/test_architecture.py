@@ -77,9 +77,15 @@ def test_the_rule_catches_a_wrong_import(tmp_path: Path) -> None:
     assert violations("metrics", server_file), "a metrics file that imports the server must be caught"
 
 
+THREADS_ELSEWHERE = {
+    "sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount takes the blow",
+    "store/store.py": "the store's single writer",
+    "store/writer.py": "the store's single writer",
+}
+
+
 def test_threads_start_only_in_the_wiring() -> None:
-    allowed = {"wiring.py", "store/store.py", "store/writer.py"}
     for path in ROOT.rglob("*.py"):
-        text = path.read_text("utf-8")
-        if "threading.Thread(" in text:
-            assert str(path.relative_to(ROOT)) in allowed, path
+        name = str(path.relative_to(ROOT))
+        if "threading.Thread(" in path.read_text("utf-8"):
+            assert name == "wiring.py" or name in THREADS_ELSEWHERE, name

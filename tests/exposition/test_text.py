@@ -68,8 +68,8 @@ def test_an_empty_family_and_a_wrong_name_are_left_out() -> None:
 
 
 @given(st.floats() | st.integers(-(2**63), 2**63))
-def test_a_number_reads_back_as_itself(value: float) -> None:
-    read = float(native_number(value))
+def test_a_number_reads_back_as_itself(value: float | int) -> None:
+    read = type(value)(native_number(value))
     assert read == value or (read != read and value != value)
 
 

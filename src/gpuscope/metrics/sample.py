@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gpuscope.readings import ABSENT, Maybe
+
 
 class LabelSet:
     """Label pairs in the order they are written. `text` belongs to the encoder, which fills it once."""
@@ -46,6 +48,11 @@ class LabelSet:
 
 
 NO_LABELS = LabelSet()
+
+
+def label_texts(names: Iterable[str], texts: Iterable[Maybe[str]]) -> LabelSet:
+    """Labels for names and texts one by one; of an absent text the label stays, with an empty value."""
+    return LabelSet((name, "" if text is ABSENT else text) for name, text in zip(names, texts, strict=True))
 
 
 class Sample(NamedTuple):

@@ -1,12 +1,16 @@
-"""The native metrics of GPUs and MIG instances: one row each, from which HELP, TYPE and the docs come.
+"""The native metrics: one row each, from which HELP, TYPE and the docs come.
 
-`reading` is an attribute of `Device` (and of `MigInstance`, where it has one too) or of `Counters`; a row with
-`labels` reads a mapping, whose keys are the label values. Adding a metric is adding a row.
+Of most rows `reading` is an attribute of `Device` (and of `MigInstance`, where it has one too), of `Counters`
+or of `Process`; a row with `labels` there reads a mapping, whose keys are the label values. Adding such a
+metric is adding a row. Rows without a `reading` are filled by code of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from gpuscope.metrics.sample import MetricFamily, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,9 @@ class NativeMetric:
     help: str
     labels: tuple[str, ...] = ()
     unit: str = ""  # where the name does not end in it
+
+    def family(self, samples: Sequence[Sample]) -> MetricFamily:
+        return MetricFamily(self.name, self.type, self.help, samples)
 
     @property
     def unit_name(self) -> str:
@@ -198,3 +205,79 @@ COUNTER_METRICS: tuple[NativeMetric, ...] = (
         "throttled_seconds", "throttled_seconds", "Time in which something held the clocks back.", "reason"
     ),
 )
+
+PROCESS_LABELS = ("gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "job")
+
+
+def _process(name: str, reading: str, help_text: str) -> NativeMetric:
+    return NativeMetric(f"gpuscope_process_{name}", "gauge", reading, help_text, PROCESS_LABELS)
+
+
+PROCESS_METRICS: tuple[NativeMetric, ...] = (
+    _process("memory_bytes", "memory_bytes", "GPU memory the process holds."),
+    _process("sm_ratio", "sm_ratio", "Share of the SMs' time the process used."),
+    _process("memory_ratio", "memory_ratio", "Share of the memory's time the process used."),
+    _process("encoder_ratio", "encoder_ratio", "Share of the video encoder's time the process used."),
+    _process("decoder_ratio", "decoder_ratio", "Share of the video decoder's time the process used."),
+    _process("start_time_seconds", "started_at", "When the process started."),
+)
+
+GPU_INFO = NativeMetric(
+    "gpuscope_gpu_info",
+    "info",
+    "",
+    "A GPU and what it is; the value is always 1.",
+    (
+        "gpu", "uuid", "model", "node", "driver_version", "cuda_version", "simulated", "pci_bus_id", "serial",
+        "brand", "architecture", "compute_capability", "vbios_version",
+    ),
+)  # fmt: skip
+MIG_INFO = NativeMetric(
+    "gpuscope_mig_info",
+    "info",
+    "",
+    "A MIG instance, its GPU and its profile; the value is always 1.",
+    ("gpu", "uuid", "parent_uuid", "gpu_instance", "compute_instance", "profile"),
+)
+GPU_UP = _gauge("up", "", "0 if the GPU is known but does not answer.", unit="0 or 1")
+THROTTLE_REASON = _gauge(
+    "throttle_reason", "", "1 while this reason holds the clocks back.", "reason", unit="0 or 1"
+)
+XID_ERRORS = _counter("xid_errors", "", "XID errors by code, each counted once.", "xid")
+XID_LAST = _gauge("xid_last_timestamp_seconds", "", "When this XID was last seen on this GPU.", "xid")
+
+
+def _agent(name: str, kind: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
+    return NativeMetric(f"gpuscope_{name}", kind, "", help_text, labels, unit)
+
+
+SOURCE_UP = _agent(
+    "source_up", "gauge", "1 if the source answers and its numbers are fresh.", "source", unit="0 or 1"
+)
+SOURCE_FAILURES = _agent(
+    "source_failures_total", "counter", "Reads and single calls of the source that failed.", "source"
+)
+SOURCE_DURATION = _agent(
+    "source_duration_seconds", "gauge", "How long the last successful read took.", "source"
+)
+SOURCE_LAST_SUCCESS = _agent(
+    "source_last_success_timestamp_seconds", "gauge", "When the source last answered.", "source"
+)
+GPUS_SEEN = _agent("gpus_seen", "gauge", "GPUs that answer.", unit="count")
+GPUS_EXPECTED = _agent(
+    "gpus_expected", "gauge", "GPUs this machine has by its PCI bus or its settings.", unit="count"
+)
+AGENT_INFO = _agent("agent_info", "info", "This agent; the value is always 1.", "version", "node", "simulated")
+AGENT_SNAPSHOT_TIME = _agent(
+    "agent_snapshot_timestamp_seconds", "gauge", "When these numbers were put together."
+)
+AGENT_START_TIME = _agent("agent_start_time_seconds", "gauge", "When the agent started.")
+AGENT_SNAPSHOTS = _agent("agent_snapshots_total", "counter", "Snapshots published.")
+AGENT_CPU = _agent("agent_cpu_seconds_total", "counter", "CPU time the agent has used.")
+AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the agent.")
+
+NATIVE_METRICS: tuple[NativeMetric, ...] = (
+    GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, THROTTLE_REASON, XID_ERRORS, XID_LAST,
+    *PROCESS_METRICS, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN,
+    GPUS_EXPECTED, AGENT_INFO, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
+)  # fmt: skip

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from gpuscope.metrics.catalogue.native import COUNTER_METRICS, GPU_METRICS, NativeMetric
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
+from gpuscope.metrics.catalogue.native import (
+    COUNTER_METRICS,
+    GPU_INFO,
+    GPU_METRICS,
+    GPU_UP,
+    MIG_INFO,
+    THROTTLE_REASON,
+    XID_ERRORS,
+    XID_LAST,
+    NativeMetric,
+)
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.readings import ABSENT, Counters, Device, MigInstance, Snapshot, Uuid
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
@@ -39,7 +49,7 @@ class DeviceMetrics:
         yield _info(snapshot)
         yield _mig_info(snapshot)
         up = [Sample(self._of(device), 0 if device.lost else 1) for device in snapshot.devices]
-        yield MetricFamily("gpuscope_gpu_up", "gauge", "0 if the GPU is known but does not answer.", up)
+        yield GPU_UP.family(up)
         yield from self._catalogue_families(snapshot)
         yield self._throttle_reasons(snapshot.devices)
         yield from self._xids(snapshot)
@@ -62,17 +72,17 @@ class DeviceMetrics:
                 labels = self.labels(instance_name(device, instance), instance.uuid)
                 _add(samples, _INSTANCE_METRICS, labels, _read_instance(instance))
         for row in (*GPU_METRICS, *COUNTER_METRICS):
-            yield MetricFamily(row.name, row.type, row.help, samples[row.name])
+            yield row.family(samples[row.name])
 
     def _throttle_reasons(self, devices: Sequence[Device]) -> MetricFamily:
-        samples = [
-            Sample(self._of(device).plus(("reason",), reason), 1 if device.throttle_reasons & bit else 0)
-            for device in devices
-            if device.throttle_reasons is not ABSENT
-            for reason, bit in THROTTLE_REASONS.items()
-        ]
-        help_text = "1 while this reason holds the clocks back."
-        return MetricFamily("gpuscope_gpu_throttle_reason", "gauge", help_text, samples)
+        return THROTTLE_REASON.family(
+            [
+                Sample(self._of(device).plus(("reason",), reason), 1 if device.throttle_reasons & bit else 0)
+                for device in devices
+                if device.throttle_reasons is not ABSENT
+                for reason, bit in THROTTLE_REASONS.items()
+            ]
+        )
 
     def _xids(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         index = {device.uuid: str(device.index) for device in snapshot.devices}
@@ -81,15 +91,8 @@ class DeviceMetrics:
             labels = self.labels(index.get(total.gpu_uuid, ""), total.gpu_uuid).plus(("xid",), str(total.xid))
             counts.append(Sample(labels, total.count))
             times.append(Sample(labels, total.last_at))
-        yield MetricFamily(
-            "gpuscope_gpu_xid_errors_total", "counter", "XID errors by code, each counted once.", counts
-        )
-        yield MetricFamily(
-            "gpuscope_gpu_xid_last_timestamp_seconds",
-            "gauge",
-            "When this XID was last seen on this GPU.",
-            times,
-        )
+        yield XID_ERRORS.family(counts)
+        yield XID_LAST.family(times)
 
 
 def _add(
@@ -108,45 +111,25 @@ def _add(
 
 def _info(snapshot: Snapshot) -> MetricFamily:
     driver = snapshot.driver
+    simulated = "true" if snapshot.simulated else "false"
     samples = []
     for device in snapshot.devices:
-        texts = {
-            "gpu": str(device.index),
-            "uuid": device.uuid,
-            "model": device.model,
-            "node": snapshot.node,
-            "driver_version": driver.driver_version,
-            "cuda_version": driver.cuda_version,
-            "simulated": "true" if snapshot.simulated else "false",
-            "pci_bus_id": device.pci_bus_id,
-            "serial": device.serial,
-            "brand": device.brand,
-            "architecture": device.architecture,
-            "compute_capability": device.compute_capability,
-            "vbios_version": device.vbios_version,
-        }
-        labels = ((name, "" if text is ABSENT else text) for name, text in texts.items())
-        samples.append(Sample(LabelSet(labels), 1))
-    return MetricFamily("gpuscope_gpu_info", "info", "A GPU and what it is; the value is always 1.", samples)
+        texts = (
+            str(device.index), device.uuid, device.model, snapshot.node, driver.driver_version,
+            driver.cuda_version, simulated, device.pci_bus_id, device.serial, device.brand, device.architecture,
+            device.compute_capability, device.vbios_version,
+        )  # fmt: skip
+        samples.append(Sample(label_texts(GPU_INFO.labels, texts), 1))
+    return GPU_INFO.family(samples)
 
 
 def _mig_info(snapshot: Snapshot) -> MetricFamily:
-    samples = [
-        Sample(
-            LabelSet(
-                (
-                    ("gpu", instance_name(device, instance)),
-                    ("uuid", instance.uuid),
-                    ("parent_uuid", device.uuid),
-                    ("gpu_instance", str(instance.gpu_instance)),
-                    ("compute_instance", str(instance.compute_instance)),
-                    ("profile", "" if instance.profile is ABSENT else instance.profile),
-                )
-            ),
-            1,
-        )
-        for device in snapshot.devices
-        for instance in device.instances
-    ]
-    help_text = "A MIG instance, its GPU and its profile; the value is always 1."
-    return MetricFamily("gpuscope_mig_info", "info", help_text, samples)
+    samples = []
+    for device in snapshot.devices:
+        for instance in device.instances:
+            texts = (
+                instance_name(device, instance), instance.uuid, device.uuid, str(instance.gpu_instance),
+                str(instance.compute_instance), instance.profile,
+            )  # fmt: skip
+            samples.append(Sample(label_texts(MIG_INFO.labels, texts), 1))
+    return MIG_INFO.family(samples)

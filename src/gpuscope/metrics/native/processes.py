@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuscope.metrics.catalogue.native import PROCESS_LABELS, PROCESS_METRICS
 from gpuscope.metrics.native.devices import instance_name
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.readings import ABSENT, Process, Snapshot, Uuid
-
-PROCESS_METRICS: tuple[tuple[str, str, str], ...] = (
-    ("gpuscope_process_memory_bytes", "memory_bytes", "GPU memory the process holds."),
-    ("gpuscope_process_sm_ratio", "sm_ratio", "Share of the SMs' time the process used."),
-    ("gpuscope_process_memory_ratio", "memory_ratio", "Share of the memory's time the process used."),
-    ("gpuscope_process_encoder_ratio", "encoder_ratio", "Share of the video encoder's time the process used."),
-    ("gpuscope_process_decoder_ratio", "decoder_ratio", "Share of the video decoder's time the process used."),
-    ("gpuscope_process_start_time_seconds", "started_at", "When the process started."),
-)
 
 
 class ProcessMetrics:
@@ -29,13 +21,14 @@ class ProcessMetrics:
         names |= {i.uuid: instance_name(device, i) for device in snapshot.devices for i in device.instances}
         labelled = [(self._labels_of(process, names), process) for process in snapshot.processes]
         self._labels = {key: labels for (key, labels), _ in labelled}
-        for name, attribute, help_text in PROCESS_METRICS:
-            samples = [
-                Sample(labels, value)
-                for (_, labels), process in labelled
-                if (value := getattr(process, attribute)) is not ABSENT
-            ]
-            yield MetricFamily(name, "gauge", help_text, samples)
+        for row in PROCESS_METRICS:
+            yield row.family(
+                [
+                    Sample(labels, value)
+                    for (_, labels), process in labelled
+                    if (value := getattr(process, row.reading)) is not ABSENT
+                ]
+            )
 
     def _labels_of(self, process: Process, names: dict[Uuid, str]) -> tuple[tuple[object, ...], LabelSet]:
         uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
@@ -44,17 +37,9 @@ class ProcessMetrics:
         key = (gpu, uuid, process.pid, process.kind, process.command, owner)
         known = self._labels.get(key)
         if known is None:
-            texts = {
-                "gpu": gpu,
-                "uuid": uuid,
-                "pid": str(process.pid),
-                "type": process.kind,
-                "command": process.command,
-                "user": owner.user,
-                "namespace": owner.namespace,
-                "pod": owner.pod,
-                "container": owner.container,
-                "job": owner.job,
-            }
-            known = LabelSet((name, "" if text is ABSENT else text) for name, text in texts.items())
+            texts = (
+                gpu, uuid, str(process.pid), process.kind, process.command, owner.user, owner.namespace,
+                owner.pod, owner.container, owner.job,
+            )  # fmt: skip
+            known = label_texts(PROCESS_LABELS, texts)
         return key, known
