@@ -93,6 +93,7 @@ class Device(Part):
 
     utilization_ratio: Maybe[float] = ABSENT
     utilization_mean_ratio: Maybe[float] = ABSENT  # the driver's samples since the last reading, averaged
+    busy_seconds: Maybe[float] = ABSENT  # those samples added up since the source was opened; starts over at 0
     memory_utilization_ratio: Maybe[float] = ABSENT
     encoder_utilization_ratio: Maybe[float] = ABSENT
     decoder_utilization_ratio: Maybe[float] = ABSENT

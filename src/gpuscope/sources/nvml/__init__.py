@@ -1,0 +1,20 @@
+"""NVML: NVIDIA's own driver library, read through `nvidia-ml-py`. The source most machines use.
+
+In goes nothing but the driver; out come devices, MIG instances, processes, profiling and XIDs. Every number
+can be absent: each call is refused or failed on its own (`gate.py`). Utilisation "now" is a mean over the last
+driver period, so the busy seconds come from the driver's sample buffer (`samples.py`), not from that number.
+"""
+
+from __future__ import annotations
+
+from gpuscope.settings import Settings
+from gpuscope.sources import Source, SourceSpec
+
+
+def open_nvml(settings: Settings) -> Source:
+    from gpuscope.sources.nvml.source import NvmlSource
+
+    return NvmlSource()
+
+
+SOURCE = SourceSpec(name="nvml", summary="reads the NVIDIA driver through its library, NVML", open=open_nvml)

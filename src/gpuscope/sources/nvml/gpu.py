@@ -1,0 +1,199 @@
+"""One GPU over time: what it is, what it last answered in each tier, and its MIG instances.
+
+A lost GPU keeps its identity and nothing else, and is asked again at every reading: when it answers, it is
+back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid
+from gpuscope.sources import Tier
+from gpuscope.sources.nvml import fields, rows
+from gpuscope.sources.nvml.gate import Gate, GpuLost
+from gpuscope.sources.nvml.identity import read_identity
+from gpuscope.sources.nvml.instances import Instance, find_instances
+from gpuscope.sources.nvml.part import PartReader
+from gpuscope.sources.nvml.processes import NameBook, ProcessLists, ProcessShares, to_processes
+from gpuscope.sources.nvml.profiling import Gpm, Profiler, supports_gpm
+from gpuscope.sources.nvml.samples import UtilizationSamples
+
+Monotonic = Callable[[], float]
+_MOST_FANS: Final = 16
+_MOST_LINKS: Final = 72
+
+
+class Gpu:
+    def __init__(
+        self, gate: Gate, index: int, uuid: Uuid, gpm: Gpm, failures: Counter[str], monotonic: Monotonic
+    ) -> None:
+        self.gate = gate
+        self.index = index
+        self.uuid = uuid
+        self.lost = False
+        self.identity: dict[str, Any] = {}
+        self._gpm = gpm
+        self._failures = failures
+        self._monotonic = monotonic
+        self._reader: PartReader | None = None
+        self._has_gpm: bool | None = None
+        self._profilers: dict[int | None, Profiler] = {}  # by GPU instance; None is the whole GPU
+        self._profiled: dict[int | None, dict[str, Any]] = {}
+        self._instances: list[Instance] = []
+        self._mig_enabled: Maybe[float] = ABSENT
+        self._samples = UtilizationSamples(gate, monotonic)
+        self._shares = ProcessShares(gate, monotonic)
+        self._busy: dict[str, Any] = {}
+
+    def read(self, tier: Tier) -> None:
+        if self.lost and tier is not Tier.FAST:
+            return
+        try:
+            self._read(tier)
+            if self.lost:
+                self._come_back()
+        except GpuLost:
+            self._lose()
+
+    def _read(self, tier: Tier) -> None:
+        reader = self._reader or self._get_to_know()
+        values = reader.read(tier)
+        if tier is Tier.FAST:
+            self._read_busy()
+            self._look_for_instances(values.get("mig_enabled", ABSENT))
+            for missing in (Tier.MEDIUM, Tier.SLOW):
+                if reader.lacks(missing) and self.lost:
+                    reader.read(missing)
+        for instance in self._instances:
+            instance.read(tier)
+        if tier is Tier.MEDIUM or not all(instance.answers for instance in self._instances):
+            self._find_instances()
+        if tier is Tier.FAST:
+            self._profile()
+
+    def _get_to_know(self) -> PartReader:
+        self.identity = read_identity(self.gate)
+        fans = self.gate.answer(("nvmlDeviceGetNumFans", ()))
+        fans = 0 if fans is ABSENT else min(fans, _MOST_FANS)
+        links = min(fields.link_count(self.gate), _MOST_LINKS)
+        self._reader = PartReader(
+            self.gate,
+            (*rows.DEVICE_ROWS, *rows.fan_rows(fans), *rows.nvlink_rows(links)),
+            {
+                Tier.FAST: fields.FAST_FIELDS,
+                Tier.MEDIUM: (*fields.MEDIUM_FIELDS, *fields.nvlink_fields(links)),
+                Tier.SLOW: fields.SLOW_FIELDS,
+            },
+        )
+        return self._reader
+
+    def _read_busy(self) -> None:
+        mean, seconds = self._samples.read()
+        self._busy = {"utilization_mean_ratio": mean, "busy_seconds": seconds}
+
+    def _look_for_instances(self, mig_enabled: Maybe[float]) -> None:
+        if mig_enabled != self._mig_enabled:
+            if self._mig_enabled is not ABSENT:
+                self.forget()  # with MIG on, a GPU refuses what it gave before, and the other way round
+            self._mig_enabled = mig_enabled
+            self._find_instances()
+
+    def _find_instances(self) -> None:
+        if self._mig_enabled is ABSENT or not self._mig_enabled:
+            self._instances = []
+        else:
+            before = self._instances
+            self._instances = find_instances(self.gate, before, self._failures)
+            for instance in self._instances:
+                if instance not in before:
+                    instance.read(Tier.FAST)
+
+    def _profile(self) -> None:
+        if self._has_gpm is None:
+            self._has_gpm = supports_gpm(self.gate)
+        if not self._has_gpm:
+            return
+        wanted: list[int | None] = [None, *dict.fromkeys(each.gpu_instance for each in self._instances)]
+        for gone in [key for key in self._profilers if key not in wanted]:
+            self._profilers.pop(gone).close()
+        for key in wanted:
+            if key not in self._profilers:
+                self._profilers[key] = Profiler(self.gate, self._gpm, key, self._monotonic)
+        self._profiled = {key: profiler.read() for key, profiler in self._profilers.items()}
+
+    def _lose(self) -> None:
+        self.lost = True
+        self._mig_enabled = ABSENT
+        self._instances = []
+        self._busy = {}
+        if self._reader is not None:
+            self._reader.clear()
+        self._close_profilers()
+
+    def _come_back(self) -> None:
+        self.lost = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Asks again for everything that was refused."""
+        self._has_gpm = None
+        if self._reader is not None:
+            self._reader.forget()
+        for instance in self._instances:
+            instance.forget()
+
+    def processes(self, lists: ProcessLists, names: NameBook) -> Maybe[list[Process]]:
+        if self.lost:
+            return ABSENT
+        try:
+            if self._mig_enabled is not ABSENT and self._mig_enabled:
+                return self._instance_processes(lists, names)
+            found = lists.read(self.gate)
+            if found is ABSENT:
+                return ABSENT
+            return to_processes(found, self._shares.read(), names, self.uuid)
+        except GpuLost:
+            self._lose()
+            return ABSENT
+
+    def _instance_processes(self, lists: ProcessLists, names: NameBook) -> Maybe[list[Process]]:
+        # Asked for the whole GPU, the driver lists them for root only; each instance lists its own for anyone.
+        processes: list[Process] = []
+        answered = not self._instances
+        for instance in self._instances:
+            try:
+                found = lists.read(instance.gate)
+            except GpuLost:
+                continue  # the instance was destroyed just now
+            if found is not ABSENT:
+                answered = True
+                processes += to_processes(found, ABSENT, names, self.uuid, instance.uuid)
+        return processes if answered else ABSENT
+
+    def to_reading(self) -> Device:
+        if self.lost or self._reader is None:
+            return Device(uuid=self.uuid, index=self.index, lost=self.lost, **self.identity)
+        return Device(
+            uuid=self.uuid,
+            index=self.index,
+            **self.identity,
+            **self._reader.values(),
+            **self._busy,
+            **self._profiled.get(None, {}),
+            instances=tuple(
+                instance.to_reading(self._profiled.get(instance.gpu_instance, {}))
+                for instance in self._instances
+            ),
+        )
+
+    def _close_profilers(self) -> None:
+        for profiler in self._profilers.values():
+            profiler.close()
+        self._profilers.clear()
+        self._profiled = {}
+
+    def close(self) -> None:
+        self._close_profilers()

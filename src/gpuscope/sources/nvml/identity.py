@@ -1,0 +1,95 @@
+"""What a GPU is: name, serial number, place on the bus, versions. Read once; only another GPU changes it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpuscope.readings import ABSENT
+from gpuscope.sources import Tier
+from gpuscope.sources.nvml.gate import Gate
+from gpuscope.sources.nvml.rows import Row, one, read_rows
+
+BRANDS: Final = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "Grid",
+    5: "GeForce",
+    6: "Titan",
+    7: "NVIDIA vApps",
+    8: "NVIDIA VPC",
+    9: "NVIDIA vCS",
+    10: "NVIDIA RTX vWS",
+    11: "NVIDIA Cloud Gaming",
+    12: "Quadro RTX",
+    13: "NVIDIA RTX",
+    14: "NVIDIA",
+    15: "GeForce RTX",
+    16: "Titan RTX",
+}
+ARCHITECTURES: Final = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+
+
+def _text(raw: str | bytes) -> Any:
+    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+    return text.strip() or ABSENT
+
+
+def _ask(field: str, call: str, *arguments: Any, convert: Any = _text, label: str | None = None) -> Row:
+    return one(Tier.SLOW, field, call, *arguments, convert=convert, label=label)
+
+
+IDENTITY_ROWS: Final = (
+    _ask("model", "nvmlDeviceGetName"),
+    _ask("brand", "nvmlDeviceGetBrand", convert=lambda raw: BRANDS.get(raw, ABSENT)),
+    _ask("serial", "nvmlDeviceGetSerial"),
+    _ask(
+        "architecture",
+        "nvmlDeviceGetArchitecture",
+        convert=lambda raw: ARCHITECTURES.get(raw, ABSENT),
+    ),
+    _ask(
+        "compute_capability",
+        "nvmlDeviceGetCudaComputeCapability",
+        convert=lambda raw: f"{raw[0]}.{raw[1]}",
+    ),
+    _ask("pci_bus_id", "nvmlDeviceGetPciInfo", convert=lambda raw: _text(raw.busId)),
+    _ask("minor_number", "nvmlDeviceGetMinorNumber", convert=int),
+    _ask("vbios_version", "nvmlDeviceGetVbiosVersion"),
+    _ask("board_part_number", "nvmlDeviceGetBoardPartNumber"),
+    _ask("inforom_versions", "nvmlDeviceGetInforomImageVersion", label="image"),
+    *(
+        _ask("inforom_versions", "nvmlDeviceGetInforomVersion", number, label=name)
+        for name, number in {"oem": 0, "ecc": 1, "power": 2}.items()
+    ),
+)
+
+
+def read_identity(gate: Gate) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    read_rows(gate, IDENTITY_ROWS, values)
+    return values
+
+
+def read_profile(gate: Gate) -> Any:
+    """A MIG instance's profile, "1g.10gb": the end of its name, else put together from its size."""
+    name = gate.answer(("nvmlDeviceGetName", ()))
+    if name is not ABSENT and " MIG " in name:
+        return _text(name.rpartition(" MIG ")[2])
+    size = gate.answer(("nvmlDeviceGetAttributes_v2", ()))
+    if size is ABSENT:
+        return ABSENT
+    gpu_slices, compute_slices = size.gpuInstanceSliceCount, size.computeInstanceSliceCount
+    compute = "" if compute_slices == gpu_slices else f"{compute_slices}c."
+    return f"{compute}{gpu_slices}g.{round(size.memorySizeMB / 1024)}gb"

@@ -1,0 +1,109 @@
+"""The driver library while it is open: loaded by `nvidia-ml-py`, initialised, and let go of on close.
+
+A driver update replaces the library's file, but a process keeps the copy it has loaded; so closing also
+unloads it, and the next open takes the file that is there then. `nvidia-ml-py` caches the handle and every
+function pointer in module globals, which are reset here for the same reason.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from gpuscope.errors import SourceError, SourceMissing
+from gpuscope.readings import ABSENT, Driver, Maybe
+from gpuscope.sources.nvml import codes
+
+Function = Callable[..., Any]
+
+
+class Library:
+    """One initialised session. `nvml` is the binding's module; its exceptions are `nvml.NVMLError`."""
+
+    def __init__(self) -> None:
+        try:
+            import pynvml
+        except ImportError:
+            raise SourceMissing("the Python package nvidia-ml-py is not installed") from None
+        self.nvml: Any = pynvml
+        self._functions: dict[str, Function] = {"nvmlDeviceGetFanSpeedRPM": self._fan_speed_rpm}
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            self._unload()
+            missing = error.value == codes.LIBRARY_NOT_FOUND
+            raise (SourceMissing if missing else SourceError)(codes.explain(error.value)) from None
+
+    def function(self, name: str) -> Function:
+        """The binding's function; one that raises "function not found" if the binding is too old for it."""
+        found = self._functions.get(name)
+        if found is None:
+            found = getattr(self.nvml, name, None) or self._not_found
+            self._functions[name] = found
+        return found
+
+    def raw(self, name: str) -> Function:
+        """The library's own C function, raising like the binding: for calls with buffers that we keep."""
+        found = self._functions.get("raw " + name)
+        if found is None:
+            pointer = getattr(self.nvml.nvmlLib, name, None)
+            found = self._not_found if pointer is None else _raising(pointer, self.nvml.NVMLError)
+            self._functions["raw " + name] = found
+        return found
+
+    def _fan_speed_rpm(self, handle: Any, fan: int) -> int:
+        # The binding asks for the first fan only.
+        info = self.nvml.c_nvmlFanSpeedInfo_t()
+        info.version, info.fan = self.nvml.nvmlFanSpeedInfo_v1, fan
+        self.raw("nvmlDeviceGetFanSpeedRPM")(handle, ctypes.byref(info))
+        return int(info.speed)
+
+    def _not_found(self, *arguments: object) -> Any:
+        raise self.nvml.NVMLError(codes.FUNCTION_NOT_FOUND)
+
+    def trouble(self) -> str | None:
+        """Why nothing can be read any more, or None if the driver still answers."""
+        try:
+            self.nvml.nvmlSystemGetDriverVersion()
+            self.nvml.nvmlDeviceGetCount()
+        except self.nvml.NVMLError as error:
+            return codes.explain(error.value) if error.value in codes.DRIVER_GONE else None
+        return None
+
+    def driver(self) -> Driver:
+        cuda = self._system("nvmlSystemGetCudaDriverVersion_v2")
+        return Driver(
+            driver_version=self._system("nvmlSystemGetDriverVersion"),
+            nvml_version=self._system("nvmlSystemGetNVMLVersion"),
+            cuda_version=ABSENT if cuda is ABSENT else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        )
+
+    def _system(self, name: str) -> Maybe[Any]:
+        try:
+            return self.function(name)()
+        except (self.nvml.NVMLError, UnicodeDecodeError):
+            return ABSENT
+
+    def close(self) -> None:
+        with suppress(self.nvml.NVMLError):  # the driver may have gone first
+            self.nvml.nvmlShutdown()
+        self._functions.clear()
+        self._unload()
+
+    def _unload(self) -> None:
+        loaded, self.nvml.nvmlLib = self.nvml.nvmlLib, None
+        self.nvml._nvmlGetFunctionPointer_cache.clear()
+        if loaded is not None:
+            _ctypes.dlclose(loaded._handle)
+
+
+def _raising(pointer: Function, error_type: type[Exception]) -> Function:
+    def call(*arguments: Any) -> None:
+        code = pointer(*arguments)
+        if code:
+            raise error_type(code)
+
+    return call

@@ -1,0 +1,221 @@
+"""Who runs on a GPU: the driver's three process lists, each process' share of the work, and its name.
+
+A process may end between any two calls; that is no failure, it is just not there or has no name. Memory is
+absent where the driver will not say. The driver has no samples of a process that did nothing: its share is 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuscope.readings import ABSENT, Maybe, Pid, Process, Uuid
+from gpuscope.sources.nvml import codes
+from gpuscope.sources.nvml.gate import Gate
+from gpuscope.sources.nvml.library import Library
+from gpuscope.sources.nvml.rows import as_is, percent
+
+# In the order nvidia-smi writes them: an MPS client is "M+C".
+LISTS: Final = {
+    "M": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+    "C": "nvmlDeviceGetComputeRunningProcesses_v3",
+    "G": "nvmlDeviceGetGraphicsRunningProcesses_v3",
+}
+UTILIZATION: Final = "nvmlDeviceGetProcessUtilization"
+STALE_SECONDS: Final = 3.0
+LONGEST_NAME: Final = 256
+_NAME_BUFFER_BYTES: Final = 4096
+
+
+@dataclass(slots=True)
+class Running:
+    """A process on one GPU or MIG instance, merged from the lists it is on."""
+
+    kinds: list[str] = field(default_factory=list)
+    memory_bytes: Maybe[float] = ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What part of a GPU a process used."""
+
+    sm: Maybe[float]
+    memory: Maybe[float]
+    encoder: Maybe[float]
+    decoder: Maybe[float]
+
+
+UNKNOWN: Final = Share(ABSENT, ABSENT, ABSENT, ABSENT)
+IDLE: Final = Share(0.0, 0.0, 0.0, 0.0)
+Shares = Mapping[int, Share]
+
+
+class _Array:
+    """A C array that grows to what the driver wants to put in, and is used again."""
+
+    def __init__(self, element: Any, length: int = 64) -> None:
+        self._element = element
+        self.count = ctypes.c_uint()
+        self.items = (element * length)()
+
+    def fill(self, call: Callable[[], None], too_small: type[Exception]) -> None:
+        for attempt in range(3):
+            self.count.value = len(self.items)
+            try:
+                return call()
+            except too_small as error:
+                if getattr(error, "value", None) != codes.INSUFFICIENT_SIZE or attempt == 2:
+                    raise
+                # Room to spare: more processes may start before the next attempt.
+                self.items = (self._element * (max(self.count.value, len(self.items)) * 2))()
+        return None
+
+    def filled(self) -> list[Any]:
+        found: list[Any] = self.items[: min(self.count.value, len(self.items))]
+        return found
+
+
+class ProcessLists:
+    """Reads the process lists of any GPU or MIG instance, with one buffer for all."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._array = _Array(library.nvml.c_nvmlProcessInfo_v3_t)
+
+    def read(self, gate: Gate) -> Maybe[dict[int, Running]]:
+        """By PID; ABSENT if no list could be read."""
+        answered = False
+        found: dict[int, Running] = {}
+        for kind, name in LISTS.items():
+            if not gate.run(name, gate.handle, function=self._filler(name)):
+                continue
+            answered = True
+            for info in self._array.filled():
+                running = found.setdefault(info.pid, Running())
+                if kind not in running.kinds:
+                    running.kinds.append(kind)
+                memory = as_is(info.usedGpuMemory)
+                if running.memory_bytes is ABSENT or (memory is not ABSENT and memory > running.memory_bytes):
+                    running.memory_bytes = memory
+        return found if answered else ABSENT
+
+    def _filler(self, name: str) -> Callable[[Any], None]:
+        array, function = self._array, self._library.raw(name)
+
+        def fill(handle: Any) -> None:
+            array.fill(
+                lambda: function(handle, ctypes.byref(array.count), array.items),
+                self._library.nvml.NVMLError,
+            )
+
+        return fill
+
+
+class ProcessShares:
+    """One GPU's per-process utilisation since the last reading."""
+
+    def __init__(self, gate: Gate, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._gate = gate
+        self._monotonic = monotonic
+        self._array = _Array(gate.library.nvml.c_nvmlProcessUtilizationSample_t)
+        self._last_us = 0
+        self._last_found = 0.0
+        self._shares: dict[int, Share] = {}
+
+    def read(self) -> Maybe[Shares]:
+        """By PID, only of those that did something; ABSENT where the driver does not tell (MIG)."""
+        now = self._monotonic()
+        if self._gate.run(UTILIZATION, self._gate.handle, function=self._fill):
+            samples = sorted(self._array.filled(), key=lambda sample: int(sample.timeStamp))
+            fresh = [sample for sample in samples if sample.pid and sample.timeStamp > self._last_us]
+            self._shares = {sample.pid: _share(sample) for sample in fresh}
+            self._last_found = now
+            if fresh:
+                self._last_us = fresh[-1].timeStamp
+        elif self._gate.refuses(UTILIZATION):
+            return ABSENT
+        elif now - self._last_found > STALE_SECONDS:
+            # No samples: for a moment that is the driver's period, for long it is idleness or a clock set back.
+            self._shares, self._last_us = {}, 0
+        return self._shares
+
+    def _fill(self, handle: Any) -> None:
+        function, array = self._gate.library.raw(UTILIZATION), self._array
+        since = ctypes.c_ulonglong(self._last_us)
+        array.fill(
+            lambda: function(handle, array.items, ctypes.byref(array.count), since),
+            self._gate.library.nvml.NVMLError,
+        )
+
+
+def _share(sample: Any) -> Share:
+    return Share(
+        percent(sample.smUtil), percent(sample.memUtil), percent(sample.encUtil), percent(sample.decUtil)
+    )
+
+
+def to_processes(
+    found: Mapping[int, Running],
+    shares: Maybe[Shares],
+    names: NameBook,
+    gpu_uuid: Uuid,
+    instance_uuid: Maybe[Uuid] = ABSENT,
+) -> list[Process]:
+    processes = []
+    for pid, running in found.items():
+        share = UNKNOWN if shares is ABSENT else shares.get(pid, IDLE)
+        processes.append(
+            Process(
+                pid=Pid(pid),
+                gpu_uuid=gpu_uuid,
+                instance_uuid=instance_uuid,
+                kind="+".join(running.kinds),
+                command=names.name(pid),
+                memory_bytes=running.memory_bytes,
+                sm_ratio=share.sm,
+                memory_ratio=share.memory,
+                encoder_ratio=share.encoder,
+                decoder_ratio=share.decoder,
+            )
+        )
+    return processes
+
+
+class NameBook:
+    """Short names of the processes that run now; asked once, and again after `refresh`."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._names: dict[int, Maybe[str]] = {}
+        self._used: dict[int, Maybe[str]] = {}
+        self._buffer = ctypes.create_string_buffer(_NAME_BUFFER_BYTES)
+
+    def name(self, pid: int) -> Maybe[str]:
+        if pid not in self._used:
+            self._used[pid] = self._names[pid] if pid in self._names else self._ask(pid)
+        return self._used[pid]
+
+    def turn(self, refresh: bool) -> None:
+        """Ends a cycle: forgets who was not there, and with `refresh` everyone, for a PID may be reused."""
+        self._names = {} if refresh else self._used
+        self._used = {}
+
+    def _ask(self, pid: int) -> Maybe[str]:
+        try:
+            # The binding would fail on a name that is not UTF-8.
+            self._library.raw("nvmlSystemGetProcessName")(
+                ctypes.c_uint(pid), self._buffer, ctypes.c_uint(_NAME_BUFFER_BYTES)
+            )
+        except self._library.nvml.NVMLError:
+            return ABSENT  # it has ended, or lives in another PID namespace
+        return short_name(self._buffer.value)
+
+
+def short_name(raw: bytes) -> Maybe[str]:
+    """The executable's name out of the driver's text: no path, and no arguments, for they may be secret."""
+    command = raw.decode("utf-8", "replace").strip().split(" ", 1)[0]
+    name = command.rstrip("/").rsplit("/", 1)[-1][:LONGEST_NAME]
+    return name or ABSENT

@@ -1,0 +1,109 @@
+"""How busy a GPU was since the last reading, from the samples the driver keeps.
+
+The driver writes a sample some six times a second and keeps the last hundred or so. A sample is the busy share
+of the period that ends at its time stamp; so the time from one stamp to the next is weighed by the later one.
+Stamps are the machine's wall clock in microseconds, and jump with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.sources.nvml.gate import Gate
+
+CALL: Final = "nvmlDeviceGetSamples"
+GPU_UTILIZATION: Final = 1
+LONGEST_PERIOD_US: Final = 1_000_000  # NVIDIA: between 1/6 s and 1 s; more is a hole in the buffer
+STALE_SECONDS: Final = 3.0  # without a sample for this long, the last mean says nothing
+
+Sample = tuple[int, float]
+"""Time stamp in microseconds and busy ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Busy and covered time of a run of samples."""
+
+    busy_us: float
+    covered_us: int
+    last_us: int
+
+
+def weigh(samples: Sequence[Sample], since_us: int) -> Maybe[Busy]:
+    """Adds up samples newer than `since_us`; ABSENT if there is none. `since_us` 0 weighs the newest alone."""
+    fresh = sorted(sample for sample in samples if sample[0] > since_us)
+    if not fresh:
+        return ABSENT
+    if not since_us:
+        at, ratio = fresh[-1]
+        return Busy(ratio, 1, at)
+    busy, covered, before = 0.0, 0, since_us
+    for at, ratio in fresh:
+        period = min(at - before, LONGEST_PERIOD_US)
+        busy += ratio * period
+        covered += period
+        before = at
+    return Busy(busy, covered, before)
+
+
+class UtilizationSamples:
+    """One GPU's samples: the mean since the last reading, and the busy seconds since the first."""
+
+    def __init__(self, gate: Gate, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._gate = gate
+        self._monotonic = monotonic
+        self._last_us = 0
+        self._last_found = 0.0
+        self._mean: Maybe[float] = ABSENT
+        self._busy_seconds: Maybe[float] = ABSENT
+        self._type = ctypes.c_uint()
+        self._count = ctypes.c_uint()
+        self._buffer = (gate.library.nvml.c_nvmlSample_t * 0)()
+
+    def read(self) -> tuple[Maybe[float], Maybe[float]]:
+        """The mean ratio since the last call and the running busy seconds."""
+        now = self._monotonic()
+        found = weigh(self._samples(), self._last_us)
+        if found is not ABSENT:
+            self._mean = found.busy_us / found.covered_us
+            before = 0.0 if self._busy_seconds is ABSENT else self._busy_seconds
+            self._busy_seconds = before + (found.busy_us / 1e6 if self._last_us else 0.0)
+            self._last_us, self._last_found = found.last_us, now
+        elif self._gate.refuses(CALL) or now - self._last_found > STALE_SECONDS:
+            # Nothing for seconds: the driver stopped sampling, or the clock went back behind the last stamp.
+            self._mean, self._busy_seconds, self._last_us = ABSENT, ABSENT, 0
+        return self._mean, self._busy_seconds
+
+    def _samples(self) -> list[Sample]:
+        if not len(self._buffer) and not self._make_room():
+            return []
+        self._count.value = len(self._buffer)
+        if not self._call(self._buffer):
+            return []
+        return [
+            (sample.timeStamp, sample.sampleValue.uiVal / 100)
+            for sample in self._buffer[: self._count.value]
+            if sample.sampleValue.uiVal <= 100
+        ]
+
+    def _make_room(self) -> bool:
+        self._count.value = 0
+        if self._call(None) and self._count.value:
+            self._buffer = (self._gate.library.nvml.c_nvmlSample_t * self._count.value)()
+        return len(self._buffer) > 0
+
+    def _call(self, buffer: object) -> bool:
+        return self._gate.run(
+            CALL,
+            self._gate.handle,
+            ctypes.c_uint(GPU_UTILIZATION),
+            ctypes.c_ulonglong(self._last_us),
+            ctypes.byref(self._type),
+            ctypes.byref(self._count),
+            buffer,
+        )
