@@ -1,0 +1,68 @@
+"""Decoded chunks that were asked for lately, bounded by bytes.
+
+Blocks never change and their ids are never reused, so an entry is never wrong, only unneeded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from weakref import WeakValueDictionary
+
+from gpuscope.store.codec import Where
+from gpuscope.store.headview import Samples
+from gpuscope.store.tick import Int64s
+
+_OVERHEAD = 250
+
+
+class Columns:
+    """A block's timestamps; equal places give the same array."""
+
+    __slots__ = ("__weakref__", "_columns", "_picked")
+
+    def __init__(self, columns: list[Int64s]) -> None:
+        self._columns = columns
+        self._picked: WeakValueDictionary[Where, Int64s] = WeakValueDictionary()
+
+    def pick(self, where: Where) -> Int64s:
+        times = self._picked.get(where)
+        if times is None:
+            times = self._picked[where] = where.pick(self._columns)
+        return times
+
+
+class ChunkCache:
+    """Chunk id → samples, the least recently used dropped first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[int, tuple[Samples, int, Columns]] = OrderedDict()
+        self.columns: WeakValueDictionary[int, Columns] = WeakValueDictionary()
+        """By block id, for as long as a reader or an entry needs them."""
+        self.bytes = 0
+
+    def get_many(self, chunks: Iterable[int]) -> dict[int, Samples]:
+        found: dict[int, Samples] = {}
+        with self._lock:
+            for chunk in chunks:
+                entry = self._entries.get(chunk)
+                if entry is not None:
+                    self._entries.move_to_end(chunk)
+                    found[chunk] = entry[0]
+        return found
+
+    def put_many(self, samples: dict[int, Samples], columns: Columns) -> None:
+        """Entries keep their block's columns alive, so that chunks decoded later share their timestamps."""
+        with self._lock:
+            for chunk, one in samples.items():
+                if chunk in self._entries:
+                    continue
+                # Timestamps are shared by most of a block's chunks: a quarter of them for each user.
+                size = one[0].nbytes // 4 + one[1].nbytes + _OVERHEAD
+                self._entries[chunk] = (one, size, columns)
+                self.bytes += size
+            while self.bytes > self._max and self._entries:
+                self.bytes -= self._entries.popitem(last=False)[1][1]

@@ -1,0 +1,126 @@
+"""What exists for each target: its sealed blocks and its head, changed together.
+
+The lock makes three things one step for readers: a commit that seals, merges or drops blocks, the change of
+the catalogue that goes with it, and the start of a reader's own SQLite snapshot. So a reader sees a sample
+either in the head or in a block, never in both and never in neither. Appending ticks does not take it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gpuscope.store.head import Head
+from gpuscope.store.headview import HeadView
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Sealed samples of one target: `first` and `last` are the times of its oldest and newest sample."""
+
+    id: int
+    target: int
+    level: int
+    first: int
+    last: int
+    samples: int
+
+
+@dataclass(slots=True)
+class TargetState:
+    """A target's data; `blocks` is replaced, never changed, and `head` likewise when it is sealed."""
+
+    id: int
+    name: str
+    floor: int = -1
+    """Samples at or before this time are sealed: older ones are refused."""
+    head: Head = field(default_factory=Head)
+    blocks: tuple[Block, ...] = ()
+    appended_ms: int = 0
+    """The store's clock at the last append."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """A target as one reader sees it."""
+
+    blocks: tuple[Block, ...]
+    head: HeadView
+
+
+class Catalog:
+    """All targets by id and by name."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._states: dict[int, TargetState] = {}
+        self._ids: dict[str, int] = {}
+        self._new: list[tuple[int, str]] = []
+        self._next_target = 1
+        self._next_block = 1
+
+    def add(self, target: int, name: str, floor: int | None) -> None:
+        """A target read from the file."""
+        self._states[target] = TargetState(target, name, -1 if floor is None else floor)
+        self._ids[name] = target
+        self._next_target = max(self._next_target, target + 1)
+
+    def target(self, name: str) -> int:
+        """The id of a target's name, made up on first sight."""
+        with self.lock:
+            found = self._ids.get(name)
+            if found is None:
+                name.encode()
+                found = self._next_target
+                self.add(found, name, None)
+                self._new.append((found, name))
+            return found
+
+    def take_new(self) -> list[tuple[int, str]]:
+        with self.lock:
+            new, self._new = self._new, []
+            return new
+
+    def put_back(self, rows: list[tuple[int, str]]) -> None:
+        with self.lock:
+            self._new = rows + self._new
+
+    def next_block(self) -> int:
+        self._next_block += 1
+        return self._next_block - 1
+
+    def add_blocks(self, blocks: Iterable[Block]) -> None:
+        """Blocks read from the file or just committed; the caller holds the lock once readers exist."""
+        for block in blocks:
+            state = self._states[block.target]
+            state.blocks = tuple(sorted((*state.blocks, block), key=lambda one: (one.first, one.id)))
+            self._next_block = max(self._next_block, block.id + 1)
+
+    def drop_blocks(self, blocks: Iterable[Block]) -> None:
+        """The caller holds the lock."""
+        for block in blocks:
+            state = self._states[block.target]
+            state.blocks = tuple(one for one in state.blocks if one.id != block.id)
+
+    def drop_target(self, target: int) -> None:
+        """The caller holds the lock."""
+        state = self._states.pop(target)
+        del self._ids[state.name]
+
+    def get(self, target: int) -> TargetState | None:
+        return self._states.get(target)
+
+    def states(self) -> list[TargetState]:
+        return list(self._states.values())
+
+    def blocks(self) -> list[Block]:
+        return [block for state in self.states() for block in state.blocks]
+
+    def view(self, target: int, start: int, end: int) -> TargetView | None:
+        """Blocks that overlap [start, end] and the head; the caller holds the lock."""
+        state = self._states.get(target)
+        if state is None:
+            return None
+        blocks = tuple(block for block in state.blocks if block.first <= end and block.last >= start)
+        return TargetView(blocks, state.head.view())

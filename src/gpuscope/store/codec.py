@@ -1,0 +1,278 @@
+"""One series' samples of one block to bytes and back, bit for bit.
+
+A chunk holds values and says which of the block's shared timestamps they belong to: a whole column, a range
+of it, a bitmap over it, or timestamps of its own. Values are a constant, integers scaled by a power of ten,
+or floats; NaNs (stale markers keep their payload), infinities and -0.0 are carried as exceptions. The last
+four bytes are a CRC: SQLite does not notice a flipped bit inside a blob.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pcodec import ChunkConfig, standalone
+
+from gpuscope.store.tick import Bools, Float64s, Int64s
+
+_CONST_INT, _CONST_BITS, _INTEGERS, _FLOATS, _BITS, _RAW = range(6)
+_WHOLE, _RANGE, _BITMAP, _OWN = (kind << 4 for kind in range(4))
+_EXCEPTIONS = 0x40
+_EXPONENTS = (0, 1, 2, 3, 4, 6)
+_EXACT = float(2**53)
+_PROBE = 16
+_CONFIG = ChunkConfig(compression_level=8)
+_NEGATIVE_ZERO = np.int64(-(2**63))
+
+
+class ChunkDamagedError(ValueError):
+    """Bytes that are not a chunk: a wrong checksum or a torn blob."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which timestamps a chunk's values have: `bitmap` or `own` bytes, else `length` from `first` of a column
+    (a length of 0 is the whole column). Hashable: chunks with an equal `Where` share their timestamps."""
+
+    column: int = 0
+    first: int = 0
+    length: int = 0
+    bitmap: bytes | None = None
+    own: bytes | None = None
+
+    def pick(self, columns: Sequence[Int64s]) -> Int64s:
+        """The timestamps themselves."""
+        if self.own is not None:
+            return unpack_integers(self.own)
+        times = columns[self.column]
+        if self.bitmap is not None:
+            bits = np.unpackbits(np.frombuffer(zlib.decompress(self.bitmap), np.uint8), count=len(times))
+            return times[bits.view(np.bool_)]
+        return times[self.first : self.first + self.length] if self.length else times
+
+
+def where_mask(mask: Bools, column: int = 0) -> Where:
+    """The shortest `Where` for the set positions of a column; at least one must be set."""
+    positions = np.flatnonzero(mask)
+    first, last = int(positions[0]), int(positions[-1])
+    count = len(positions)
+    if count == len(mask):
+        return Where(column)
+    if last - first + 1 == count:
+        return Where(column, first, count)
+    return Where(column, bitmap=zlib.compress(np.packbits(mask).tobytes(), 6))
+
+
+def pack_integers(numbers: Int64s) -> bytes:
+    """Timestamps or ids; pcodec finds the deltas itself."""
+    return bytes(standalone.simple_compress(np.ascontiguousarray(numbers, np.int64), _CONFIG))
+
+
+def unpack_integers(data: bytes) -> Int64s:
+    numbers = standalone.simple_decompress(data)
+    if numbers is None:
+        return np.empty(0, np.int64)
+    if numbers.dtype != np.int64:
+        raise ChunkDamagedError("integers expected")
+    return numbers  # type: ignore[no-any-return]
+
+
+def encode_values(values: Float64s) -> bytes:
+    """Values without their timestamps: kind byte, exceptions, payload. `values` must not be empty."""
+    values = np.ascontiguousarray(values, np.float64)
+    bits = values.view(np.int64)
+    special = ~np.isfinite(values) | (bits == _NEGATIVE_ZERO)
+    count = int(np.count_nonzero(special))
+    if not count:
+        kind, payload = _encode_plain(values, bits)
+        return bytes([kind]) + payload
+    if (bits == bits[0]).all():
+        return bytes([_CONST_BITS]) + struct.pack("<q", int(bits[0]))
+    if count > len(values) // 4:
+        return bytes([_BITS]) + bytes(standalone.simple_compress(bits.view(np.uint64), _CONFIG))
+    positions = np.flatnonzero(special)
+    filled = _carry_forward(values, special)
+    kind, payload = _encode_plain(filled, filled.view(np.int64))
+    gaps = np.diff(positions, prepend=0)
+    table = b"".join(_varint(int(gap)) for gap in gaps) + bits[positions].astype("<i8").tobytes()
+    return bytes([kind | _EXCEPTIONS]) + _varint(count) + table + payload
+
+
+def join_chunk(values: bytes, where: Where) -> bytes:
+    """The bytes of a chunk: encoded values, where they belong, and a CRC."""
+    if where.own is not None:
+        place, head = _OWN, _varint(len(where.own)) + where.own
+    elif where.bitmap is not None:
+        place, head = _BITMAP, _varint(where.column) + _varint(len(where.bitmap)) + where.bitmap
+    elif where.length:
+        place, head = _RANGE, _varint(where.column) + _varint(where.first) + _varint(where.length)
+    else:
+        place, head = _WHOLE, _varint(where.column)
+    body = bytes([values[0] | place]) + head + values[1:]
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def split_chunk(data: bytes) -> tuple[Where, _Values]:
+    """Where a chunk's values belong, and the values, not yet decoded."""
+    if len(data) < 6 or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        raise ChunkDamagedError("a chunk's checksum is wrong")
+    kind, at, end = data[0], 1, len(data) - 4
+    place = kind & 0x30
+    if place == _OWN:
+        size, at = _read_varint(data, at)
+        where, at = Where(own=data[at : at + size]), at + size
+    else:
+        column, at = _read_varint(data, at)
+        if place == _BITMAP:
+            size, at = _read_varint(data, at)
+            where, at = Where(column, bitmap=data[at : at + size]), at + size
+        elif place == _RANGE:
+            first, at = _read_varint(data, at)
+            length, at = _read_varint(data, at)
+            where = Where(column, first, length)
+        else:
+            where = Where(column)
+    return where, _Values(kind & 0x4F, data[at:end])
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    kind: int
+    data: bytes
+
+    def decode(self, count: int) -> Float64s:
+        """`count` values; a constant does not know how many it stands for."""
+        if not self.kind & _EXCEPTIONS:
+            return _decode_plain(self.kind, self.data, count)
+        number, at = _read_varint(self.data, 0)
+        positions = np.empty(number, np.int64)
+        for i in range(number):
+            positions[i], at = _read_varint(self.data, at)
+        bits = np.frombuffer(self.data, "<i8", number, at)
+        values = _decode_plain(self.kind & 0x0F, self.data[at + 8 * number :], count)
+        values.view(np.int64)[np.cumsum(positions)] = bits
+        return values
+
+
+def decode_values(data: bytes, count: int) -> Float64s:
+    """The reverse of `encode_values`."""
+    return _Values(data[0] & 0x4F, data[1:]).decode(count)
+
+
+def pack_columns(columns: Sequence[Int64s]) -> bytes:
+    """A block's shared timestamps: each column packed, a length before each, a CRC behind."""
+    packed = [pack_integers(column) for column in columns]
+    body = _varint(len(packed)) + b"".join(_varint(len(part)) + part for part in packed)
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def unpack_columns(data: bytes) -> list[Int64s]:
+    if len(data) < 5 or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        raise ChunkDamagedError("a block's timestamps have a wrong checksum")
+    count, at = _read_varint(data, 0)
+    columns = []
+    for _ in range(count):
+        size, at = _read_varint(data, at)
+        columns.append(unpack_integers(data[at : at + size]))
+        at += size
+    return columns
+
+
+def _encode_plain(values: Float64s, bits: Int64s) -> tuple[int, bytes]:
+    """Finite values without -0.0: the smallest of the kinds."""
+    if (bits == bits[0]).all():
+        number = float(values[0])
+        if number.is_integer() and abs(number) < _EXACT:
+            return _CONST_INT, _varint(_zigzag(int(number)))
+        return _CONST_BITS, struct.pack("<q", int(bits[0]))
+    for exponent in _EXPONENTS:
+        integers = _scaled(values, bits, exponent)
+        if integers is not None:
+            packed = pack_integers(integers)
+            break
+    else:
+        packed = bytes(standalone.simple_compress(values, _CONFIG))
+        exponent = -1
+    if len(packed) + 1 >= 8 * len(values):
+        return _RAW, bits.astype("<i8").tobytes()
+    return (_INTEGERS, bytes([exponent]) + packed) if exponent >= 0 else (_FLOATS, packed)
+
+
+def _decode_plain(kind: int, data: bytes, count: int) -> Float64s:
+    if kind == _CONST_INT:
+        return np.full(count, float(_unzigzag(_read_varint(data, 0)[0])))
+    if kind == _CONST_BITS:
+        return np.full(count, struct.unpack("<q", data)[0], np.int64).view(np.float64)
+    if kind == _RAW:
+        values = np.frombuffer(data, "<f8").copy()
+    elif kind == _INTEGERS:
+        integers = unpack_integers(data[1:])
+        values = integers / 10.0 ** data[0] if data[0] else integers.astype(np.float64)
+    elif kind in (_FLOATS, _BITS):
+        decoded = standalone.simple_decompress(data)
+        if decoded is None or decoded.dtype.itemsize != 8:
+            raise ChunkDamagedError("a chunk of 8-byte values expected")
+        values = decoded.view(np.float64)
+    else:
+        raise ChunkDamagedError(f"unknown kind of chunk {kind}")
+    if len(values) != count:
+        raise ChunkDamagedError(f"a chunk of {len(values)} values where {count} belong")
+    return values
+
+
+def _scaled(values: Float64s, bits: Int64s, exponent: int) -> Int64s | None:
+    """The integers that divided by 10**exponent give exactly these bits, if there are any.
+
+    Division is correctly rounded, so a decimal read from text ("12.345") always comes back the same.
+    """
+    scale = 10.0**exponent
+    if not _returns(values[:_PROBE], bits[:_PROBE], scale) or not _returns(values, bits, scale):
+        return None
+    return np.rint(values * scale).astype(np.int64)
+
+
+def _returns(values: Float64s, bits: Int64s, scale: float) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.rint(values * scale) + 0.0
+        return bool((np.abs(rounded) < _EXACT).all() and ((rounded / scale).view(np.int64) == bits).all())
+
+
+def _carry_forward(values: Float64s, special: Bools) -> Float64s:
+    """Special values replaced by their neighbour, so that they cost nothing in the payload."""
+    at = np.where(special, -1, np.arange(len(values)))
+    np.maximum.accumulate(at, out=at)
+    at[at < 0] = int(np.argmin(special))
+    return values[at]
+
+
+def _zigzag(number: int) -> int:
+    return number << 1 if number >= 0 else (-number << 1) - 1
+
+
+def _unzigzag(number: int) -> int:
+    return -((number + 1) >> 1) if number & 1 else number >> 1
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ChunkDamagedError("a torn number")
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return number, at
+        shift += 7

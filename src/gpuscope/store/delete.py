@@ -1,0 +1,83 @@
+"""Deleting samples on request.
+
+Heads are sealed first, so that only blocks hold what is to go. A block that loses anything is replaced by a
+new one with another id: blocks never change, so nothing cached can be wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.store.blockbuild import BlockBuilder, BuiltBlock
+from gpuscope.store.blocks import BlockReader
+from gpuscope.store.blockwrite import BlockWriter
+from gpuscope.store.cache import ChunkCache
+from gpuscope.store.catalog import Block, Catalog
+from gpuscope.store.errors import StoreError
+from gpuscope.store.index import Index
+from gpuscope.store.keeper import Keeper
+from gpuscope.store.reader import Reader
+from gpuscope.store.tick import Int64s
+
+_AT_ONCE = 64
+
+
+def delete_samples(
+    series: Int64s,
+    start: int | None,
+    end: int | None,
+    index: Index,
+    catalog: Catalog,
+    reader: Reader,
+    keeper: Keeper,
+    blocks: BlockWriter,
+) -> None:
+    """Samples of the series in [start, end]; None means from ever, or for ever."""
+    low = -(2**62) if start is None else start
+    high = 2**62 if end is None else end
+    groups = index.by_target(series)
+    for target, wanted in groups.items():
+        state = catalog.get(target)
+        if state is None:
+            continue
+        keeper.seal_target(state)
+        for block in state.blocks:
+            if block.first <= high and block.last >= low:
+                _rewrite(block, wanted, low, high, catalog, reader, blocks)
+    if start is None and end is None:
+        keeper.remove_series(set(series.tolist()))
+
+
+def _rewrite(
+    block: Block, going: Int64s, low: int, high: int, catalog: Catalog, reader: Reader, blocks: BlockWriter
+) -> None:
+    number = catalog.next_block()
+    with reader.snapshot([], 0, 0) as snapshot:
+        source = BlockReader(snapshot.db, ChunkCache(0), reader.health)
+        members = source.members(block)
+        if not np.isin(members, going).any():
+            return
+        built = _without(source, block, members, set(going.tolist()), low, high, number)
+    try:
+        if built is not None:
+            blocks.stage(built)
+        blocks.publish([built] if built is not None else [], dropped=[block])
+    except StoreError:
+        blocks.discard([number])
+        raise
+
+
+def _without(
+    source: BlockReader, block: Block, members: Int64s, going: set[int], low: int, high: int, number: int
+) -> BuiltBlock | None:
+    base = source.base_times(block)
+    builder = BlockBuilder(np.empty(0, np.int64) if base is None else base)
+    for at in range(0, len(members), _AT_ONCE):
+        for sid, (times, values) in source.read(block, members[at : at + _AT_ONCE]).items():
+            if sid not in going:
+                builder.add_timed(sid, times, values)
+                continue
+            kept = (times < low) | (times > high)
+            if kept.any():
+                builder.add_timed(sid, times[kept], values[kept])
+    return builder.build(number, block.target, block.level)

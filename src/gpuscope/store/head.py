@@ -1,0 +1,294 @@
+"""One target's newest samples, in memory, as they came: a row for each scrape, a column for each series.
+
+Cells without a sample hold the NaN `ABSENT_BITS`, so presence is never confused with a value. Rows live in
+segments that only grow, so a reader's `HeadView` stays valid while the writer appends. Scattered samples
+(each series with timestamps of its own) would waste whole rows: they go to a side list. Only the writer
+changes a head; after a seal it is replaced, never shortened.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpuscope.store.headview import ABSENT, ABSENT_BITS, HeadView
+from gpuscope.store.tick import Float64s, Int64s
+
+_SEGMENT_BYTES = 1 << 20
+_MIN_ROWS, _MAX_ROWS = 8, 128
+_FREE_ROWS = 16
+"""Sparse rows that a head may hold before it must be a quarter full."""
+_MAX_LAYOUTS = 8
+
+
+@dataclass(slots=True)
+class Layout:
+    """The series of a tick, known to be distinct, with their columns and the row that keeps them on disk."""
+
+    series: Int64s
+    columns: Int64s
+    whole: bool
+    """Whether the columns are simply the first ones, in order."""
+    epoch: int
+    """The index's epoch when the series were last seen to exist."""
+    row_id: int | None = None
+
+
+@dataclass(slots=True)
+class _Segment:
+    times: Int64s
+    cells: Float64s
+    used: int = 0
+
+
+@dataclass(slots=True)
+class _Side:
+    times: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    series: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    values: Float64s = field(default_factory=lambda: np.empty(0, np.float64))
+
+    def add(self, used: int, times: Int64s, series: Int64s, values: Float64s) -> _Side:
+        need = used + len(times)
+        side = self
+        if need > len(self.times):
+            size = max(64, need, 2 * len(self.times))
+            side = _Side(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float64))
+            side.times[:used] = self.times[:used]
+            side.series[:used] = self.series[:used]
+            side.values[:used] = self.values[:used]
+        side.times[used:need] = times
+        side.series[used:need] = series
+        side.values[used:need] = values
+        return side
+
+
+class Head:
+    """See the module's text; `append_row` is the fast way in, `place` takes anything admitted."""
+
+    def __init__(self) -> None:
+        # Ids ascending and the column of each: one attribute, so that a reader never sees half a change.
+        self._order = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._segments: list[_Segment] = []
+        self._layouts: OrderedDict[bytes, Layout] = OrderedDict()
+        self._latest_layout: Layout | None = None
+        self._side = _Side()
+        self._side_used = 0
+        self._cells = 0
+        self.in_order = True
+        self.rows = 0
+        self.samples = 0
+        self.first: int | None = None
+        self.last: int | None = None
+
+    @property
+    def side_samples(self) -> int:
+        return self._side_used
+
+    @property
+    def series_count(self) -> int:
+        return len(self._order[0])
+
+    def nbytes(self) -> int:
+        """Memory reserved for samples."""
+        dense = sum(segment.cells.nbytes + segment.times.nbytes for segment in self._segments)
+        return dense + 24 * len(self._side.times)
+
+    def known_layout(self, series: Int64s) -> Layout | None:
+        """The layout of exactly these series, if a tick had it before."""
+        latest = self._latest_layout
+        if latest is not None and (series is latest.series or np.array_equal(series, latest.series)):
+            return latest
+        layout = self._layouts.get(series.tobytes())
+        if layout is not None:
+            self._latest_layout = layout
+        return layout
+
+    def add_layout(self, series: Int64s, epoch: int) -> Layout:
+        """Make the columns of a tick's series; the caller has seen that no series comes twice."""
+        series = series.copy()
+        columns = self._make_columns(series)
+        whole = bool((columns == np.arange(len(columns))).all())
+        layout = Layout(series, columns, whole, epoch)
+        self._layouts[series.tobytes()] = layout
+        while len(self._layouts) > _MAX_LAYOUTS:
+            self._layouts.popitem(last=False)
+        self._latest_layout = layout
+        return layout
+
+    def _make_columns(self, series: Int64s) -> Int64s:
+        columns = self.find_columns(series)
+        new = series[columns < 0]
+        if len(new):
+            # First come, first column: a target's first tick then fills its rows without any scatter.
+            fresh = new[np.sort(np.unique(new, return_index=True)[1])]
+            sorted_series, numbers = self._order
+            made = np.arange(self.series_count, self.series_count + len(fresh))
+            merged = np.concatenate((sorted_series, fresh))
+            order = np.argsort(merged, kind="stable")
+            self._order = merged[order], np.concatenate((numbers, made))[order]
+            columns = self.find_columns(series)
+        return columns
+
+    def find_columns(self, series: Int64s) -> Int64s:
+        """Column of each series, -1 for one that the head has not."""
+        sorted_series, columns = self._order
+        if not len(sorted_series):
+            return np.full(len(series), -1, np.int64)
+        at = np.minimum(np.searchsorted(sorted_series, series), len(sorted_series) - 1)
+        return np.where(sorted_series[at] == series, columns[at], -1)
+
+    def append_row(self, time: int, layout: Layout, values: Float64s) -> None:
+        """A scrape newer than anything here."""
+        segment = self._room()
+        row = segment.cells[segment.used]
+        if layout.whole:
+            count = len(values)
+            row[:count] = values
+            row[count:] = ABSENT
+        else:
+            row[:] = ABSENT
+            row[layout.columns] = values
+        self._finish_row(segment, time, len(values))
+
+    def _room(self) -> _Segment:
+        width = max(1, self.series_count)
+        if self._segments:
+            segment = self._segments[-1]
+            if segment.used < len(segment.times) and width <= segment.cells.shape[1]:
+                return segment
+            self._close(segment)
+        width += max(4, width // 16) if self._segments else 0
+        limit = min(_MAX_ROWS, max(_MIN_ROWS, _SEGMENT_BYTES // (8 * width)))
+        rows = min(limit, max(_MIN_ROWS, self.rows))
+        segment = _Segment(np.empty(rows, np.int64), np.empty((rows, width), np.float64))
+        self._segments.append(segment)
+        return segment
+
+    def _close(self, segment: _Segment) -> None:
+        """A segment abandoned early gives its unused rows back (readers keep the old arrays)."""
+        if segment.used < len(segment.times) // 2:
+            closed = _Segment(segment.times[: segment.used].copy(), segment.cells[: segment.used].copy())
+            closed.used = segment.used
+            self._segments[-1] = closed
+
+    def _finish_row(self, segment: _Segment, time: int, count: int) -> None:
+        segment.times[segment.used] = time
+        self._cells += segment.cells.shape[1]
+        self._note(time, time, count)
+        self.rows += 1
+        segment.used += 1  # last: from here on a reader sees the row
+
+    def _note(self, first: int, last: int, count: int) -> None:
+        if self.last is not None and first <= self.last:
+            self.in_order = False
+        self.first = first if self.first is None else min(first, self.first)
+        self.last = last if self.last is None else max(last, self.last)
+        self.samples += count
+
+    def place(self, series: Int64s, times: Int64s, values: Float64s) -> None:
+        """Samples in any order, none of which the head has yet (see `stored_bits`)."""
+        columns = self._make_columns(series)
+        moments, inverse = np.unique(times, return_inverse=True)
+        for number, moment in enumerate(moments.tolist()):
+            chosen = inverse == number
+            self._place_moment(moment, series[chosen], columns[chosen], values[chosen])
+
+    def _place_moment(self, moment: int, series: Int64s, columns: Int64s, values: Float64s) -> None:
+        found = self._find_row(moment)
+        if found is not None:
+            segment, row = found
+            if int(columns.max()) < segment.cells.shape[1]:
+                segment.cells[row, columns] = values
+                self.samples += len(values)
+                return
+        elif self._may_be_row(len(values)):
+            segment = self._room()
+            row_cells = segment.cells[segment.used]
+            row_cells[:] = ABSENT
+            row_cells[columns] = values
+            self._finish_row(segment, moment, len(values))
+            return
+        times = np.full(len(values), moment)
+        self._side = self._side.add(self._side_used, times, series, values)
+        self._note(moment, moment, len(values))
+        self._side_used += len(values)
+
+    def _may_be_row(self, count: int) -> bool:
+        width = self.series_count
+        filled = self.samples - self._side_used
+        return self._cells + width <= 4 * (filled + count) + _FREE_ROWS * width
+
+    def _find_row(self, moment: int) -> tuple[_Segment, int] | None:
+        for segment in reversed(self._segments):
+            rows = np.flatnonzero(segment.times[: segment.used] == moment)
+            if len(rows):
+                return segment, int(rows[0])
+        return None
+
+    def stored_bits(self, series: Int64s, times: Int64s) -> Int64s:
+        """The bits of the sample each (series, time) already has; `ABSENT_BITS` where there is none."""
+        found = np.full(len(series), ABSENT_BITS, np.int64)
+        columns = self.find_columns(series)
+        for segment in self._segments:
+            width = segment.cells.shape[1]
+            rows_by_time = np.argsort(segment.times[: segment.used], kind="stable")
+            ordered = segment.times[: segment.used][rows_by_time]
+            if not len(ordered):
+                continue
+            at = np.minimum(np.searchsorted(ordered, times), len(ordered) - 1)
+            hit = (ordered[at] == times) & (columns >= 0) & (columns < width)
+            if hit.any():
+                bits = segment.cells.view(np.int64)[rows_by_time[at[hit]], columns[hit]]
+                found[hit] = np.where(bits == ABSENT_BITS, found[hit], bits)
+        if self._side_used:
+            self._look_aside(series, times, found)
+        return found
+
+    def _look_aside(self, series: Int64s, times: Int64s, found: Int64s) -> None:
+        used = self._side_used
+        near = np.flatnonzero(np.isin(self._side.times[:used], times))
+        if not len(near):
+            return
+        known = {
+            (sid, time): bits
+            for sid, time, bits in zip(
+                self._side.series[near].tolist(),
+                self._side.times[near].tolist(),
+                self._side.values[near].view(np.int64).tolist(),
+                strict=True,
+            )
+        }
+        for i, key in enumerate(zip(series.tolist(), times.tolist(), strict=True)):
+            if key in known:
+                found[i] = known[key]
+
+    def view(self) -> HeadView:
+        """What is here now, for readers; later appends do not show in it."""
+        used = self._side_used
+        side = self._side
+        return HeadView(
+            *self._order,
+            tuple((segment.times[: segment.used], segment.cells[: segment.used]) for segment in self._segments),
+            (side.times[:used], side.series[:used], side.values[:used]),
+        )
+
+    def from_time(self, boundary: int) -> Head:
+        """A new head with only the samples at or after a moment."""
+        rest = Head()
+        view = self.view()
+        series_of = np.empty(self.series_count, np.int64)
+        series_of[view.columns] = view.sorted_series
+        for times, cells in view.segments:
+            for row in np.flatnonzero(times >= boundary).tolist():
+                present = np.flatnonzero(cells[row].view(np.int64) != ABSENT_BITS)
+                present = present[present < len(series_of)]
+                if len(present):
+                    moment = np.full(len(present), times[row])
+                    rest.place(series_of[present], moment, cells[row][present])
+        side_times, side_series, side_values = view.side
+        late = side_times >= boundary
+        if late.any():
+            rest.place(side_series[late], side_times[late], side_values[late])
+        return rest

@@ -1,0 +1,303 @@
+"""The series index: label sets to ids and conditions to ids.
+
+Every distinct label pair has a number; a series is the array of its pairs' numbers. Postings (pair → series)
+are one sorted array for what was known when it was last built and a short unsorted tail for newer series, so
+that a new series costs nothing and a query over 60k series is a few array operations. Ids are never reused
+while the process lives. All methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuscope.store.matching import literals, predicate
+from gpuscope.store.postings import Postings
+from gpuscope.store.series import Labels, Matcher, MatchOp
+from gpuscope.store.tick import Bools, Int64s
+
+_MAX_CACHED_REGEX = 512
+_MAX_CACHED_LABELS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """What the index has handed out and the writer has yet to commit."""
+
+    pairs: list[tuple[int, str, str]]
+    series: list[tuple[int, int, bytes]]
+    shared: list[tuple[int, int]]
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs or self.series or self.shared)
+
+
+class Index:
+    """Labels ↔ series ids, and which target writes a series."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._pair_ids: dict[tuple[str, str], int] = {}
+        self._pairs: dict[int, tuple[str, str]] = {}
+        self._of_name: dict[str, list[int]] = {}
+        self._next_pair = 1
+        self._by_pairs: dict[bytes, int] = {}
+        self._pairs_of: dict[int, bytes] = {}
+        self._labels: dict[int, Labels] = {}
+        self._next_series = 1
+        self._target = np.zeros(1024, np.int64)
+        """Home target by series id; 0 where there is no such series."""
+        self._shared: dict[int, set[int]] = {}
+        self._postings = Postings({})
+        self._regexes: dict[tuple[str, MatchOp, str], tuple[int, list[int]]] = {}
+        self._new = NewRows([], [], [])
+        self.epoch = 0
+        """Grows when series are removed: ids cached by a caller may then be gone."""
+
+    def load(
+        self,
+        pairs: Iterable[tuple[int, str, str]],
+        series: Iterable[tuple[int, int, bytes]],
+        shared: Iterable[tuple[int, int]],
+    ) -> None:
+        """Fill an empty index from rows."""
+        for number, name, value in pairs:
+            self._add_pair(number, name, value)
+        for sid, target, packed in series:
+            self._by_pairs[packed] = sid
+            self._pairs_of[sid] = packed
+            if sid >= len(self._target):
+                self._grow(sid)
+            self._target[sid] = target
+        self._next_series = max(self._pairs_of, default=0) + 1
+        for sid, target in shared:
+            self._shared.setdefault(sid, set()).add(target)
+        self._postings = Postings(self._pairs_of)
+
+    def __len__(self) -> int:
+        return len(self._pairs_of)
+
+    def resolve(self, target: int, labels: Labels) -> int:
+        """The id of a label set, made up on first sight. Empty values are dropped, as they mean "absent"."""
+        key = self._key(labels)
+        with self._lock:
+            sid = self._by_pairs.get(key)
+            if sid is None:
+                sid = self._next_series
+                self._next_series += 1
+                self._by_pairs[key] = sid
+                self._pairs_of[sid] = key
+                if sid >= len(self._target):
+                    self._grow(sid)
+                self._target[sid] = target
+                self._postings.add(sid, key)
+                self._new.series.append((sid, target, key))
+            return sid
+
+    def find(self, labels: Labels) -> int | None:
+        """The id of a label set if there is one."""
+        with self._lock:
+            numbers = [self._pair_ids.get(pair) for pair in sorted(labels) if pair[1]]
+            if None in numbers:
+                return None
+            return self._by_pairs.get(np.array(numbers, "<i4").tobytes())
+
+    def _key(self, labels: Labels) -> bytes:
+        numbers = []
+        with self._lock:
+            for pair in sorted(labels):
+                if not pair[1]:
+                    continue
+                number = self._pair_ids.get(pair)
+                if number is None:
+                    name, value = pair
+                    (name + value).encode()  # a lone surrogate cannot be stored; better now than in the writer
+                    number = self._next_pair
+                    self._add_pair(number, name, value)
+                    self._new.pairs.append((number, name, value))
+                numbers.append(number)
+        return np.array(numbers, "<i4").tobytes()
+
+    def _add_pair(self, number: int, name: str, value: str) -> None:
+        pair = (name, value)
+        self._pair_ids[pair] = number
+        self._pairs[number] = pair
+        self._of_name.setdefault(name, []).append(number)
+        self._next_pair = max(self._next_pair, number + 1)
+
+    def _grow(self, sid: int) -> None:
+        grown = np.zeros(max(sid + 1, len(self._target) * 2), np.int64)
+        grown[: len(self._target)] = self._target
+        self._target = grown
+
+    def take_new(self) -> NewRows:
+        """Rows to commit. The caller gives them back with `put_back` if the commit fails."""
+        with self._lock:
+            new, self._new = self._new, NewRows([], [], [])
+            return new
+
+    def put_back(self, rows: NewRows) -> None:
+        with self._lock:
+            newer = self._new
+            self._new = NewRows(
+                rows.pairs + newer.pairs, rows.series + newer.series, rows.shared + newer.shared
+            )
+
+    def unknown(self, sids: Int64s) -> Int64s:
+        """Those ids that are not (or no longer) a series."""
+        inside = (sids > 0) & (sids < len(self._target))
+        known = inside & (self._target[np.where(inside, sids, 0)] != 0)
+        missing: Int64s = sids[~known]
+        return missing
+
+    def claim(self, target: int, sids: Int64s) -> None:
+        """Remember series that a target writes although another one did first."""
+        with self._lock:
+            for sid in sids[self._target[sids] != target].tolist():
+                others = self._shared.setdefault(sid, set())
+                if target not in others:
+                    others.add(target)
+                    self._new.shared.append((sid, target))
+
+    def by_target(self, sids: Int64s) -> dict[int, Int64s]:
+        """Series grouped by the targets that write them; a shared series is in more than one group."""
+        with self._lock:
+            homes = self._target[sids]
+            groups: dict[int, Int64s] = {}
+            order = np.argsort(homes, kind="stable")
+            targets, starts = np.unique(homes[order], return_index=True)
+            for target, part in zip(targets.tolist(), np.split(sids[order], starts[1:]), strict=True):
+                groups[target] = part
+            if self._shared:
+                wanted = set(sids.tolist())
+                for sid, others in self._shared.items():
+                    for target in others if sid in wanted else ():
+                        groups[target] = np.append(groups.get(target, np.empty(0, np.int64)), sid)
+            groups.pop(0, None)
+            return groups
+
+    def labels(self, sid: int) -> Labels:
+        """The label pairs of a series, sorted by name; () if it was removed meanwhile."""
+        found = self._labels.get(sid)
+        if found is None:
+            with self._lock:
+                packed = self._pairs_of.get(sid, b"")
+                found = tuple(self._pairs[number] for number in np.frombuffer(packed, "<i4").tolist())
+                if len(self._labels) > _MAX_CACHED_LABELS:
+                    self._labels.clear()
+                self._labels[sid] = found
+        return found
+
+    def select(self, matchers: Sequence[Matcher]) -> Int64s:
+        """Ids, ascending, of the series that meet every condition; all series if there is none."""
+        with self._lock:
+            include: list[list[int]] = []
+            exclude: list[int] = []
+            for matcher in matchers:
+                if predicate(matcher)(""):
+                    exclude += self._matching(_inverse(matcher))
+                else:
+                    include.append(self._matching(matcher))
+            include.sort(key=self._postings.estimate)
+            if include:
+                found = self._postings.union(include[0])
+            else:
+                found = np.fromiter(sorted(self._pairs_of), np.int64, len(self._pairs_of))
+            for numbers in include[1:]:
+                found = found[self._mask(numbers)[found]]
+            if exclude:
+                found = found[~self._mask(exclude)[found]]
+            return found
+
+    def _mask(self, numbers: list[int]) -> Bools:
+        mask = np.zeros(self._next_series, np.bool_)
+        mask[self._postings.union(numbers)] = True
+        return mask
+
+    def _matching(self, matcher: Matcher) -> list[int]:
+        """Pairs of the matcher's label whose (non-empty) value it selects."""
+        if matcher.op is MatchOp.EQUAL:
+            number = self._pair_ids.get((matcher.name, matcher.value))
+            return [] if number is None else [number]
+        if matcher.op is MatchOp.REGEX:
+            words = literals(matcher.value)
+            if words is not None:
+                found = (self._pair_ids.get((matcher.name, word)) for word in words)
+                return [number for number in found if number is not None]
+        key = (matcher.name, matcher.op, matcher.value)
+        known = self._of_name.get(matcher.name, [])
+        seen, numbers = self._regexes.get(key, (0, []))
+        if seen < len(known):
+            test = predicate(matcher)
+            numbers = numbers + [number for number in known[seen:] if test(self._pairs[number][1])]
+            if len(self._regexes) >= _MAX_CACHED_REGEX:
+                self._regexes.clear()
+            self._regexes[key] = (len(known), numbers)
+        return numbers
+
+    def pairs_of(self, sids: Int64s | None = None) -> dict[str, list[str]]:
+        """Label names and their sorted values, of all series or of some."""
+        with self._lock:
+            if sids is None:
+                numbers: Iterable[int] = self._pairs
+            else:
+                packed = b"".join(self._pairs_of.get(sid, b"") for sid in sids.tolist())
+                numbers = np.unique(np.frombuffer(packed, "<i4")).tolist()
+            found: dict[str, list[str]] = {}
+            for number in numbers:
+                name, value = self._pairs[number]
+                found.setdefault(name, []).append(value)
+        return {name: sorted(found[name]) for name in sorted(found)}
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        """(name, value, number of series) for every pair."""
+        with self._lock:
+            sizes = self._postings.sizes()
+            return [(*self._pairs[number], count) for number, count in sizes.items()]
+
+    def targets(self) -> set[int]:
+        """Every target that some series names."""
+        with self._lock:
+            homes = set(np.unique(self._target).tolist()) - {0}
+            return homes.union(*self._shared.values())
+
+    @contextmanager
+    def removing(self, sids: Iterable[int]) -> Iterator[list[int]]:
+        """Forget series when the block ends well. Gives the numbers of the label pairs that no other series
+        has; nobody can resolve labels meanwhile, so a pair cannot come back into use."""
+        with self._lock:
+            going = [sid for sid in sids if sid in self._pairs_of]
+            rest = Counter(self._postings.sizes())
+            gone = np.frombuffer(b"".join(self._pairs_of[sid] for sid in going), "<i4")
+            rest.subtract(gone.tolist())
+            orphans = sorted(number for number in self._pairs if rest[number] <= 0)
+            yield orphans
+            for sid in going:
+                del self._by_pairs[self._pairs_of.pop(sid)]
+                self._labels.pop(sid, None)
+                self._shared.pop(sid, None)
+                self._target[sid] = 0
+            self._postings = Postings(self._pairs_of)
+            for number in orphans:
+                name, value = self._pairs.pop(number)
+                del self._pair_ids[name, value]
+                self._of_name[name].remove(number)
+                if not self._of_name[name]:
+                    del self._of_name[name]
+            self._regexes.clear()
+            self.epoch += 1
+
+
+def _inverse(matcher: Matcher) -> Matcher:
+    flipped = {
+        MatchOp.EQUAL: MatchOp.NOT_EQUAL,
+        MatchOp.NOT_EQUAL: MatchOp.EQUAL,
+        MatchOp.REGEX: MatchOp.NOT_REGEX,
+        MatchOp.NOT_REGEX: MatchOp.REGEX,
+    }
+    return Matcher(matcher.name, flipped[matcher.op], matcher.value)

@@ -1,0 +1,75 @@
+"""Postings: which series have a label pair.
+
+One sorted array for everything known when it was last built, and an unsorted tail of what came later; the
+tail is folded in when it grows to an eighth of the whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.store.tick import Int64s
+
+_MAX_TAIL = 4096
+
+
+class Postings:
+    """Pair → series, sorted by pair, with an unsorted tail of what came later."""
+
+    def __init__(self, pairs_of: dict[int, bytes]) -> None:
+        self._all = pairs_of
+        self._build()
+
+    def _build(self) -> None:
+        pairs, series = _flatten(self._all)
+        order = np.argsort(pairs, kind="stable")
+        self._pairs, self._series = pairs[order], series[order]
+        self._tail_pairs: list[int] = []
+        self._tail_series: list[int] = []
+
+    def add(self, sid: int, packed: bytes) -> None:
+        numbers = np.frombuffer(packed, "<i4").tolist()
+        self._tail_pairs += numbers
+        self._tail_series += [sid] * len(numbers)
+
+    def _settle(self) -> None:
+        # Rebuilding costs a sort of everything, so it waits until the tail is worth it.
+        if len(self._tail_pairs) > _MAX_TAIL + len(self._pairs) // 8:
+            self._build()
+
+    def estimate(self, numbers: list[int]) -> int:
+        wanted = np.array(numbers, np.int32)
+        starts = np.searchsorted(self._pairs, wanted)
+        ends = np.searchsorted(self._pairs, wanted, side="right")
+        return int((ends - starts).sum())
+
+    def union(self, numbers: list[int]) -> Int64s:
+        """Ascending ids of the series with any of these pairs (all of one label: no series comes twice)."""
+        self._settle()
+        wanted = np.array(numbers, np.int32)
+        starts = np.searchsorted(self._pairs, wanted).tolist()
+        ends = np.searchsorted(self._pairs, wanted, side="right").tolist()
+        parts = [self._series[start:end] for start, end in zip(starts, ends, strict=True)]
+        if self._tail_pairs:
+            tail = np.array(self._tail_pairs, np.int32)
+            parts.append(np.array(self._tail_series, np.int32)[np.isin(tail, wanted)])
+        if not parts:
+            return np.empty(0, np.int64)
+        found = np.concatenate(parts).astype(np.int64)
+        if len(parts) > 1:
+            found.sort()
+        return found
+
+    def sizes(self) -> dict[int, int]:
+        """How many series have each pair."""
+        numbers, counts = np.unique(_flatten(self._all)[0], return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def _flatten(pairs_of: dict[int, bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    count = len(pairs_of)
+    sids = np.fromiter(pairs_of, np.int32, count)
+    lengths = np.fromiter((len(packed) >> 2 for packed in pairs_of.values()), np.int64, count)
+    pairs = np.frombuffer(b"".join(pairs_of.values()), "<i4")
+    return pairs, np.repeat(sids, lengths)

@@ -1,0 +1,73 @@
+"""Questions to the store in terms of labels: which series, which labels, which samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuscope.store.catalog import Catalog
+from gpuscope.store.headview import Samples
+from gpuscope.store.index import Index
+from gpuscope.store.reader import Reader
+from gpuscope.store.series import Labels, Matcher, Series
+from gpuscope.store.tick import Int64s
+
+EVER_START, EVER_END = -(2**62), 2**62
+
+
+class Queries:
+    """Index and reader put together."""
+
+    def __init__(self, index: Index, catalog: Catalog, reader: Reader) -> None:
+        self._index = index
+        self._catalog = catalog
+        self._reader = reader
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
+        groups = self._index.by_target(self._index.select(matchers))
+        return self._named(self._reader.read(groups, start_ms, end_ms))
+
+    def latest(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
+        groups = self._index.by_target(self._index.select(matchers))
+        return self._named(self._reader.latest(groups, start_ms, end_ms))
+
+    def _named(self, found: dict[int, Samples]) -> list[Series]:
+        labels = self._index.labels
+        return [Series(labels(sid), times, values) for sid, (times, values) in found.items()]
+
+    def with_data(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Int64s:
+        """Matching series; with a time range only those in a head or block that overlaps it."""
+        sids = self._index.select(matchers)
+        if start_ms is None and end_ms is None:
+            return sids
+        start = EVER_START if start_ms is None else start_ms
+        end = EVER_END if end_ms is None else end_ms
+        groups = self._index.by_target(sids)
+        found = [np.empty(0, np.int64)]
+        with self._reader.snapshot(list(groups), start, end) as snapshot:
+            for target, view in snapshot.targets.items():
+                wanted = groups[target]
+                if view.head.overlaps(start, end):
+                    found.append(view.head.has(wanted))
+                for block in view.blocks:
+                    found.append(wanted[np.isin(wanted, snapshot.blocks.members(block))])
+        return np.unique(np.concatenate(found))
+
+    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[Labels]:
+        return [self._index.labels(sid) for sid in self.with_data(matchers, start_ms, end_ms).tolist()]
+
+    def _pairs(
+        self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> dict[str, list[str]]:
+        if not matchers and start_ms is None and end_ms is None:
+            return self._index.pairs_of()
+        return self._index.pairs_of(self.with_data(matchers, start_ms, end_ms))
+
+    def label_names(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[str]:
+        return list(self._pairs(matchers, start_ms, end_ms))
+
+    def label_values(
+        self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> list[str]:
+        return self._pairs(matchers, start_ms, end_ms).get(name, [])

@@ -1,0 +1,208 @@
+"""Reading: series by id and time range, from blocks and heads, while the writer writes.
+
+A reader's SQLite snapshot and its view of the catalogue are taken together under the catalogue's lock. Series
+with the same timestamps get the same timestamps array: the evaluator works on whole matrices of them. A chunk
+that cannot be read is left out, counted, and named once in the log; the rest of the answer stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from gpuscope.store.blocks import BlockReader
+from gpuscope.store.cache import ChunkCache
+from gpuscope.store.catalog import Catalog, TargetView
+from gpuscope.store.errors import StoreClosedError
+from gpuscope.store.headview import Samples, merge_samples
+from gpuscope.store.health import Health
+from gpuscope.store.schema import connect
+from gpuscope.store.tick import Int64s
+
+log = logging.getLogger(__name__)
+_IDLE_CONNECTIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One reader's consistent view of some targets."""
+
+    db: sqlite3.Connection
+    blocks: BlockReader
+    targets: dict[int, TargetView]
+
+
+class Reader:
+    """A small pool of read-only connections and the cache they share."""
+
+    def __init__(self, path: Path, catalog: Catalog, cache_bytes: int, health: Health) -> None:
+        self._path = path
+        self._catalog = catalog
+        self.health = health
+        self._idle: list[sqlite3.Connection] = []
+        self._pool = threading.Lock()
+        self._closed = False
+        self.cache = ChunkCache(cache_bytes)
+
+    @contextmanager
+    def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
+        db = self._take()
+        try:
+            with self._catalog.lock:
+                # The first SELECT fixes what this connection sees until the transaction ends.
+                db.execute("BEGIN")
+                db.execute("SELECT 1 FROM block LIMIT 1").fetchone()
+                views = {target: self._catalog.view(target, start, end) for target in targets}
+            yield Snapshot(
+                db,
+                BlockReader(db, self.cache, self.health),
+                {target: view for target, view in views.items() if view is not None},
+            )
+        finally:
+            self._give_back(db)
+
+    def _take(self) -> sqlite3.Connection:
+        with self._pool:
+            if self._closed:
+                raise StoreClosedError("the store is closed")
+            if self._idle:
+                return self._idle.pop()
+        return connect(self._path, read_only=True)
+
+    def _give_back(self, db: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        with self._pool:
+            if not self._closed and len(self._idle) < _IDLE_CONNECTIONS:
+                self._idle.append(db)
+                return
+        db.close()
+
+    def close(self) -> None:
+        with self._pool:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for db in idle:
+            db.close()
+
+    def read(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
+        """Samples in [start, end] of each series that has any; `groups` is series by target."""
+        found: dict[int, Samples] = {}
+        with self.snapshot(list(groups), start, end) as snapshot:
+            for target, view in snapshot.targets.items():
+                for sid, samples in _read_target(snapshot.blocks, view, groups[target], start, end).items():
+                    # Two targets may write one series: the home target's samples win.
+                    found[sid] = merge_samples([found[sid], samples]) if sid in found else samples
+        return found
+
+    def latest(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
+        """The newest sample in [start, end] of each series: from the head's last rows where it is there."""
+        found: dict[int, Samples] = {}
+        moments: dict[int, Int64s] = {}
+        with self.snapshot(list(groups), start, end) as snapshot:
+            for target, view in snapshot.targets.items():
+                series = groups[target]
+                known, times, values = view.head.latest(series, start, end)
+                if len(times) and any(block.last > times.min() for block in view.blocks):
+                    known = known[:0]  # after a clock jump a block may hold newer samples than the head
+                fresh: dict[int, Samples] = {}
+                for i, (sid, time) in enumerate(zip(known.tolist(), times.tolist(), strict=False)):
+                    if time not in moments:
+                        moments[time] = np.array([time], np.int64)
+                    fresh[sid] = moments[time], values[i : i + 1]
+                rest = series[~np.isin(series, known)]
+                if len(rest) and view.blocks:
+                    for sid, (own, some) in _read_target(snapshot.blocks, view, rest, start, end).items():
+                        fresh[sid] = own[-1:], some[-1:]
+                for sid, samples in fresh.items():
+                    if sid not in found or samples[0][0] > found[sid][0][0]:
+                        found[sid] = samples
+        return found
+
+
+class PinnedReader(Reader):
+    """All reads through one connection and one transaction, begun before the catalogue was loaded: the file
+    as it was then, whatever another process does to it. Readers take turns."""
+
+    def __init__(
+        self, db: sqlite3.Connection, path: Path, catalog: Catalog, cache_bytes: int, health: Health
+    ) -> None:
+        super().__init__(path, catalog, cache_bytes, health)
+        self._db = db
+        self._turn = threading.RLock()
+
+    @contextmanager
+    def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
+        with self._turn:
+            with self._catalog.lock:
+                views = {target: self._catalog.view(target, start, end) for target in targets}
+            yield Snapshot(
+                self._db,
+                BlockReader(self._db, self.cache, self.health),
+                {target: view for target, view in views.items() if view is not None},
+            )
+
+    def close(self) -> None:
+        with self._turn:
+            super().close()
+            self._db.close()
+
+
+def _read_target(
+    blocks: BlockReader, view: TargetView, series: Int64s, start: int, end: int
+) -> dict[int, Samples]:
+    parts: dict[int, list[Samples]] = {}
+    for block in view.blocks:
+        cut = Cut(start, end, inside=block.first >= start and block.last <= end)
+        for sid, samples in blocks.read(block, series).items():
+            kept = cut(samples)
+            if len(kept[0]):
+                parts.setdefault(sid, []).append(kept)
+    for sid, samples in view.head.read(series, start, end).items():
+        parts.setdefault(sid, []).append(samples)
+    joined = Joined()
+    return {sid: some[0] if len(some) == 1 else joined(some) for sid, some in parts.items()}
+
+
+class Cut:
+    """Samples to a time range; the same times array gives the same cut array."""
+
+    def __init__(self, start: int, end: int, *, inside: bool) -> None:
+        self._start, self._end, self._inside = start, end, inside
+        self._known: dict[int, tuple[Int64s, slice, Int64s]] = {}
+
+    def __call__(self, samples: Samples) -> Samples:
+        if self._inside:
+            return samples
+        times, values = samples
+        known = self._known.get(id(times))
+        if known is None:
+            low = int(np.searchsorted(times, self._start))
+            high = int(np.searchsorted(times, self._end, side="right"))
+            known = self._known[id(times)] = times, slice(low, high), times[low:high]
+        return known[2], values[known[1]]
+
+
+class Joined:
+    """Parts of a series to one; the same times arrays give the same joined array."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[list[Samples], Int64s]] = {}
+
+    def __call__(self, parts: list[Samples]) -> Samples:
+        key = tuple(id(times) for times, _ in parts)
+        known = self._known.get(key)
+        if known is None:
+            if any(a[0][-1] >= b[0][0] for a, b in pairwise(parts)):
+                return merge_samples(parts)  # blocks overlap: the clock had jumped
+            known = self._known[key] = parts, np.concatenate([times for times, _ in parts])
+        return known[1], np.concatenate([values for _, values in parts])

@@ -1,0 +1,131 @@
+"""What leaves the store: blocks beyond the time or size allowed, then series that have no data left.
+
+Whole blocks go, oldest first. A series is removed only when two passes in a row found it without data, so
+that one whose first tick is still on its way stays.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+
+from gpuscope.store.blockwrite import BlockWriter
+from gpuscope.store.catalog import Block, Catalog
+from gpuscope.store.health import Health
+from gpuscope.store.index import Index
+from gpuscope.store.options import HOUR_MS, StoreOptions
+from gpuscope.store.reader import Reader
+from gpuscope.store.tick import Int64s
+from gpuscope.store.writer import Writer
+
+_COLLECT_EVERY_MS = HOUR_MS
+
+
+class Retention:
+    """Runs in the keeper's turn."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        blocks: BlockWriter,
+        reader: Reader,
+        catalog: Catalog,
+        index: Index,
+        options: StoreOptions,
+        health: Health,
+    ) -> None:
+        self._writer = writer
+        self._blocks = blocks
+        self._reader = reader
+        self._catalog = catalog
+        self._index = index
+        self._options = options
+        self._health = health
+        self._suspects: set[int] = set()
+        self._idle_targets: set[int] = set()
+        self._collected_ms: int | None = None
+
+    def run(self, now: int) -> None:
+        expired = [block for block in self._catalog.blocks() if block.last < now - self._options.retention_ms]
+        self._drop(expired)
+        self._shrink()
+        if self._collected_ms is None or abs(now - self._collected_ms) >= _COLLECT_EVERY_MS:
+            self._collected_ms = now
+            self.collect()
+
+    def _drop(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            self._blocks.publish([], dropped=[block])
+            self._health.dropped_blocks += 1
+
+    def _shrink(self) -> None:
+        allowed = self._options.retention_bytes
+        if allowed is None:
+            return
+        oldest = sorted(self._catalog.blocks(), key=lambda block: (block.last, block.id))
+        while oldest and self._blocks.transaction(_live_bytes) > allowed:
+            self._drop([oldest.pop(0)])
+
+    def with_data(self) -> Int64s:
+        """Series that have a sample in some block or head."""
+        targets = [state.id for state in self._catalog.states()]
+        found = [np.empty(0, np.int64)]
+        with self._reader.snapshot(targets, -(2**62), 2**62) as snapshot:
+            for view in snapshot.targets.values():
+                found.append(view.head.sorted_series)
+                found += [snapshot.blocks.members(block) for block in view.blocks]
+        return np.unique(np.concatenate(found))
+
+    def collect(self) -> int:
+        """Remove series without data, then targets without anything; returns how many series went."""
+        alive = self.with_data()
+        everything = self._index.select(())
+        idle = set(everything[~np.isin(everything, alive)].tolist())
+        going, self._suspects = idle & self._suspects, idle
+        if going:
+            self.remove_series(going)
+        self._drop_targets()
+        return len(going)
+
+    def remove_series(self, series: set[int]) -> None:
+        """Forget series whose samples are gone, in the file and in the index as one turn of the writer."""
+        self._writer.call(lambda: self._remove_now(series))
+
+    def _remove_now(self, series: set[int]) -> None:
+        in_heads = {int(sid) for state in self._catalog.states() for sid in state.head.view().sorted_series}
+        going = sorted(series - in_heads)
+        with self._index.removing(going) as orphans:
+
+            def delete(db: sqlite3.Connection) -> None:
+                rows = [(sid,) for sid in going]
+                db.executemany("DELETE FROM series WHERE id = ?", rows)
+                db.executemany("DELETE FROM shared WHERE series = ?", rows)
+                db.executemany("DELETE FROM pair WHERE id = ?", [(number,) for number in orphans])
+
+            self._blocks.transaction(delete)
+
+    def _drop_targets(self) -> None:
+        used = self._index.targets()
+        idle = {
+            state.id
+            for state in self._catalog.states()
+            if state.id not in used and not state.blocks and state.head.first is None
+        }
+        going, self._idle_targets = idle & self._idle_targets, idle
+        for target in going:
+            self._drop_target(target)
+
+    def _drop_target(self, target: int) -> None:
+        def delete(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM target WHERE id = ?", (target,))
+
+        self._blocks.transaction(delete, lambda: self._catalog.drop_target(target))
+
+
+def _live_bytes(db: sqlite3.Connection) -> int:
+    pages, free, size = (
+        int(db.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size

@@ -1,0 +1,137 @@
+"""A damaged file: what can be read goes into a new one, the old one is set aside under another name.
+
+Rows are read by id, one at a time where a scan fails, so that one bad page costs only the rows on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpuscope.store.codec import unpack_integers
+from gpuscope.store.schema import CHUNK_BITS, connect, migrate
+
+log = logging.getLogger(__name__)
+_SUFFIXES = ("", "-wal", "-shm")
+_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "block", "chunk")
+_MOST_IDS = 5_000_000
+
+
+def salvage(path: Path, now_ms: int, reason: str) -> str:
+    """Set the file aside and rebuild it from what is readable; returns what was done, which is logged too."""
+    aside = _set_aside(path, now_ms)
+    fresh = connect(path)
+    try:
+        migrate(fresh, now_ms)
+        kept = _copy_readable(aside, fresh)
+    finally:
+        fresh.close()
+    summary = ", ".join(f"{count} {table} rows" for table, count in kept.items() if count) or "nothing"
+    message = f"the store's file was damaged ({reason}); saved {summary}; the damaged file is {aside}"
+    log.error("store: %s", message)
+    return message
+
+
+def _set_aside(path: Path, now_ms: int) -> Path:
+    stamp = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
+    for suffix in _SUFFIXES:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    return aside
+
+
+def _copy_readable(aside: Path, fresh: sqlite3.Connection) -> dict[str, int]:
+    kept = dict.fromkeys(_TABLES, 0)
+    try:
+        damaged = sqlite3.connect(aside, isolation_level=None)
+    except sqlite3.Error:
+        return kept
+    try:
+        for table in _TABLES:
+            fresh.execute("BEGIN")
+            kept[table] = _copy_table(damaged, fresh, table)
+            fresh.execute("COMMIT")
+        _drop_incomplete(fresh)
+    finally:
+        with suppress(sqlite3.Error):
+            damaged.close()
+    return kept
+
+
+def _copy_table(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> int:
+    columns = [row[1] for row in fresh.execute(f"PRAGMA table_info({table})")]
+    names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+    insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
+    count = 0
+    for row in _rows(damaged, fresh, table, names):
+        with suppress(sqlite3.Error):
+            count += fresh.execute(insert, row).rowcount
+    return count
+
+
+def _rows(
+    damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str, names: str
+) -> Iterator[tuple[object, ...]]:
+    try:
+        yield from damaged.execute(f"SELECT {names} FROM {table}")  # noqa: S608
+        return
+    except sqlite3.DatabaseError:
+        if table == "shared":
+            return
+    for row_id in _candidate_ids(damaged, fresh, table):
+        with suppress(sqlite3.DatabaseError):
+            yield from damaged.execute(f"SELECT {names} FROM {table} WHERE id = ?", (row_id,))  # noqa: S608
+
+
+def _candidate_ids(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> Iterator[int]:
+    """Ids that may exist although no scan can list them."""
+    if table == "chunk":
+        for block, members in fresh.execute("SELECT id, members FROM block").fetchall():
+            with suppress(Exception):
+                yield from (block << CHUNK_BITS | sid for sid in unpack_integers(members).tolist())
+        return
+    for low, high in _id_ranges(damaged, fresh, table):
+        yield from range(low, min(high, low + _MOST_IDS) + 1)
+
+
+def _id_ranges(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> list[tuple[int, int]]:
+    if table != "tick":
+        return [(1, _highest(damaged, table, 1, 2**40))]
+    ranges = []
+    for (target,) in fresh.execute("SELECT id FROM target").fetchall():
+        low, high = target << 36, ((target + 1) << 36) - 1
+        ranges.append((_lowest(damaged, low, high), _highest(damaged, table, low, high)))
+    return ranges
+
+
+def _highest(db: sqlite3.Connection, table: str, low: int, high: int) -> int:
+    try:
+        row = db.execute(f"SELECT max(id) FROM {table} WHERE id BETWEEN ? AND ?", (low, high)).fetchone()  # noqa: S608
+        return low - 1 if row[0] is None else int(row[0])
+    except sqlite3.DatabaseError:
+        return low + 100_000
+
+
+def _lowest(db: sqlite3.Connection, low: int, high: int) -> int:
+    try:
+        row = db.execute("SELECT min(id) FROM tick WHERE id BETWEEN ? AND ?", (low, high)).fetchone()
+        return low if row[0] is None else int(row[0])
+    except sqlite3.DatabaseError:
+        return low
+
+
+def _drop_incomplete(fresh: sqlite3.Connection) -> None:
+    """Rows that mean nothing without others that were lost."""
+    fresh.execute("BEGIN")
+    fresh.execute("DELETE FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)")
+    fresh.execute("DELETE FROM block WHERE target NOT IN (SELECT id FROM target)")
+    fresh.execute("COMMIT")

@@ -1,0 +1,75 @@
+"""From a head to a block: which part of a head is due, and its samples encoded.
+
+Windows are aligned, but each target's are shifted by its id, so that a hundred targets do not seal in the
+same second. A window is sealed when the target's own samples have passed its end by a grace period, or when
+the target has been silent for a whole window.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuscope.store.blockbuild import BlockBuilder, BuiltBlock
+from gpuscope.store.catalog import TargetState
+from gpuscope.store.head import Head
+from gpuscope.store.headview import ABSENT_BITS, HeadView
+from gpuscope.store.options import StoreOptions
+from gpuscope.store.tick import Int64s
+
+_GOLDEN = 0.6180339887498949
+_AT_ONCE = 512
+"""Series taken out of the head together: a few MB, whatever the head's size."""
+
+
+def shift_ms(target: int, window_ms: int) -> int:
+    """Where in the window a target's boundary lies; successive ids spread evenly."""
+    return int(target * _GOLDEN % 1.0 * window_ms)
+
+
+def next_boundary(time: int, target: int, window_ms: int) -> int:
+    """The first boundary after a moment."""
+    shift = shift_ms(target, window_ms)
+    return (time - shift) // window_ms * window_ms + window_ms + shift
+
+
+def due_boundary(state: TargetState, now: int, window_ms: int, options: StoreOptions) -> int | None:
+    """Everything before this moment should be sealed now; None if nothing is due."""
+    head = state.head
+    if head.first is None or head.last is None:
+        return None
+    boundary = next_boundary(head.first, state.id, window_ms)
+    passed = min(head.last, now + options.max_ahead_ms) >= boundary + options.grace_ms(window_ms)
+    if passed:
+        return boundary
+    silent = abs(now - state.appended_ms) > window_ms
+    return min(boundary, head.last + 1) if silent else None
+
+
+def build_block(head: Head, boundary: int, block: int, target: int) -> BuiltBlock | None:
+    """The samples before `boundary`, encoded; the writer lets no more of them in meanwhile."""
+    view = head.view()
+    end = boundary - 1
+    scattered = np.unique(view.side[1][view.side[0] <= end])
+    regular = view.sorted_series[~np.isin(view.sorted_series, scattered)]
+    columns = view.columns[np.searchsorted(view.sorted_series, regular)]
+    base, _ = view.dense(columns[:0], 0, end)
+    builder = BlockBuilder(base)
+    for at in range(0, len(regular), _AT_ONCE):
+        _, cells = view.dense(columns[at : at + _AT_ONCE], 0, end)
+        if not cells.shape[1]:
+            break
+        present = cells.view(np.int64) != ABSENT_BITS
+        whole = present.all(axis=1).tolist()
+        some = present.any(axis=1).tolist()
+        for i, sid in enumerate(regular[at : at + _AT_ONCE].tolist()):
+            if whole[i]:
+                builder.add_masked(sid, None, cells[i])
+            elif some[i]:
+                builder.add_masked(sid, present[i], cells[i][present[i]])
+    _add_scattered(builder, view, scattered, end)
+    return builder.build(block, target, level=0)
+
+
+def _add_scattered(builder: BlockBuilder, view: HeadView, scattered: Int64s, end: int) -> None:
+    for sid, (times, values) in view.read(scattered, 0, end).items():
+        builder.add_timed(sid, times, values)

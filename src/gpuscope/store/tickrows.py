@@ -1,0 +1,101 @@
+"""Ticks as rows of the file, and back into heads when the store is opened.
+
+The tick table holds exactly what the heads hold. A tick whose samples share one time is the raw values and a
+reference to its layout; any other is series ids, times and values one after the other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+
+from gpuscope.store.head import Head, Layout
+from gpuscope.store.schema import TICK_BITS
+from gpuscope.store.tick import Float64s, Int64s
+
+TickRow = tuple[int, int, int, int | None, bytes]
+Mixed = tuple[Int64s, Int64s, Float64s]
+
+INSERT_TICK = "INSERT INTO tick (id, first, last, layout, data) VALUES (?, ?, ?, ?, ?)"
+INSERT_LAYOUT = "INSERT INTO layout (id, target, series) VALUES (?, ?, ?)"
+
+
+def pack_series(series: Int64s) -> bytes:
+    return series.astype("<u4").tobytes()
+
+
+def unpack_series(data: bytes) -> Int64s:
+    return np.frombuffer(data, "<u4").astype(np.int64)
+
+
+def pack_mixed(series: Int64s, times: Int64s, values: Float64s) -> bytes:
+    return pack_series(series) + times.astype("<i8").tobytes() + values.astype("<f8").tobytes()
+
+
+def unpack_mixed(data: bytes) -> Mixed:
+    count = len(data) // 20
+    return (
+        unpack_series(data[: 4 * count]),
+        np.frombuffer(data, "<i8", count, 4 * count).astype(np.int64),
+        np.frombuffer(data, "<f8", count, 12 * count).astype(np.float64),
+    )
+
+
+def tick_range(target: int) -> tuple[int, int]:
+    """The ids of a target's ticks, for BETWEEN."""
+    return target << TICK_BITS, ((target + 1) << TICK_BITS) - 1
+
+
+def replay(db: sqlite3.Connection, heads: dict[int, Head], epoch: int) -> int:
+    """Fill empty heads with every tick of the file; returns the highest tick sequence number."""
+    layouts: dict[int, Int64s] = {
+        number: unpack_series(series) for number, series in db.execute("SELECT id, series FROM layout")
+    }
+    highest = 0
+    known: dict[int, Layout] = {}
+    for row_id, first, _, number, data in db.execute(
+        "SELECT id, first, last, layout, data FROM tick ORDER BY id"
+    ):
+        highest = max(highest, row_id & ((1 << TICK_BITS) - 1))
+        head = heads.get(row_id >> TICK_BITS)
+        if head is None:
+            continue
+        if number is None:
+            head.place(*unpack_mixed(data))
+            continue
+        series = layouts.get(number)
+        if series is None or len(series) * 8 != len(data):
+            continue
+        values = np.frombuffer(data, "<f8")
+        if head.last is not None and first <= head.last:
+            head.place(series, np.full(len(series), first, np.int64), values)
+            continue
+        layout = known.get(number)
+        if layout is None:
+            layout = known[number] = head.add_layout(series, epoch)
+            layout.row_id = number
+        head.append_row(first, layout, values)
+    return highest
+
+
+def drop_before(db: sqlite3.Connection, target: int, boundary: int) -> None:
+    """Remove what a seal has taken: ticks before a moment, and the older part of ticks that straddle it."""
+    low, high = tick_range(target)
+    db.execute("DELETE FROM tick WHERE id BETWEEN ? AND ? AND last < ?", (low, high, boundary))
+    straddling = db.execute(
+        "SELECT id, last, data FROM tick WHERE id BETWEEN ? AND ? AND first < ?", (low, high, boundary)
+    ).fetchall()
+    for row_id, last, data in straddling:
+        series, times, values = unpack_mixed(data)
+        late = times >= boundary
+        rest = pack_mixed(series[late], times[late], values[late])
+        db.execute(
+            "UPDATE tick SET first = ?, last = ?, data = ? WHERE id = ?",
+            (int(times[late].min()), last, rest, row_id),
+        )
+    db.execute(
+        """DELETE FROM layout WHERE target = ? AND id NOT IN
+           (SELECT layout FROM tick WHERE id BETWEEN ? AND ? AND layout IS NOT NULL)""",
+        (target, low, high),
+    )
