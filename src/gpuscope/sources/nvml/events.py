@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,9 +22,10 @@ def address(handle: Any) -> int:
 
 
 class XidWatch:
-    def __init__(self, library: Library, failures: Counter[str]) -> None:
+    def __init__(self, library: Library, failures: Counter[str], now: Callable[[], float] = time.time) -> None:
         self._library = library
         self._failures = failures
+        self._now = now
         self._set: Any = None
         self._uuids: Mapping[int, Uuid] = {}
 
@@ -60,7 +61,7 @@ class XidWatch:
                 break
             uuid = self._uuids.get(address(data.device))
             if data.eventType == nvml.nvmlEventTypeXidCriticalError and uuid is not None:
-                events.append(XidEvent(xid=int(data.eventData), at=time.time(), channel="nvml", gpu_uuid=uuid))
+                events.append(XidEvent(xid=int(data.eventData), at=self._now(), channel="nvml", gpu_uuid=uuid))
         return tuple(events)
 
     def _count(self, name: str, code: int) -> None:

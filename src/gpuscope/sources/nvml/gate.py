@@ -20,7 +20,7 @@ Ask = tuple[str, tuple[Any, ...]]
 """A call of the binding and its arguments after the handle: `("nvmlDeviceGetClockInfo", (0,))`."""
 
 
-class GpuLost(SourceError):
+class GpuLostError(Exception):
     """The driver says that this GPU is gone or needs a reset."""
 
 
@@ -70,11 +70,15 @@ class Gate:
         if code in codes.REFUSED:
             self._refused.add(key)
         elif code in codes.LOST:
-            raise GpuLost
+            raise GpuLostError
         elif code in codes.DRIVER_GONE and (trouble := self.library.trouble()) is not None:
             raise SourceError(trouble)
         elif code not in codes.NOTHING_NOW:
             self._failures[name] += 1
+
+    def failed(self, name: str) -> int:
+        """How often a call failed in this reading."""
+        return self._failures[name]
 
     def refuses(self, key: Hashable) -> bool:
         return key in self._refused

@@ -7,13 +7,13 @@ back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml import fields, rows
-from gpuscope.sources.nvml.gate import Gate, GpuLost
+from gpuscope.sources.nvml.clocks import Clocks
+from gpuscope.sources.nvml.gate import Gate, GpuLostError
 from gpuscope.sources.nvml.identity import read_identity
 from gpuscope.sources.nvml.instances import Instance, find_instances
 from gpuscope.sources.nvml.part import PartReader
@@ -21,14 +21,13 @@ from gpuscope.sources.nvml.processes import NameBook, ProcessLists, ProcessShare
 from gpuscope.sources.nvml.profiling import Gpm, Profiler, supports_gpm
 from gpuscope.sources.nvml.samples import UtilizationSamples
 
-Monotonic = Callable[[], float]
 _MOST_FANS: Final = 16
 _MOST_LINKS: Final = 72
 
 
 class Gpu:
     def __init__(
-        self, gate: Gate, index: int, uuid: Uuid, gpm: Gpm, failures: Counter[str], monotonic: Monotonic
+        self, gate: Gate, index: int, uuid: Uuid, gpm: Gpm, failures: Counter[str], clocks: Clocks
     ) -> None:
         self.gate = gate
         self.index = index
@@ -37,15 +36,15 @@ class Gpu:
         self.identity: dict[str, Any] = {}
         self._gpm = gpm
         self._failures = failures
-        self._monotonic = monotonic
+        self._clocks = clocks
         self._reader: PartReader | None = None
         self._has_gpm: bool | None = None
         self._profilers: dict[int | None, Profiler] = {}  # by GPU instance; None is the whole GPU
         self._profiled: dict[int | None, dict[str, Any]] = {}
         self._instances: list[Instance] = []
         self._mig_enabled: Maybe[float] = ABSENT
-        self._samples = UtilizationSamples(gate, monotonic)
-        self._shares = ProcessShares(gate, monotonic)
+        self._samples = UtilizationSamples(gate, clocks)
+        self._shares = ProcessShares(gate, clocks)
         self._busy: dict[str, Any] = {}
 
     def read(self, tier: Tier) -> None:
@@ -55,7 +54,7 @@ class Gpu:
             self._read(tier)
             if self.lost:
                 self._come_back()
-        except GpuLost:
+        except GpuLostError:
             self._lose()
 
     def _read(self, tier: Tier) -> None:
@@ -121,7 +120,7 @@ class Gpu:
             self._profilers.pop(gone).close()
         for key in wanted:
             if key not in self._profilers:
-                self._profilers[key] = Profiler(self.gate, self._gpm, key, self._monotonic)
+                self._profilers[key] = Profiler(self.gate, self._gpm, key, self._clocks)
         self._profiled = {key: profiler.read() for key, profiler in self._profilers.items()}
 
     def _lose(self) -> None:
@@ -155,7 +154,7 @@ class Gpu:
             if found is ABSENT:
                 return ABSENT
             return to_processes(found, self._shares.read(), names, self.uuid)
-        except GpuLost:
+        except GpuLostError:
             self._lose()
             return ABSENT
 
@@ -166,7 +165,7 @@ class Gpu:
         for instance in self._instances:
             try:
                 found = lists.read(instance.gate)
-            except GpuLost:
+            except GpuLostError:
                 continue  # the instance was destroyed just now
             if found is not ABSENT:
                 answered = True

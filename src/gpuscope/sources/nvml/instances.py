@@ -12,7 +12,7 @@ from typing import Any, Final
 from gpuscope.readings import ABSENT, MigInstance, Uuid
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml.events import address
-from gpuscope.sources.nvml.gate import Gate, GpuLost
+from gpuscope.sources.nvml.gate import Gate, GpuLostError
 from gpuscope.sources.nvml.identity import read_profile
 from gpuscope.sources.nvml.part import PartReader
 from gpuscope.sources.nvml.rows import PART_ROWS
@@ -38,7 +38,7 @@ class Instance:
                 if self._reader.lacks(Tier.SLOW):
                     self._reader.read(Tier.SLOW)
                 self.answers = self.gate.answer(_UUID) == self.uuid
-        except GpuLost:
+        except GpuLostError:
             self._reader.clear()
             self.answers = False
 
@@ -84,5 +84,5 @@ def _identify(gate: Gate, kept: dict[tuple[Uuid, int], Instance]) -> Instance | 
         if same is not None and same.answers and same.gpu_instance == gpu_instance:
             return same
         return Instance(gate, Uuid(uuid), gpu_instance, compute_instance)
-    except GpuLost:
+    except GpuLostError:
         return None  # it was destroyed while we looked at it

@@ -7,13 +7,13 @@ absent where the driver will not say. The driver has no samples of a process tha
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Maybe, Pid, Process, Uuid
 from gpuscope.sources.nvml import codes
+from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.gate import Gate
 from gpuscope.sources.nvml.library import Library
 from gpuscope.sources.nvml.rows import as_is, percent
@@ -25,7 +25,7 @@ LISTS: Final = {
     "G": "nvmlDeviceGetGraphicsRunningProcesses_v3",
 }
 UTILIZATION: Final = "nvmlDeviceGetProcessUtilization"
-STALE_SECONDS: Final = 3.0
+LONGEST_PERIOD_US: Final = 1_000_000  # of the driver's sampling
 LONGEST_NAME: Final = 256
 _NAME_BUFFER_BYTES: Final = 4096
 
@@ -117,34 +117,30 @@ class ProcessLists:
 class ProcessShares:
     """One GPU's per-process utilisation since the last reading."""
 
-    def __init__(self, gate: Gate, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, gate: Gate, clocks: Clocks = SYSTEM) -> None:
         self._gate = gate
-        self._monotonic = monotonic
+        self._clocks = clocks
         self._array = _Array(gate.library.nvml.c_nvmlProcessUtilizationSample_t)
-        self._last_us = 0
-        self._last_found = 0.0
-        self._shares: dict[int, Share] = {}
+        self._since_us = 0
+        self._asked_us = 0
 
     def read(self) -> Maybe[Shares]:
         """By PID, only of those that did something; ABSENT where the driver does not tell (MIG)."""
-        now = self._monotonic()
+        now_us = self._clocks.now_us()
+        a_period_ago = now_us - LONGEST_PERIOD_US  # at least one sample is as new as that
+        self._since_us = min(self._asked_us or a_period_ago, a_period_ago)
+        self._asked_us = now_us
+        failed_before = self._gate.failed(UTILIZATION)
         if self._gate.run(UTILIZATION, self._gate.handle, function=self._fill):
             samples = sorted(self._array.filled(), key=lambda sample: int(sample.timeStamp))
-            fresh = [sample for sample in samples if sample.pid and sample.timeStamp > self._last_us]
-            self._shares = {sample.pid: _share(sample) for sample in fresh}
-            self._last_found = now
-            if fresh:
-                self._last_us = fresh[-1].timeStamp
-        elif self._gate.refuses(UTILIZATION):
+            return {sample.pid: _share(sample) for sample in samples}
+        if self._gate.refuses(UTILIZATION) or self._gate.failed(UTILIZATION) > failed_before:
             return ABSENT
-        elif now - self._last_found > STALE_SECONDS:
-            # No samples: for a moment that is the driver's period, for long it is idleness or a clock set back.
-            self._shares, self._last_us = {}, 0
-        return self._shares
+        return {}  # no samples: nobody did anything
 
     def _fill(self, handle: Any) -> None:
         function, array = self._gate.library.raw(UTILIZATION), self._array
-        since = ctypes.c_ulonglong(self._last_us)
+        since = ctypes.c_ulonglong(self._since_us)
         array.fill(
             lambda: function(handle, array.items, ctypes.byref(array.count), since),
             self._gate.library.nvml.NVMLError,
@@ -173,7 +169,8 @@ def to_processes(
                 gpu_uuid=gpu_uuid,
                 instance_uuid=instance_uuid,
                 kind="+".join(running.kinds),
-                command=names.name(pid),
+                command=names.short(pid),
+                driver_name=names.full(pid),
                 memory_bytes=running.memory_bytes,
                 sm_ratio=share.sm,
                 memory_ratio=share.memory,
@@ -185,7 +182,7 @@ def to_processes(
 
 
 class NameBook:
-    """Short names of the processes that run now; asked once, and again after `refresh`."""
+    """Names of the processes that run now; asked once, and again after `turn(refresh=True)`."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -193,7 +190,12 @@ class NameBook:
         self._used: dict[int, Maybe[str]] = {}
         self._buffer = ctypes.create_string_buffer(_NAME_BUFFER_BYTES)
 
-    def name(self, pid: int) -> Maybe[str]:
+    def short(self, pid: int) -> Maybe[str]:
+        full = self.full(pid)
+        return ABSENT if full is ABSENT else short_name(full)
+
+    def full(self, pid: int) -> Maybe[str]:
+        """As the driver tells it."""
         if pid not in self._used:
             self._used[pid] = self._names[pid] if pid in self._names else self._ask(pid)
         return self._used[pid]
@@ -211,11 +213,11 @@ class NameBook:
             )
         except self._library.nvml.NVMLError:
             return ABSENT  # it has ended, or lives in another PID namespace
-        return short_name(self._buffer.value)
+        return self._buffer.value.decode("utf-8", "replace") or ABSENT
 
 
-def short_name(raw: bytes) -> Maybe[str]:
-    """The executable's name out of the driver's text: no path, and no arguments, for they may be secret."""
-    command = raw.decode("utf-8", "replace").strip().split(" ", 1)[0]
+def short_name(full: str) -> Maybe[str]:
+    """The executable's name: no path, and no arguments, for they may be secret."""
+    command = full.strip().split(" ", 1)[0]
     name = command.rstrip("/").rsplit("/", 1)[-1][:LONGEST_NAME]
     return name or ABSENT

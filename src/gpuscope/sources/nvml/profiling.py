@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import math
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources.nvml import codes
+from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.gate import Gate
 from gpuscope.sources.nvml.library import Library
-from gpuscope.sources.nvml.rows import Label, put
+from gpuscope.sources.nvml.rows import Convert, Label, percent, put, times
 
 SHORTEST_WINDOW_SECONDS: Final = 0.1  # NVIDIA's own lower limit
 LONGEST_WINDOW_SECONDS: Final = 600.0  # a longer mean would hide what happened; start anew
-MEBIBYTE: Final = 1 << 20
+mebibytes: Final = times(1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Metric:
     id: int
     field: str
     label: Label = None
-    factor: float = 0.01
+    convert: Convert = percent
 
 
 METRICS: Final = (
@@ -43,10 +42,10 @@ METRICS: Final = (
     Metric(11, "fp64_active_ratio"),
     Metric(12, "fp32_active_ratio"),
     Metric(13, "fp16_active_ratio"),
-    Metric(20, "profiled_pcie_bytes_per_second", "tx", MEBIBYTE),
-    Metric(21, "profiled_pcie_bytes_per_second", "rx", MEBIBYTE),
-    Metric(60, "profiled_nvlink_bytes_per_second", "rx", MEBIBYTE),
-    Metric(61, "profiled_nvlink_bytes_per_second", "tx", MEBIBYTE),
+    Metric(20, "profiled_pcie_bytes_per_second", "tx", mebibytes),
+    Metric(21, "profiled_pcie_bytes_per_second", "rx", mebibytes),
+    Metric(60, "profiled_nvlink_bytes_per_second", "rx", mebibytes),
+    Metric(61, "profiled_nvlink_bytes_per_second", "tx", mebibytes),
 )
 
 
@@ -71,7 +70,7 @@ class Gpm:
         if gate.run("nvmlGpmMetricsGet", ctypes.byref(self._request)):
             for metric, slot in zip(METRICS, self._request.metrics, strict=False):
                 if slot.nvmlReturn == codes.SUCCESS and math.isfinite(slot.value):
-                    put(values, metric.field, metric.label, slot.value * metric.factor)
+                    put(values, metric.field, metric.label, metric.convert(slot.value))
         return values
 
 
@@ -83,19 +82,19 @@ class Profiler:
         gate: Gate,
         gpm: Gpm,
         gpu_instance: int | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self._gate = gate
         self._gpm = gpm
         self._gpu_instance = gpu_instance
-        self._monotonic = monotonic
+        self._clocks = clocks
         self._earlier: Any = None
         self._spare: Any = None
         self._taken_at = 0.0
         self._values: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
-        now = self._monotonic()
+        now = self._clocks.monotonic()
         window = now - self._taken_at
         if self._earlier is not None and window < SHORTEST_WINDOW_SECONDS:
             return self._values

@@ -62,7 +62,7 @@ def as_is(raw: Any) -> Any:
 
 
 def times(factor: float) -> Convert:
-    return lambda raw: ABSENT if raw in NOT_AVAILABLE else raw * factor
+    return lambda raw: ABSENT if raw in NOT_AVAILABLE else float(raw * factor)
 
 
 def divided_by(divisor: float) -> Convert:

@@ -8,12 +8,12 @@ Stamps are the machine's wall clock in microseconds, and jump with it.
 from __future__ import annotations
 
 import ctypes
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.readings import ABSENT, Maybe
+from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.gate import Gate
 
 CALL: Final = "nvmlDeviceGetSamples"
@@ -21,15 +21,15 @@ GPU_UTILIZATION: Final = 1
 LONGEST_PERIOD_US: Final = 1_000_000  # NVIDIA: between 1/6 s and 1 s; more is a hole in the buffer
 STALE_SECONDS: Final = 3.0  # without a sample for this long, the last mean says nothing
 
-Sample = tuple[int, float]
-"""Time stamp in microseconds and busy ratio."""
+Sample = tuple[int, int]
+"""Time stamp in microseconds and busy percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Busy and covered time of a run of samples."""
+    """Covered time of a run of samples, and that time weighed by the busy percent."""
 
-    busy_us: float
+    percent_us: int
     covered_us: int
     last_us: int
 
@@ -40,12 +40,12 @@ def weigh(samples: Sequence[Sample], since_us: int) -> Maybe[Busy]:
     if not fresh:
         return ABSENT
     if not since_us:
-        at, ratio = fresh[-1]
-        return Busy(ratio, 1, at)
-    busy, covered, before = 0.0, 0, since_us
-    for at, ratio in fresh:
+        at, percent = fresh[-1]
+        return Busy(percent, 1, at)
+    busy, covered, before = 0, 0, since_us
+    for at, percent in fresh:
         period = min(at - before, LONGEST_PERIOD_US)
-        busy += ratio * period
+        busy += percent * period
         covered += period
         before = at
     return Busy(busy, covered, before)
@@ -54,9 +54,9 @@ def weigh(samples: Sequence[Sample], since_us: int) -> Maybe[Busy]:
 class UtilizationSamples:
     """One GPU's samples: the mean since the last reading, and the busy seconds since the first."""
 
-    def __init__(self, gate: Gate, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, gate: Gate, clocks: Clocks = SYSTEM) -> None:
         self._gate = gate
-        self._monotonic = monotonic
+        self._clocks = clocks
         self._last_us = 0
         self._last_found = 0.0
         self._mean: Maybe[float] = ABSENT
@@ -67,15 +67,17 @@ class UtilizationSamples:
 
     def read(self) -> tuple[Maybe[float], Maybe[float]]:
         """The mean ratio since the last call and the running busy seconds."""
-        now = self._monotonic()
+        now = self._clocks.monotonic()
+        if self._last_us > self._clocks.now_us() + LONGEST_PERIOD_US:
+            self._last_us = 0  # the clock was set back behind the last stamp
         found = weigh(self._samples(), self._last_us)
         if found is not ABSENT:
-            self._mean = found.busy_us / found.covered_us
+            self._mean = found.percent_us / found.covered_us / 100
             before = 0.0 if self._busy_seconds is ABSENT else self._busy_seconds
-            self._busy_seconds = before + (found.busy_us / 1e6 if self._last_us else 0.0)
+            self._busy_seconds = before + (found.percent_us / 1e8 if self._last_us else 0.0)
             self._last_us, self._last_found = found.last_us, now
         elif self._gate.refuses(CALL) or now - self._last_found > STALE_SECONDS:
-            # Nothing for seconds: the driver stopped sampling, or the clock went back behind the last stamp.
+            # Nothing for seconds: the driver stopped sampling.
             self._mean, self._busy_seconds, self._last_us = ABSENT, ABSENT, 0
         return self._mean, self._busy_seconds
 
@@ -86,7 +88,7 @@ class UtilizationSamples:
         if not self._call(self._buffer):
             return []
         return [
-            (sample.timeStamp, sample.sampleValue.uiVal / 100)
+            (sample.timeStamp, sample.sampleValue.uiVal)
             for sample in self._buffer[: self._count.value]
             if sample.sampleValue.uiVal <= 100
         ]

@@ -7,16 +7,15 @@ lost.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Device, Maybe, Process, Reading, Uuid, XidEvent
 from gpuscope.sources import Tier
+from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.events import XidWatch, address
-from gpuscope.sources.nvml.gate import Gate, GpuLost
+from gpuscope.sources.nvml.gate import Gate, GpuLostError
 from gpuscope.sources.nvml.gpu import Gpu
 from gpuscope.sources.nvml.library import Library
 from gpuscope.sources.nvml.processes import NameBook, ProcessLists
@@ -28,11 +27,9 @@ LOST_RETRY_SECONDS: Final = 120.0  # when a new session looks for a lost GPU
 
 
 class NvmlSource:
-    def __init__(
-        self, kernel_list: Path = KERNEL_LIST, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, kernel_list: Path = KERNEL_LIST, clocks: Clocks = SYSTEM) -> None:
         self._kernel_list = kernel_list
-        self._monotonic = monotonic
+        self._clocks = clocks
         self._failures: Counter[str] = Counter()
         self._gpus: list[Gpu] = []
         self._ghosts: dict[Uuid, Device] = {}  # lost GPUs that the present session does not list
@@ -44,10 +41,10 @@ class NvmlSource:
         self._lists = ProcessLists(self._library)
         self._names = NameBook(self._library)
         self._gpm = Gpm(self._library)
-        self._xids = XidWatch(self._library, self._failures)
+        self._xids = XidWatch(self._library, self._failures, self._clocks.now)
         self._watched: frozenset[int] = frozenset()
         self._in_kernel = self._kernel_gpus()
-        self._began_at = self._asked_all_at = self._monotonic()
+        self._began_at = self._asked_all_at = self._clocks.monotonic()
 
     def read(self, due: frozenset[Tier]) -> Reading:
         self._failures.clear()
@@ -88,7 +85,7 @@ class NvmlSource:
     # Which GPUs there are
 
     def _take_stock(self) -> None:
-        now = self._monotonic()
+        now = self._clocks.monotonic()
         anything_lost = bool(self._ghosts) or any(gpu.lost for gpu in self._gpus)
         if self._kernel_gpus() != self._in_kernel or (
             anything_lost and now - self._began_at >= LOST_RETRY_SECONDS
@@ -121,14 +118,14 @@ class NvmlSource:
             if handle is not ABSENT:
                 gate = Gate(self._library, handle, self._failures)
                 uuid = gate.answer(("nvmlDeviceGetUUID", ()))
-        except GpuLost:
+        except GpuLostError:
             pass
         if uuid is ABSENT:
             # It does not say who it is; whoever had this handle or this place does not answer any more.
             return self._known_at(index, handle)
         gpu = known.get((uuid, address(handle)))
         if gpu is None:
-            gpu = Gpu(gate, index, Uuid(uuid), self._gpm, self._failures, self._monotonic)
+            gpu = Gpu(gate, index, Uuid(uuid), self._gpm, self._failures, self._clocks)
         gpu.index = index
         return gpu
 
