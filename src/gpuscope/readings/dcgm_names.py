@@ -1,0 +1,29 @@
+"""DCGM's names for its fields: from a name, old or new, to the id, and back.
+
+DCGM 4.6 renamed most fields and kept the old names as aliases; a counters file may hold either, and the metric
+is exported under the name written there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from gpuscope.readings.dcgm_name_table import NAME_TABLE
+
+
+@cache
+def names_by_id() -> dict[int, tuple[str, ...]]:
+    """Every name of every field, the newest first."""
+    return dict(_rows())
+
+
+@cache
+def ids_by_name() -> dict[str, int]:
+    return {name: field_id for field_id, names in _rows() for name in names}
+
+
+def _rows() -> Iterator[tuple[int, tuple[str, ...]]]:
+    for line in NAME_TABLE.splitlines():
+        field_id, *names = line.split()
+        yield int(field_id), tuple(name if name.startswith("dcgm_") else "DCGM_FI_" + name for name in names)

@@ -1,0 +1,133 @@
+"""DCGM's values by field id become devices in base units; the values themselves go along word for word.
+
+A lost GPU keeps its row and loses everything in it, its UUID included, so UUIDs are remembered by entity. On a
+MIG instance's row only fields that DCGM keeps per instance are the instance's: the others repeat the GPU's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from gpuscope.readings import ABSENT, Device, Driver, Maybe, MigInstance, Uuid
+from gpuscope.readings.dcgm_fields import DRIVER_READINGS, FIELD_READINGS, TEXT_READINGS, dcgm_fields
+from gpuscope.readings.device import Part
+from gpuscope.sources.dcgm.fields import CUDA_VERSION_ID, INDEX_ID, UUID_ID
+from gpuscope.sources.dcgm.hierarchy import MigSlot
+from gpuscope.sources.dcgm.table import Entity, Value
+
+Values = Mapping[int, Value]
+
+_ALIVE_IDS = (100, 101, 150, 155, 203, 204, 251, 252)  # a GPU that gives none of these has left the bus
+_PROFILE_ID = 50  # the name field; on an instance's row it holds the profile
+_INSTANCE_LEVELS = frozenset({4, 5})
+_PART_ATTRIBUTES = frozenset(field.name for field in fields(Part))
+
+# id -> (attribute, key in its mapping or None, unit)
+_Target = tuple[str, str | tuple[str, ...] | None, float]
+
+
+def _target(path: str, unit: float) -> _Target:
+    attribute, *keys = path.split(".")
+    return attribute, (None if not keys else keys[0] if len(keys) == 1 else tuple(keys)), unit
+
+
+_DEVICE_TARGETS: Mapping[int, _Target] = {
+    **{row.id: _target(row.reading, row.unit) for row in FIELD_READINGS},
+    **{field_id: _target(path, 1.0) for field_id, path in TEXT_READINGS.items()},
+}
+_INSTANCE_TARGETS: Mapping[int, _Target] = {
+    field_id: target
+    for field_id, target in _DEVICE_TARGETS.items()
+    if target[0] in _PART_ATTRIBUTES and dcgm_fields()[field_id].level in _INSTANCE_LEVELS
+}
+
+
+class DeviceMaker:
+    """Remembers what a row without a UUID is called."""
+
+    def __init__(self) -> None:
+        self._uuids: dict[Entity, Uuid] = {}
+        self.nameless = 0
+
+    def to_devices(self, rows: Mapping[Entity, Values], slots: Iterable[MigSlot]) -> tuple[Device, ...]:
+        """`nameless` counts afterwards the rows that could not be matched to a UUID."""
+        self.nameless = 0
+        slots = tuple(slots)
+        gpus = (item for item in rows.items() if item[0].kind == "GPU")
+        devices = (self._to_device(entity, values, rows, slots) for entity, values in gpus)
+        return tuple(sorted((device for device in devices if device is not None), key=lambda d: d.index))
+
+    def _to_device(
+        self, entity: Entity, values: Values, rows: Mapping[Entity, Values], slots: tuple[MigSlot, ...]
+    ) -> Device | None:
+        uuid = self._uuid(entity, values, "GPU-")
+        if uuid is None:
+            self.nameless += 1
+            return None
+        index = values.get(INDEX_ID)
+        instances = (self._to_instance(uuid, slot, rows) for slot in slots if slot.gpu == entity.id)
+        return Device(
+            uuid=uuid,
+            index=index if isinstance(index, int) else entity.id,
+            lost=not any(field_id in values for field_id in _ALIVE_IDS),
+            instances=tuple(instance for instance in instances if instance is not None),
+            dcgm_fields=dict(values),
+            **_attributes(values, _DEVICE_TARGETS),
+        )
+
+    def _to_instance(self, gpu: Uuid, slot: MigSlot, rows: Mapping[Entity, Values]) -> MigInstance | None:
+        entity = Entity("GPU-I", slot.entity)
+        values = rows.get(entity)
+        if values is None:
+            return None
+        # Before driver 470 an instance had no UUID of its own, and this is how it was called.
+        uuid = self._uuid(entity, values, "MIG-") or Uuid(
+            f"MIG-{gpu}/{slot.gpu_instance}/{slot.compute_instance}"
+        )
+        profile = values.get(_PROFILE_ID)
+        return MigInstance(
+            uuid=uuid,
+            gpu_instance=slot.gpu_instance,
+            compute_instance=slot.compute_instance,
+            profile=profile if isinstance(profile, str) else ABSENT,
+            dcgm_fields=dict(values),
+            **_attributes(values, _INSTANCE_TARGETS),
+        )
+
+    def _uuid(self, entity: Entity, values: Values, prefix: str) -> Uuid | None:
+        uuid = values.get(UUID_ID)
+        if isinstance(uuid, str) and uuid.startswith(prefix):
+            self._uuids[entity] = Uuid(uuid)
+        return self._uuids.get(entity)
+
+
+def _attributes(values: Values, targets: Mapping[int, _Target]) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for field_id, value in values.items():
+        target = targets.get(field_id)
+        if target is None:
+            continue
+        attribute, key, unit = target
+        if unit != 1.0 and not isinstance(value, str):
+            value = value * unit
+        if key is None:
+            attributes[attribute] = value
+        else:
+            attributes.setdefault(attribute, {})[key] = value
+    return attributes
+
+
+def to_driver(rows: Iterable[Values]) -> Maybe[Driver]:
+    """The versions every GPU's row repeats, from the first row that has them."""
+    for values in rows:
+        found: dict[str, Any] = {
+            attribute: values[field_id] for field_id, attribute in DRIVER_READINGS.items() if field_id in values
+        }
+        cuda = values.get(CUDA_VERSION_ID)
+        if isinstance(cuda, int):
+            found["cuda_version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+        if found:
+            return Driver(**found)
+    return ABSENT

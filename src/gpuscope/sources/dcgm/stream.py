@@ -1,0 +1,143 @@
+"""One running `dcgmi dmon`: its rows as they arrive, read without blocking and without a thread.
+
+Each entity's latest row is kept with the time it came, so a sample that is still being written does no harm.
+The stream raises when the command has ended, and when no row came for `silence_seconds`: a host engine that
+hangs neither answers nor hangs up, so silence is the only sign.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from gpuscope.errors import SourceError
+from gpuscope.sources.dcgm.command import failure, kill, start
+from gpuscope.sources.dcgm.table import DmonTable, Entity, Row
+
+LONGEST_LINE = 1 << 20
+KEPT_ERROR_BYTES = 8192
+QUIET_SECONDS = 0.05
+CHUNK_BYTES = 65536
+MOST_CHUNKS = 64  # a command that prints without end must not keep us reading for ever
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    row: Row
+    at: float  # monotonic
+
+
+class DmonStream:
+    def __init__(self, command: Sequence[str], field_ids: Sequence[int], silence_seconds: float) -> None:
+        self.field_ids = tuple(field_ids)
+        self._command = tuple(command)
+        self._silence = silence_seconds
+        self._table = DmonTable(field_ids)
+        self._rows: dict[Entity, Arrived] = {}
+        self._unfinished = b""
+        self._said = b""  # the end of standard error, and of whatever else was no row
+        self._last_row_at = time.monotonic()
+        self._process = start(command)
+        self._out, self._err = (_unblocked(pipe) for pipe in (self._process.stdout, self._process.stderr))
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self._rows)
+
+    @property
+    def rejected(self) -> int:
+        return self._table.rejected
+
+    def wait_for_rows(self, seconds: float) -> None:
+        """Returns when the first rows are there; raises what ended the stream, or that nothing came."""
+        deadline = time.monotonic() + seconds
+        while not self._rows:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._silent(seconds)
+            self._more_within(min(left, 0.5))
+        # A sample has no end mark: it is complete when its first entity comes again or nothing more comes.
+        entities = 0
+        while len(self._rows) > entities:
+            entities = len(self._rows)
+            self._more_within(QUIET_SECONDS)
+
+    def rows(self) -> list[Row]:
+        """The latest row of every entity that still gets rows."""
+        self._drain()
+        self._finish_line()
+        now = time.monotonic()
+        if now - self._last_row_at > self._silence:
+            raise self._silent(now - self._last_row_at)
+        return [arrived.row for arrived in self._rows.values() if now - arrived.at <= self._silence]
+
+    def close(self) -> None:
+        kill(self._process)
+
+    def _finish_line(self) -> None:
+        """Gives a sample that is just being written a moment to be complete."""
+        if self._unfinished:
+            self._more_within(QUIET_SECONDS)
+
+    def _more_within(self, seconds: float) -> None:
+        if select.select([self._out], [], [], seconds)[0]:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._said = (self._said + _read_all(self._err)[0])[-KEPT_ERROR_BYTES:]
+        data, ended = _read_all(self._out)
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        if len(self._unfinished) > LONGEST_LINE:
+            raise SourceError(f"dcgmi dmon printed more than {LONGEST_LINE} bytes without a line end")
+        for line in lines:
+            self._take(line)
+        if ended:
+            raise self._ended()
+
+    def _take(self, line: bytes) -> None:
+        row = self._table.feed(line.decode("utf-8", "replace"))
+        if row is not None:
+            self._last_row_at = time.monotonic()
+            self._rows[row.entity] = Arrived(row, self._last_row_at)
+        elif line.startswith(b"Error"):  # DCGM 2 and a missing host engine complain on standard output
+            self._said = (self._said + line + b"\n")[-KEPT_ERROR_BYTES:]
+
+    def _ended(self) -> SourceError:
+        try:
+            code = self._process.wait(1)
+        except subprocess.TimeoutExpired:  # closed its output and lives on: of no use either way
+            code = -1
+        self._said += _read_all(self._err)[0]
+        return failure(self._command, code, self._said)
+
+    def _silent(self, seconds: float) -> SourceError:
+        sentence = f"dcgmi dmon gave no row for {seconds:.0f} s"
+        if self.rejected:
+            return SourceError(f"{sentence}; {self.rejected} lines did not fit its own header")
+        return SourceError(f"{sentence}; the DCGM host engine may hang (systemctl restart nvidia-dcgm)")
+
+
+def _unblocked(pipe: IO[bytes] | None) -> int:
+    if pipe is None:
+        raise TypeError("the command was started without its pipes")
+    os.set_blocking(pipe.fileno(), False)
+    return pipe.fileno()
+
+
+def _read_all(descriptor: int) -> tuple[bytes, bool]:
+    """What a non-blocking pipe holds now, and whether its writer has gone."""
+    chunks: list[bytes] = []
+    for _ in range(MOST_CHUNKS):
+        try:
+            chunk = os.read(descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            break
+        if not chunk:
+            return b"".join(chunks), True
+        chunks.append(chunk)
+    return b"".join(chunks), False

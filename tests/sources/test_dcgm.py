@@ -1,0 +1,358 @@
+"""The DCGM source against a stand-in `dcgmi`: what it reads, and what it does when DCGM misbehaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.errors import SourceError, SourceMissing, UsageError
+from gpuscope.readings import ABSENT, Device, Reading
+from gpuscope.settings import Settings
+from gpuscope.sources import Tier, load_source
+from gpuscope.sources.dcgm import DcgmSource
+from gpuscope.sources.dcgm import stream as stream_module
+from gpuscope.sources.dcgm.fields import (
+    DEFAULT_IDS,
+    MOST_IDS,
+    id_lists,
+    parse_field_list,
+    usable_ids,
+    wanted_ids,
+)
+from gpuscope.sources.dcgm.hierarchy import MigSlot, parse_hierarchy
+
+FAKE = Path(__file__).parents[1] / "fake_dcgmi" / "dcgmi.py"
+CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
+FAST = frozenset({Tier.FAST})
+
+
+def h100(index: int, **values: Any) -> dict[str, Any]:
+    cells = {
+        "1": "550.163.01",
+        "5": 12080,
+        "50": "NVIDIA H100 80GB HBM3",
+        "52": index,
+        "54": f"GPU-0000000{index}-aaaa-bbbb-cccc-000000000000",
+        "57": f"00000000:{0x1A + index:02X}:00.0",
+        "100": 1755,
+        "150": 68 + index,
+        "155": 417.98,
+        "156": 5_000_000,
+        "203": 98,
+        "252": 40960,
+        "310": 0,
+        "1004": 0.412,
+    }
+    return {"id": index, "values": cells | values}
+
+
+class Machine:
+    """The stand-in's state file, with the settings that make a source use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "state.json"
+        self.state: dict[str, Any] = {"layout": "4.6", "known": sorted(DEFAULT_IDS), "gpus": [h100(0), h100(1)]}
+        self.settings = Settings(interval=0.1, dcgmi_command=f"{sys.executable} {FAKE}")
+        self.save()
+
+    @property
+    def path(self) -> str:
+        return str(self._path)
+
+    def save(self, **changes: Any) -> None:
+        self.state |= changes
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self.state))
+        new.replace(self._path)
+
+    def commands(self) -> list[str]:
+        return Path(self.path + ".log").read_text().splitlines()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path)
+    monkeypatch.setenv("FAKE_DCGMI", machine.path)
+    return machine
+
+
+@pytest.fixture
+def open_source() -> Iterator[Callable[[Machine], DcgmSource]]:
+    opened: list[DcgmSource] = []
+
+    def open_one(machine: Machine) -> DcgmSource:
+        opened.append(DcgmSource(machine.settings))
+        return opened[-1]
+
+    yield open_one
+    for source in opened:
+        source.close()
+
+
+def read_until(source: DcgmSource, done: Callable[[Reading], bool], due: frozenset[Tier] = FAST) -> Reading:
+    for _ in range(200):
+        reading = source.read(due)
+        if done(reading):
+            return reading
+        time.sleep(0.05)
+    raise AssertionError(f"never came: {reading}")
+
+
+@pytest.mark.parametrize("layout", ["1.x", "2.1", "3.3.9", "4.4", "4.6"])
+def test_devices_in_base_units_and_word_for_word(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource], layout: str
+) -> None:
+    machine.save(layout=layout)
+    reading = open_source(machine).read(FAST)
+    first, second = reading.devices
+    assert (first.uuid, first.index, first.model) == (
+        "GPU-00000000-aaaa-bbbb-cccc-000000000000",
+        0,
+        "NVIDIA H100 80GB HBM3",
+    )
+    assert first.clock_hertz == {"sm": 1755e6}
+    assert first.temperature_celsius == {"gpu": 68}
+    assert first.utilization_ratio == pytest.approx(0.98)
+    assert first.memory_used_bytes == 40960 * 1048576
+    assert first.energy_joules == pytest.approx(5000)
+    assert first.ecc_errors == {("corrected", "volatile"): 0}
+    assert first.tensor_active_ratio == 0.412
+    assert first.memory_free_bytes is ABSENT
+    assert not first.lost
+    assert second.temperature_celsius == {"gpu": 69}
+    assert first.dcgm_fields[100] == 1755
+    assert first.dcgm_fields[155] == 417.98
+    assert 251 not in first.dcgm_fields
+    assert reading.driver is not ABSENT
+    assert (reading.driver.driver_version, reading.driver.cuda_version) == ("550.163.01", "12.8")
+    assert reading.processes is ABSENT
+
+
+def test_it_registers_itself() -> None:
+    assert load_source("dcgm").name == "dcgm"
+
+
+def test_numbers_follow_the_stream(machine: Machine, open_source: Callable[[Machine], DcgmSource]) -> None:
+    source = open_source(machine)
+    machine.save(gpus=[h100(0, **{"203": 0})])
+    reading = read_until(source, lambda reading: reading.devices[0].utilization_ratio == 0)
+    assert reading.devices[0].dcgm_fields[203] == 0
+
+
+def test_ids_this_dcgm_does_not_know_are_not_asked_for(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource]
+) -> None:
+    machine.save(known=[54, 100, 150])
+    device = open_source(machine).read(FAST).devices[0]
+    assert device.dcgm_fields.keys() == {54, 100, 150}
+    assert machine.commands()[-1].endswith("-e 54,100,150")
+
+
+def test_more_ids_than_one_stream_takes(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource], tmp_path: Path
+) -> None:
+    extra = [i for i in range(400, 490) if i not in DEFAULT_IDS]
+    machine.settings = Settings(
+        interval=0.1, dcgmi_command=machine.settings.dcgmi_command, fields=tuple(f"+{i}" for i in extra)
+    )
+    machine.save(known=sorted({*DEFAULT_IDS, *extra}), gpus=[h100(0, **{"403": 3, "488": 8})])
+    device = open_source(machine).read(FAST).devices[0]
+    assert (device.dcgm_fields[403], device.dcgm_fields[488], device.dcgm_fields[100]) == (3, 8, 1755)
+
+
+@pytest.mark.parametrize(
+    ("refused", "left"),
+    [([1006, 1007, 1008, 1011, 1012, 1016], True), (list(range(1000, 1100)), False)],
+)
+def test_refused_profiling_costs_profiling_only(
+    machine: Machine,
+    open_source: Callable[[Machine], DcgmSource],
+    caplog: pytest.LogCaptureFixture,
+    refused: list[int],
+    left: bool,
+) -> None:
+    machine.save(refused=refused)
+    device = open_source(machine).read(FAST).devices[0]
+    assert device.utilization_ratio == pytest.approx(0.98)
+    assert (device.tensor_active_ratio is not ABSENT) == left
+    assert "profiling refused" in caplog.text
+
+
+def test_mig_instances_have_their_own_uuid_and_the_drivers_ids(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource]
+) -> None:
+    machine.save(
+        gpus=[
+            h100(0, **{"203": None})
+            | {
+                "instances": [
+                    mig_row(2, 1, "MIG-aaaa-1", "3g.20gb", 9843),
+                    mig_row(1, 5, "<<<NULL>>>", "1g.5gb", 100),
+                ]
+            },
+            h100(1),
+        ],
+    )
+    first, second = open_source(machine).read(FAST).devices
+    assert second.instances == ()
+    big, small = first.instances
+    assert (big.uuid, big.gpu_instance, big.compute_instance, big.profile) == ("MIG-aaaa-1", 1, 0, "3g.20gb")
+    assert big.memory_used_bytes == 9843 * 1048576
+    assert big.dcgm_fields[150] == 33
+    assert small.uuid == "MIG-GPU-00000000-aaaa-bbbb-cccc-000000000000/5/0"
+    assert first.utilization_ratio is ABSENT
+    assert not first.lost
+
+
+def mig_row(entity: int, gpu_instance: int, uuid: str, profile: str, used: int) -> dict[str, Any]:
+    values = {"54": uuid, "50": profile, "252": used, "150": 33, "310": 0}
+    return {"entity": entity, "gpu_instance": gpu_instance, "values": values}
+
+
+def test_mig_reconfigured_while_running(machine: Machine, open_source: Callable[[Machine], DcgmSource]) -> None:
+    source = open_source(machine)
+    assert source.read(frozenset(Tier)).devices[0].instances == ()
+    machine.save(gpus=[h100(0) | {"instances": [mig_row(0, 7, "MIG-new", "1g.10gb", 5)]}, h100(1)])
+    reading = read_until(source, lambda reading: bool(reading.devices[0].instances), frozenset(Tier))
+    assert reading.devices[0].instances[0].uuid == "MIG-new"
+
+
+def test_a_lost_gpu_keeps_its_name_and_costs_no_other(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource]
+) -> None:
+    source = open_source(machine)
+    blank = dict.fromkeys(h100(0)["values"]) | {"54": "<<<NULL>>>", "50": "<<<NULL>>>"}
+    machine.save(gpus=[{"id": 0, "values": blank}, h100(1)])
+    reading = read_until(source, lambda reading: reading.devices[0].lost)
+    lost, alive = reading.devices
+    assert lost == Device(uuid=lost.uuid, index=0, lost=True, dcgm_fields={})
+    assert lost.uuid.startswith("GPU-00000000")
+    assert alive.temperature_celsius == {"gpu": 69}
+
+
+def test_a_row_that_does_not_fit_is_counted(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource]
+) -> None:
+    source = open_source(machine)
+    machine.save(rubbish="GPU 0     99\nfoo\n\x00\xff\n")
+    reading = read_until(source, lambda reading: bool(reading.failures))
+    assert reading.failures["row"] >= 1
+    assert reading.devices[0].temperature_celsius == {"gpu": 68}
+
+
+def test_the_stream_dies(machine: Machine, open_source: Callable[[Machine], DcgmSource]) -> None:
+    source = open_source(machine)
+    machine.save(die=True)
+    with pytest.raises(SourceError, match="exit code 235: Error getting values information") as caught:
+        read_until(source, lambda reading: False)
+    assert caught.value.code == 235
+    assert "systemctl start nvidia-dcgm" in str(caught.value)
+
+
+def test_an_engine_that_hangs_is_noticed_and_killed(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_source(machine)
+    machine.save(hang=True)
+    read_until(source, lambda reading: True)
+    now = time.monotonic()
+    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now + 60)
+    with pytest.raises(SourceError, match=r"gave no row for .* the DCGM host engine may hang"):
+        source.read(FAST)
+    monkeypatch.undo()
+    processes = [stream._process for stream in source._streams]
+    source.close()
+    assert all(process.poll() is not None for process in processes)
+
+
+def test_no_host_engine(machine: Machine) -> None:
+    machine.save(no_engine=True)
+    with pytest.raises(SourceError, match=r"Unable to connect to host engine.*nv-hostengine"):
+        DcgmSource(machine.settings)
+
+
+def test_no_dcgmi() -> None:
+    with pytest.raises(SourceMissing, match="no-such-dcgmi is not here; install datacenter-gpu-manager"):
+        DcgmSource(Settings(dcgmi_command="no-such-dcgmi"))
+
+
+@pytest.mark.parametrize("command", ["", "dcgmi 'unfinished"])
+def test_a_command_that_is_none(command: str) -> None:
+    with pytest.raises(UsageError, match="--dcgmi-command"):
+        DcgmSource(Settings(dcgmi_command=command))
+
+
+def test_a_mute_command_is_given_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.save(mute=True)
+    monkeypatch.setattr("gpuscope.sources.dcgm.ANSWER_SECONDS", 0.3)
+    with pytest.raises(SourceError, match=r"gave no answer in 0.3 s"):
+        DcgmSource(machine.settings)
+
+
+def test_another_host_engine(machine: Machine, open_source: Callable[[Machine], DcgmSource]) -> None:
+    machine.settings = Settings(
+        interval=0.1, dcgmi_command=machine.settings.dcgmi_command, dcgm_host="node7:5555"
+    )
+    open_source(machine).read(FAST)
+    assert all("--host node7:5555" in command for command in machine.commands())
+
+
+def test_counters_file_and_added_ids_are_asked_for(tmp_path: Path) -> None:
+    counters = tmp_path / "counters.csv"
+    counters.write_text("# comment\nDCGM_FI_DEV_NVLINK_BANDWIDTH_L0, counter, help\nnonsense\n")
+    ids = wanted_ids(Settings(counters=str(counters), fields=("+131", "abc")))
+    assert {440, 131} <= set(ids)
+    assert wanted_ids(Settings(counters=str(tmp_path / "none.csv"))) == wanted_ids(Settings())
+
+
+def test_default_ids_fit_one_stream() -> None:
+    lists = id_lists(wanted_ids(Settings()))
+    assert len(lists) == 1
+    assert len(lists[0]) <= MOST_IDS
+
+
+def test_binary_fields_are_never_asked_for() -> None:
+    assert usable_ids([60, 100], frozenset({60, 100})) == (100,)
+    assert 100 in usable_ids([100, 1001], frozenset())
+
+
+@pytest.mark.parametrize(("version", "count"), [("3.3.9", 420), ("4.6.0", 643)])
+def test_recorded_field_lists(version: str, count: int) -> None:
+    path = CAPTURES / version / "h100-busy.dmon-l.txt"
+    if not path.is_file():
+        pytest.skip(f"no recorded {version} field list beside the project")
+    known = parse_field_list(path.read_text())
+    assert len(known) == count
+    missing = set(wanted_ids(Settings())) - set(usable_ids(wanted_ids(Settings()), known))
+    assert missing == ({153} if version == "3.3.9" else set())
+
+
+def test_hierarchy_maps_entities_to_the_drivers_ids() -> None:
+    text = """\
+| Instance Hierarchy                                                |
+| GPU 0             | GPU GPU-12345678-1234 (EntityID: 0)           |
+| -> I 0/1          | GPU Instance (EntityID: 2)                    |
+|    -> CI 0/1/0    | Compute Instance (EntityID: 2)                |
+| -> I 0/13         | GPU Instance (EntityID: 0)                    |
+|    -> CI 0/13/2   | Compute Instance (EntityID: 0)                |
+|    -> CI 0/13/3   | Compute Instance (EntityID: 1)                |
+"""
+    assert parse_hierarchy(text) == (MigSlot(2, 0, 1, 0), MigSlot(0, 0, 13, 2))
+    assert parse_hierarchy("rubbish | -> I x/1 |") == ()
+
+
+def test_recorded_hierarchy() -> None:
+    path = CAPTURES / "4.6.0" / "a100-mig3.discovery-c.txt"
+    if not path.is_file():
+        pytest.skip("no recorded hierarchy beside the project")
+    assert {(slot.entity, slot.gpu_instance) for slot in parse_hierarchy(path.read_text())} == {
+        (2, 1),
+        (1, 5),
+        (0, 13),
+    }
