@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
-from tests.fake_nvml.models import MODELS, Model, idle_flows, levels
+from tests.fake_nvml.models import MODELS, Model, idle_flows, levels, zero_fields
 
 TEXT_KEYS = frozenset(
     {"uuid", "name", "serial", "part_number", "vbios", "gsp_version", "fabric_cluster"}
@@ -117,13 +117,15 @@ class Card:
         texts = {"uuid": f"GPU-{identity}", "name": model.name, "vbios": "96.00.89.00.01"}
         if model.serial:
             texts |= {"serial": str(identity.int % 10**13).zfill(13), "part_number": "692-2G520-0200-000"}
-            texts |= {"inforom_image": "G520.0200.00.05", "inforom_oem": "2.1", "inforom_power": "N/A"}
+            texts |= {"inforom_image": "G520.0200.00.05", "inforom_oem": "2.1"}
         if model.ecc:
             texts["inforom_ecc"] = "7.16"
         if levels(model, index)["gsp_mode"]:
             texts["gsp_version"] = "580.95.05"
         boot = Phase(now_us - UPTIME_US, idle_flows(model))
-        return cls(model_name, model, levels(model, index), texts, [boot])
+        card = cls(model_name, model, levels(model, index), texts, [boot])
+        card.fields = {(field_id, None): (0, "l", 0) for field_id in zero_fields(model)}
+        return card
 
     @property
     def uuid(self) -> str:
@@ -160,10 +162,26 @@ class Card:
         self.phases = [phase for phase in self.phases if phase.at_us < at_us] or self.phases[:1]
         self.phases.append(Phase(at_us, {**self.phases[-1].values, **values}))
 
+    def busy_flows(self, util: float) -> dict[str, float]:
+        """Flows of this model at a utilisation: power between idle and just under the limit."""
+        idle_mw, limit_mw = self.model.power[0] * 1000, self.numbers["power_limit_mw"]
+        flows = {"util": util, "util_memory": util * 0.6, "reason_idle": 0.0, "sm_active": util * 0.9}
+        flows |= {"sm_occupancy": util * 0.5, "tensor": util * 0.4, "dram": util * 0.3}
+        flows["power_mw"] = idle_mw + (limit_mw * 0.95 - idle_mw) * util / 100
+        return {name: value for name, value in flows.items() if name in self.phases[-1].values}
+
     def burst(self, values: dict[str, float], begin_us: int, end_us: int) -> None:
         before = dict(self.phases[-1].values)
         self.change_flows(values, begin_us)
         self.phases.append(Phase(end_us, before))
+
+    def restart_counters(self, now_us: int) -> None:
+        """What the driver counts since it was loaded begins at zero."""
+        self.phases = [Phase(now_us, dict(self.phases[-1].values))]
+        self.numbers["since_us"] = now_us
+        for key in self.numbers:
+            if key == "energy_mj" or "_volatile_" in key:
+                self.numbers[key] = 0
 
     def forget_old_phases(self, now_us: int) -> None:
         """Fold phases that no sample reaches any more into the totals of the one that follows."""
@@ -178,7 +196,8 @@ class Card:
         """The state lines of this GPU."""
         prefix = f"gpu{index}."
         for key, text in self.texts.items():
-            yield f"{prefix}{key} {encode(text)}"
+            if text:
+                yield f"{prefix}{key} {encode(text)}"
         for key, number in self.numbers.items():
             yield f"{prefix}{key} {number:.17g}"
         for phase in self.phases:
@@ -229,4 +248,4 @@ def _or_dash(value: int | None) -> str:
 def encode(text: str | bytes) -> str:
     """Percent-encoding, with "-" too: alone it means "none". NUL would end the C string: dropped."""
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-    return quote_from_bytes(raw.replace(b"\0", b""), safe="").replace("-", "%2D") or "%20"
+    return quote_from_bytes(raw.replace(b"\0", b""), safe="").replace("-", "%2D")

@@ -66,7 +66,6 @@ REALISTIC_MS = {
     "nvmlDeviceGetUtilizationRates": 0.1,
     "nvmlDeviceGetPowerUsage": 0.1,
     "nvmlGpmSampleGet": 1.0,
-    "nvmlErrorString": 0.0,
 }
 
 
@@ -166,19 +165,15 @@ class FakeDriver:
         self._save()
 
     def burst(self, gpu: int, seconds: float, *, util: float = 100.0, **flows: float) -> None:
-        """Busy from now for `seconds`, then as before. Power, unless given, near the limit."""
+        """Busy from now for `seconds`, then as before; other flows follow `util` unless given."""
         card, now = self.cards[gpu], self.now_us()
-        share = util / 100
-        busy = {"util": util, "util_memory": util * 0.6, "reason_idle": 0.0, "sm_active": util * 0.9}
-        busy |= {"sm_occupancy": util * 0.5, "tensor": util * 0.4, "dram": util * 0.3}
-        idle_mw, limit_mw = card.model.power[0] * 1000, card.numbers["power_limit_mw"]
-        busy["power_mw"] = idle_mw + (limit_mw * 0.95 - idle_mw) * share
-        known = card.phases[-1].values
-        card.burst(
-            {name: value for name, value in busy.items() if name in known} | flows,
-            now,
-            now + round(seconds * 1e6),
-        )
+        card.burst(card.busy_flows(util) | flows, now, now + round(seconds * 1e6))
+        self._save()
+
+    def busy(self, gpu: int, util: float = 90.0, *, ago: float = 0) -> None:
+        """Busy from now (or some seconds ago) on, with power and profiling to match."""
+        card = self.cards[gpu]
+        card.set({**card.busy_flows(util)}, self.now_us() - round(ago * 1e6))
         self._save()
 
     def processes(self, gpu: int, processes: Sequence[Process]) -> None:
@@ -239,8 +234,10 @@ class FakeDriver:
         self._save()
 
     def reload(self, driver_version: str | None = None) -> None:
-        """The driver is back; clients that were initialised before must do so again."""
+        """The driver is back, its counters begin anew; who was initialised before must be so again."""
         self._driver_error = 0
+        for card in self.cards:
+            card.restart_counters(self.now_us())
         self._epoch += 1
         self.driver_version = driver_version or self.driver_version
         self._save()

@@ -122,6 +122,16 @@ def levels(model: Model, index: int) -> dict[str, float]:
     return keys
 
 
+def zero_fields(model: Model) -> list[int]:
+    """Field values that only count trouble: supported, and 0 on a healthy card."""
+    fields: list[int] = []
+    if model.architecture >= HOPPER:
+        fields += [169, *range(173, 184)]  # PCIe error counters
+    if model.nvlink and model.nvlink[1] >= 5:
+        fields += [*range(205, 216), 219, 221]  # NVLink 5 error and recovery counters
+    return fields
+
+
 def _identity(model: Model, index: int) -> dict[str, float]:
     bus = 0x0A + index * 0x11
     return {

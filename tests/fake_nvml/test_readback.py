@@ -240,3 +240,25 @@ def test_a_model_refuses_exactly_what_it_lacks(driver: FakeDriver, nvml: Any, mo
             refused.append(feature)
     assert sorted(refused) == sorted(LACKS[model])
     assert nvml.nvmlDeviceGetName(handle) == MODELS[model].name
+
+
+def test_counters_of_trouble_are_zero_on_a_healthy_card(driver: FakeDriver, nvml: Any) -> None:
+    ids = [nvml.NVML_FI_DEV_PCIE_COUNT_NAKS_SENT, nvml.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS]
+    answers = {}
+    for model in ("A100", "H100", "B200"):
+        driver.gpus(1, model=model)
+        nvml.nvmlShutdown()
+        nvml.nvmlInit()
+        values = nvml.nvmlDeviceGetFieldValues(nvml.nvmlDeviceGetHandleByIndex(0), ids)
+        answers[model] = [value.nvmlReturn or value.value.ullVal for value in values]
+    refused = nvml.NVML_ERROR_NOT_SUPPORTED
+    assert answers == {"A100": [refused, refused], "H100": [0, refused], "B200": [0, 0]}
+
+
+def test_a_text_taken_away_is_refused(driver: FakeDriver, nvml: Any) -> None:
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    driver.set(0, serial="  spaces and\nlines  ")
+    assert nvml.nvmlDeviceGetSerial(handle) == "  spaces and\nlines  "
+    driver.set(0, serial=None)
+    with pytest.raises(nvml.NVMLError_NotSupported):
+        nvml.nvmlDeviceGetSerial(handle)

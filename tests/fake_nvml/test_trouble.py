@@ -190,3 +190,15 @@ def test_a_misspelt_key_is_refused_at_once(driver: FakeDriver) -> None:
         driver.set(0, utll=5)
     with pytest.raises(KeyError, match="too_hot"):
         driver.set(0, reasons=["too_hot"])
+
+
+def test_a_reload_restarts_the_driver_s_counters(driver: FakeDriver, nvml: Any) -> None:
+    driver.freeze()
+    driver.set(0, power_mw=200_000, ecc_corrected_volatile_dram=4, ecc_corrected_aggregate_dram=9)
+    driver.unload()
+    driver.reload()
+    driver.advance(2)
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert nvml.nvmlDeviceGetTotalEnergyConsumption(handle) == 400_000
+    assert [nvml.nvmlDeviceGetTotalEccErrors(handle, 0, span) for span in range(2)] == [0, 9]

@@ -66,7 +66,7 @@ struct mig {
     double busy;                /* percent, for GPM */
 };
 
-struct link { bool active; unsigned long long crc_flit, crc_data, replay, recovery, ecc; };
+struct link { bool down; unsigned long long crc_flit, crc_data, replay, recovery, ecc; };
 struct page { int cause; unsigned long long address, timestamp; };
 struct field { unsigned id, scope; nvmlReturn_t status; char type; double value; };
 struct fault { char function[64]; char uuid[TEXT]; int error; };

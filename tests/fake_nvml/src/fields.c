@@ -30,6 +30,8 @@ static const struct row { unsigned id; enum how how; int key, type; double scale
     {NVML_FI_DEV_REMAPPED_UNC, PLAIN, K_remapped_uncorrectable, U32, 1},
     {NVML_FI_DEV_REMAPPED_PENDING, PLAIN, K_remapped_pending, U32, 1},
     {NVML_FI_DEV_REMAPPED_FAILURE, PLAIN, K_remapped_failure, U32, 1},
+    {NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE, PLAIN, K_remapped_correctable_inactive, U32, 1},
+    {NVML_FI_DEV_REMAPPED_ROWS_UNC_INACTIVE, PLAIN, K_remapped_uncorrectable_inactive, U32, 1},
     {NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, PLAIN, K_recovery_action, U32, 1},
 
     {NVML_FI_DEV_PERF_POLICY_POWER, NANOSECONDS, K_reason_sw_power_cap, U64, 1},
@@ -90,6 +92,7 @@ static const struct run { unsigned first, later; enum how how; int key, type; } 
     {NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6, LINK_ERROR, DATA, U64},
     {NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6, LINK_ERROR, REPLAY, U64},
     {NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6, LINK_ERROR, RECOVERY, U64},
+    {NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_L6, LINK_ERROR, ECC, U64},
     {NVML_FI_DEV_NVLINK_SPEED_MBPS_L0, NVML_FI_DEV_NVLINK_SPEED_MBPS_L6, SPEED, K_nvlink_speed_mbps, U32},
 };
 
@@ -122,8 +125,8 @@ static nvmlReturn_t read_link(const struct gpu *gpu, const struct row *row, unsi
     UNLESS(all || scope < links, NVML_ERROR_INVALID_ARGUMENT);
     *out = 0;
     switch (row->how) {
-    case LINK_STATE: *out = gpu->links[all ? 0 : scope].active; return NVML_SUCCESS;
-    case SPEED: *out = gpu->links[all ? 0 : scope].active ? gpu->value[row->key] : 0; return NVML_SUCCESS;
+    case LINK_STATE: *out = !gpu->links[all ? 0 : scope].down; return NVML_SUCCESS;
+    case SPEED: *out = gpu->links[all ? 0 : scope].down ? 0 : gpu->value[row->key]; return NVML_SUCCESS;
     case LINK_ERROR: case LINK_ERROR_ALL:
         for (unsigned i = all ? 0 : scope; i < (all ? links : scope + 1); i++)
             *out += link_errors(&gpu->links[i], row->key);

@@ -15,7 +15,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nv
     nvmlReturn_t error = link_error(gpu, link);
     UNLESS(!error, error);
     UNLESS(active, NVML_ERROR_INVALID_ARGUMENT);
-    *active = gpu->links[link].active ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+    *active = gpu->links[link].down ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
     return NVML_SUCCESS;
 }
 

@@ -161,7 +161,7 @@ static void parse_link(struct gpu *gpu, char *rest, const char *line)
     if (index >= MAX_LINKS)
         reject("no such link", line);
     struct link *link = &gpu->links[index];
-    link->active = whole(&rest);
+    link->down = !whole(&rest);
     link->crc_flit = whole(&rest);
     link->crc_data = whole(&rest);
     link->replay = whole(&rest);
@@ -285,9 +285,6 @@ struct state *state_parse(char *text)
     if (!state)
         abort();
     state->sample_period_us = 1000000 / 6;
-    for (int i = 0; i < MAX_GPUS; i++)
-        for (int link = 0; link < MAX_LINKS; link++)
-            state->gpus[i].links[link].active = true;
     for (char *line = strsep(&text, "\n"); line; line = strsep(&text, "\n")) {
         if (!*line || *line == '#')
             continue;
