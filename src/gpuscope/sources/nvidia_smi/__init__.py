@@ -1,0 +1,28 @@
+"""Source `nvidia-smi`: everything through the command, where the library cannot be loaded or is elsewhere.
+
+Two runs a cycle: `--query-gpu` with every field the driver's help lists, and the processes; while a GPU is in
+MIG mode `-q` takes the place of the process query, because it alone says which instance a process is on. A
+lost GPU makes nvidia-smi fail as a whole: then the others are asked for by UUID. See docs/decisions.
+"""
+
+from __future__ import annotations
+
+from gpuscope.settings import Settings
+from gpuscope.sources import SourceSpec
+from gpuscope.sources.nvidia_smi.command import Command
+from gpuscope.sources.nvidia_smi.source import NvidiaSmi
+
+
+def _open(settings: Settings) -> NvidiaSmi:
+    return NvidiaSmi.open(Command(settings.nvidia_smi_command, settings.nvidia_smi_timeout))
+
+
+SOURCE = SourceSpec(
+    name="nvidia-smi",
+    summary="devices, MIG instances and processes from the nvidia-smi command",
+    open=_open,
+    interval_seconds=lambda settings: settings.nvidia_smi_interval,
+    deadline_seconds=lambda settings: max(
+        15.0, 3 * settings.nvidia_smi_interval, settings.nvidia_smi_interval + 2 * settings.nvidia_smi_timeout
+    ),
+)
