@@ -1,0 +1,1 @@
+"""How nvidia_gpu_exporter names and counts what nvidia-smi prints; put together in families/nvidia_smi.py."""

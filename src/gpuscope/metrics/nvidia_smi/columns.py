@@ -1,0 +1,86 @@
+"""The series that come from nvidia-smi's columns: one gauge per column, and `gpu_info` with the identity.
+
+A device whose source is nvidia-smi brings its cells; for any other they are printed from the readings. Options
+leave columns out as the exporter's flags do; the identity columns always stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gpuscope.metrics.catalogue.smi import print_cells
+from gpuscope.metrics.nvidia_smi.collected import Collected
+from gpuscope.metrics.nvidia_smi.naming import PREFIX, usable_names
+from gpuscope.metrics.nvidia_smi.values import cell_value, plain_uuid
+from gpuscope.readings import ABSENT, Snapshot
+
+Cells = Mapping[str, str]
+
+INFO_LABELS: Final = {  # label -> column, in the order its help text names them
+    "uuid": "uuid",
+    "name": "name",
+    "driver_model_current": "driver_model.current",
+    "driver_model_pending": "driver_model.pending",
+    "vbios_version": "vbios_version",
+    "driver_version": "driver_version",
+    "pci_bus_id": "pci.bus_id",
+    "serial": "serial",
+    "compute_cap": "compute_cap",
+    "pci_sub_device_id": "pci.sub_device_id",
+    "index": "index",
+}
+INFO_HELP: Final = f"A metric with a constant '1' value labeled by gpu {', '.join(INFO_LABELS)}, cuda_version."
+NOT_GIVEN: Final = "[N/A]"
+
+
+class ColumnFilter:
+    """`--query-field-names` and `--query-field-names-exclude`: names in full, or with `*` for any part."""
+
+    def __init__(self, only: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
+        self._only = frozenset(only)
+        self._exclude = [
+            re.compile(re.escape(pattern).replace(r"\*", ".*") + r"\Z") for pattern in exclude if pattern
+        ]
+
+    def keeps(self, header: str) -> bool:
+        field = header.partition(" [")[0]
+        if field in INFO_LABELS.values():
+            return True
+        if self._only and field not in self._only:
+            return False
+        return not any(pattern.match(field) for pattern in self._exclude)
+
+
+def cells_of_devices(snapshot: Snapshot) -> list[Cells]:
+    rows: list[Cells] = []
+    for device in snapshot.devices:
+        if device.smi_cells:
+            rows.append(device.smi_cells)
+        elif not device.lost:
+            rows.append(print_cells(device, snapshot.driver, len(snapshot.devices)))
+    return rows
+
+
+def add_columns(collected: Collected, rows: Iterable[Cells], columns: ColumnFilter) -> None:
+    rows = list(rows)
+    headers = dict.fromkeys(header for cells in rows for header in cells if columns.keeps(header))
+    names = usable_names(headers)
+    for cells in rows:
+        labels = (("uuid", plain_uuid(cells.get("uuid", ""))),)
+        for header, cell in cells.items():
+            if header in names:
+                name, multiplier = names[header]
+                value = cell_value(header, cell, multiplier)
+                if value is not None:
+                    collected.add(name, header, value, labels)
+
+
+def add_info(collected: Collected, rows: Iterable[Cells], snapshot: Snapshot) -> None:
+    cuda = snapshot.driver.cuda_version
+    for cells in rows:
+        labels = {label: cells.get(column, NOT_GIVEN) for label, column in INFO_LABELS.items()}
+        labels["uuid"] = plain_uuid(labels["uuid"])
+        labels["cuda_version"] = "" if cuda is ABSENT else cuda
+        collected.add(PREFIX + "gpu_info", INFO_HELP, 1, labels.items())
