@@ -21,16 +21,17 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self._series: dict[Labels, dict[int, float]] = {}
+        self._sorted: list[Series] | None = None
 
     def add(self, labels: Mapping[str, str], samples: Iterable[tuple[int, float]]) -> None:
         self._series.setdefault(to_labels(labels), {}).update(samples)
+        self._sorted = None
 
     @property
     def series(self) -> list[Series]:
-        return [
-            Series(labels, np.array(sorted(kept), dtype=np.int64), _floats(kept[t] for t in sorted(kept)))
-            for labels, kept in sorted(self._series.items())
-        ]
+        if self._sorted is None:
+            self._sorted = [_to_series(labels, kept) for labels, kept in sorted(self._series.items())]
+        return self._sorted
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
         chosen = []
@@ -42,8 +43,9 @@ class MemoryStorage:
         return chosen
 
 
-def _floats(values: Iterable[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.array(list(values), dtype=np.float64)
+def _to_series(labels: Labels, kept: dict[int, float]) -> Series:
+    times = sorted(kept)
+    return Series(labels, np.array(times, dtype=np.int64), np.array([kept[t] for t in times], dtype=np.float64))
 
 
 def _matches(matcher: Matcher, labels: dict[str, str]) -> bool:

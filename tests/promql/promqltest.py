@@ -12,7 +12,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import promql_parser
 
@@ -175,7 +175,7 @@ def _labels(selector: str) -> Labels:
     if selector == "{}":
         return ()
     try:
-        node = promql_parser.parse(selector)
+        node: Any = promql_parser.parse(selector)
     except ValueError:
         # A selector must ask for something, a series need not: read the empty-valued labels by hand.
         node = promql_parser.parse(selector.rstrip("}").rstrip(", ") + ', __any__="x"}')

@@ -78,7 +78,7 @@ def _maximum(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Fl
 
 def _sum(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
     total, error = _totals(values, present, groups)
-    return sums.settle(total, error)
+    return total + error
 
 
 def _mean(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:

@@ -48,7 +48,7 @@ class Engine:
         """The value of `expr` at one time."""
         tree = parse(expr)
         steps = Steps(time_ms, 1, 1)
-        evaluator = self._evaluator(steps, timeout_seconds, lookback_ms, cancelled)
+        evaluator = self._evaluator(time_ms, time_ms, timeout_seconds, lookback_ms, cancelled)
         with _evaluation():
             return _instant(evaluator, tree, steps)
 
@@ -74,21 +74,22 @@ class Engine:
                 f"{steps.count} points per series are more than {MAX_POINTS_PER_SERIES}; use a longer step"
             )
         tree = parse(expr)
-        evaluator = self._evaluator(steps, timeout_seconds, lookback_ms, cancelled)
+        evaluator = self._evaluator(start_ms, end_ms, timeout_seconds, lookback_ms, cancelled)
         with _evaluation():
             return _range(evaluator, tree, steps)
 
     def _evaluator(
         self,
-        steps: Steps,
+        start_ms: int,
+        end_ms: int,
         timeout_seconds: float | None,
         lookback_ms: int | None,
         cancelled: threading.Event | None,
     ) -> Evaluator:
         limits = [limit for limit in (timeout_seconds, self.timeout_seconds) if limit is not None]
         budget = Budget(self.max_samples, min(limits, default=None), cancelled)
-        settings = Settings(lookback_ms or self.lookback_ms, self.subquery_step_ms)
-        return Evaluator(self.storage, steps, settings, budget, Notes())
+        settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
+        return Evaluator(self.storage, settings, budget, Notes())
 
 
 @contextmanager

@@ -46,18 +46,19 @@ _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """`start_ms` and `end_ms` are what the query was asked for: `@ end()` may lie past the last step."""
+
+    start_ms: int
+    end_ms: int
     lookback_ms: int
     subquery_step_ms: int
 
 
 class Evaluator:
-    """Evaluates the nodes of one query; `query` are the steps that `@ start()` and `@ end()` mean."""
+    """Evaluates the nodes of one query."""
 
-    def __init__(
-        self, storage: Storage, query: Steps, settings: Settings, budget: Budget, notes: Notes
-    ) -> None:
+    def __init__(self, storage: Storage, settings: Settings, budget: Budget, notes: Notes) -> None:
         self._storage = storage
-        self._query = query
         self._settings = settings
         self._selected: dict[tuple[tuple[Matcher, ...], int, int], Sequence[Series]] = {}
         self.budget = budget
@@ -150,10 +151,11 @@ class Evaluator:
         """The times a selector looks at: each step, or the fixed `@` time, less the offset."""
         if at is None:
             return steps.times - offset_ms
-        fixed = (
-            {"start": self._query.start_ms, "end": self._query.end_ms}.get(at) if isinstance(at, str) else at
-        )
-        return np.full(steps.count, fixed, dtype=np.int64) - offset_ms
+        if at == "start":
+            at = self._settings.start_ms
+        elif at == "end":
+            at = self._settings.end_ms
+        return np.full(steps.count, at, dtype=np.int64) - offset_ms
 
     def _select(self, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
         key = (selector.matchers, start_ms, end_ms)

@@ -48,8 +48,8 @@ def _line(windows: Windows, low: Ints, counts: Ints, origin: Ints) -> tuple[Floa
         sums.add(time * value, xy[here], xy_error[here])
         sums.add(time * time, xx[here], xx_error[here])
     n = counts[columns.order].astype(np.float64)
-    sum_x, sum_y, sum_xy = x + x_error, sums.settle(y, y_error), sums.settle(xy, xy_error)
-    covariance = sum_xy - sum_x * sum_y / n
+    sum_x, sum_y = x + x_error, y + y_error
+    covariance = (xy + xy_error) - sum_x * sum_y / n
     slope = covariance / ((xx + xx_error) - sum_x * sum_x / n)
     intercept = sum_y / n - slope * sum_x / n
     level = np.where(np.isinf(first), np.nan, first)

@@ -17,12 +17,10 @@ def add(increment: Floats, total: Floats, error: Floats) -> None:
     new = total + increment
     part = new - total
     error += (total - (new - part)) + (increment - part)
+    infinite = np.isinf(new)
+    if infinite.any():
+        error[infinite] = 0.0
     total[...] = new
-
-
-def settle(total: Floats, error: Floats) -> Floats:
-    """The sum; an infinite total has no meaningful error term."""
-    return np.where(np.isinf(total), total, total + error)
 
 
 def window_sums(values: Floats, low: Ints, counts: Ints) -> Floats:
@@ -30,7 +28,7 @@ def window_sums(values: Floats, low: Ints, counts: Ints) -> Floats:
     total, error = np.zeros(counts.size), np.zeros(counts.size)
     for active, index in columns:
         add(values[index], total[:active], error[:active])
-    return columns.restore(settle(total, error))
+    return columns.restore(total + error)
 
 
 def window_means(values: Floats, low: Ints, counts: Ints) -> Floats:

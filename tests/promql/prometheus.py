@@ -1,0 +1,186 @@
+"""The other side of the differential test: fill a real Prometheus, ask it, and compare its answer with ours."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cramjam
+import numpy as np
+
+from gpuscope.promql import Engine, Matrix, PromQLError, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.labels import render
+from gpuscope.store.series import Labels, Series
+from tests.promql.memory import to_labels
+
+TOLERANCE = 1e-12
+SLICE_MS = 600_000
+
+Points = dict[Labels, dict[int, float]]
+
+
+class RefusedError(Exception):
+    """Prometheus has no answer; its errorType is `kind`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+def fill(url: str, series: Sequence[Series]) -> None:
+    """Remote-write everything, oldest first: Prometheus takes no samples far behind its newest."""
+    first = min(int(one.timestamps[0]) for one in series)
+    last = max(int(one.timestamps[-1]) for one in series)
+    for begin in range(first, last + 1, SLICE_MS):
+        body = bytes(cramjam.snappy.compress_raw(b"".join(_encode(series, begin, begin + SLICE_MS))))
+        headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
+        headers["X-Prometheus-Remote-Write-Version"] = "0.1.0"
+        request = urllib.request.Request(f"{url}/api/v1/write", body, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 204
+
+
+def _encode(series: Sequence[Series], begin: int, end: int) -> Iterator[bytes]:
+    for one in series:
+        low, high = np.searchsorted(one.timestamps, [begin, end])
+        if low == high:
+            continue
+        parts = [_field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in one.labels]
+        for t, value in zip(one.timestamps[low:high].tolist(), one.values[low:high], strict=True):
+            parts.append(_field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(t)))
+        yield _field(1, b"".join(parts))
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query, over a range or, without a step, at `start_ms` only."""
+
+    expr: str
+    start_ms: int
+    end_ms: int = 0
+    step_ms: int = 0
+
+    def ask_prometheus(self, url: str) -> Points:
+        parameters = {"query": self.expr, "time": f"{self.start_ms / 1000:.3f}"}
+        path = "query"
+        if self.step_ms:
+            path = "query_range"
+            parameters |= {"start": f"{self.start_ms / 1000:.3f}", "end": f"{self.end_ms / 1000:.3f}"}
+            parameters["step"] = f"{self.step_ms / 1000:.3f}"
+        data = urllib.parse.urlencode(parameters).encode()
+        try:
+            with urllib.request.urlopen(f"{url}/api/v1/{path}", data, timeout=60) as answer:
+                return _points(json.load(answer)["data"])
+        except urllib.error.HTTPError as error:
+            with error:
+                told = json.load(error)
+            raise RefusedError(told["errorType"], told["error"]) from None
+
+    def ask(self, engine: Engine) -> Points:
+        if self.step_ms:
+            return points(engine.range(self.expr, self.start_ms, self.end_ms, self.step_ms))
+        return points(engine.instant(self.expr, self.start_ms))
+
+
+def _points(data: dict[str, Any]) -> Points:
+    result = data["result"]
+    if data["resultType"] in ("scalar", "string"):
+        return {(): {_ms(result[0]): _number(result[1])}}
+    found: Points = {}
+    for one in result:
+        pairs = one["values"] if "values" in one else [one["value"]]
+        found[to_labels(one["metric"])] = {_ms(t): _number(v) for t, v in pairs}
+    return found
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float(len(text))
+
+
+def points(result: Result) -> Points:
+    match result:
+        case Scalar():
+            return {(): {result.time_ms: result.value}}
+        case Text():
+            return {(): {result.time_ms: _number(result.value)}}
+        case Vector():
+            values = zip(result.labels, result.values.tolist(), strict=True)
+            return {labels: {result.time_ms: value} for labels, value in values}
+        case Samples():
+            rows = zip(result.labels, result.timestamps, result.values, strict=True)
+            return {one: dict(zip(t.tolist(), v.tolist(), strict=True)) for one, t, v in rows}
+        case Matrix():
+            table = zip(result.labels, result.values, result.present, strict=True)
+            return {
+                one: dict(zip(result.times_ms[p].tolist(), v[p].tolist(), strict=True)) for one, v, p in table
+            }
+
+
+def difference(question: Question, engine: Engine, url: str) -> str | None:
+    """What is not the same in the two answers, or None."""
+    ours: Points | PromQLError
+    try:
+        ours = question.ask(engine)
+    except PromQLError as error:
+        ours = error
+    try:
+        theirs = question.ask_prometheus(url)
+    except RefusedError as refusal:
+        if isinstance(ours, PromQLError):
+            return None if ours.error_type == refusal.kind else f"error {ours.error_type}, not {refusal}"
+        return f"{len(ours)} series, Prometheus refuses: {refusal}"
+    if isinstance(ours, PromQLError):
+        return f"refused: {ours}; Prometheus has {len(theirs)} series"
+    return _compare(ours, theirs)
+
+
+def _compare(ours: Points, theirs: Points) -> str | None:
+    if ours.keys() != theirs.keys():
+        extra = [render(one) for one in ours.keys() - theirs.keys()]
+        missing = [render(one) for one in theirs.keys() - ours.keys()]
+        return f"only ours: {extra[:3]}, only Prometheus': {missing[:3]}"
+    for labels, row in theirs.items():
+        mine = ours[labels]
+        if mine.keys() != row.keys():
+            odd = sorted(mine.keys() ^ row.keys())
+            first = f"{odd[0]} ({'only ours' if odd[0] in mine else 'not ours'})"
+            return f"{render(labels)}: presence differs at {len(odd)} times, first {first}"
+        for t, value in row.items():
+            if not same(mine[t], value):
+                return f"{render(labels)} at {t}: {mine[t]!r}, Prometheus has {value!r}"
+    return None
+
+
+def same(a: float, b: float) -> bool:
+    if math.isnan(a) or math.isnan(b):
+        return math.isnan(a) and math.isnan(b)
+    if a == b or math.isinf(a) or math.isinf(b):
+        return a == b
+    return abs(a - b) <= TOLERANCE * max(abs(a), abs(b))
