@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.promql.result import Matrix, Samples, Scalar, Text, Vector
+from gpuscope.server.api.encode import encode_result, failure, number_text, success, values_text
+
+A = (("__name__", "a"), ("x", 'q"\n'))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"), (-0.0, "-0"), (1.0, "1"), (1.5, "1.5"), (1e20, "100000000000000000000"), (1e21, "1e+21"),
+        (1e-6, "0.000001"), (1e-7, "1e-07"), (1.25e-9, "1.25e-09"), (123456789.125, "123456789.125"),
+        (math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf"),
+        (1.7976931348623157e308, "1.7976931348623157e+308"),
+        (5e-324, "5e-324"), (0.00001, "0.00001"), (1.2345e20, "123450000000000000000"),
+    ],
+)  # fmt: skip
+def test_numbers_are_printed_as_prometheus_prints_them(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@given(st.lists(st.floats(), max_size=20))
+def test_the_fast_and_the_careful_way_agree(values: list[float]) -> None:
+    assert [text.decode() for text in values_text(np.array(values, dtype=np.float64))] == [
+        number_text(v) for v in values
+    ]
+
+
+def test_a_matrix_with_a_gap() -> None:
+    matrix = Matrix(
+        np.array([1000, 1500, 2000]), [A], np.array([[1.0, 2.5, 0.0]]), np.array([[True, False, True]])
+    )
+    assert json.loads(encode_result(matrix)) == {
+        "resultType": "matrix",
+        "result": [{"metric": dict(A), "values": [[1, "1"], [2, "0"]]}],
+    }
+
+
+def test_the_other_kinds() -> None:
+    vector = Vector(1500, [A], np.array([math.nan]))
+    assert json.loads(encode_result(vector))["result"] == [{"metric": dict(A), "value": [1.5, "NaN"]}]
+    assert json.loads(encode_result(Vector(0, [], np.array([]))))["result"] == []
+    assert json.loads(encode_result(Scalar(1000, 2.0))) == {"resultType": "scalar", "result": [1, "2"]}
+    assert json.loads(encode_result(Text(1000, "é"))) == {"resultType": "string", "result": [1, "é"]}
+    samples = Samples([A], [np.array([7])], [np.array([3.0])])
+    assert json.loads(encode_result(samples))["result"] == [{"metric": dict(A), "values": [[0.007, "3"]]}]
+
+
+def test_envelopes() -> None:
+    assert json.loads(success(b"[]", ["w"], ["i"])) == {
+        "status": "success", "data": [], "warnings": ["w"], "infos": ["i"],
+    }  # fmt: skip
+    assert json.loads(success(b"[]")) == {"status": "success", "data": []}
+    assert json.loads(failure("bad_data", "no")) == {"status": "error", "errorType": "bad_data", "error": "no"}
