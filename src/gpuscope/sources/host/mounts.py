@@ -1,0 +1,187 @@
+"""What is mounted and how full it is, without ever waiting for a file server that is gone.
+
+Goes in: /proc/1/mountinfo. Comes out: sizes, or the reason there are none. `statvfs` on a dead NFS mount never
+returns, so it runs in a thread that is left behind when it hangs; a mount that hangs is not asked again before
+its call has come back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuscope.readings import Filesystem, FilesystemError
+from gpuscope.sources.host.proc import valid_text
+
+MOUNTPOINTS_EXCLUDED = re.compile(
+    r"/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)"
+)
+FSTYPES_EXCLUDED = re.compile(
+    r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay"
+    r"|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs"
+)
+TIMED_OUT = "mountpoint timeout"  # node_exporter's words
+PATIENCE_SECONDS = 1.0  # with one call
+LONGEST_READ_SECONDS = 3.0  # with all of them: the other numbers of the host wait meanwhile
+MOST_STUCK = 4
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+StatVfs = Callable[[str], os.statvfs_result]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    device: str
+    path: str  # where we reach it
+    mountpoint: str  # as node_exporter labels it
+    fstype: str
+    read_only: bool
+    major: str
+    minor: str
+
+
+def parse_mountinfo(text: str, rootfs: str = "/") -> list[Mount]:
+    """The mounts worth a metric, each (device, mountpoint, type) once: the same may be mounted twice."""
+    rootfs = rootfs.rstrip("/")
+    mounts: dict[tuple[str, str, str], Mount] = {}
+    for line in text.split("\n"):
+        mount = _parse_mount(line, rootfs)
+        if mount is not None:
+            mounts.setdefault((mount.device, mount.mountpoint, mount.fstype), mount)
+    return list(mounts.values())
+
+
+def _parse_mount(line: str, rootfs: str) -> Mount | None:
+    place, dash, what = line.partition(" - ")
+    left, right = place.split(" "), what.split(" ")
+    if not dash or len(left) < 6 or len(right) < 3:
+        return None
+    major, colon, minor = left[2].partition(":")
+    fstype, device, super_options = right[0], right[1], right[2].split(",")
+    # The label undoes only these two escapes, as node_exporter's does; the path to ask for undoes them all.
+    mountpoint = left[4]
+    if mountpoint == rootfs or mountpoint.startswith(rootfs + "/"):
+        mountpoint = mountpoint[len(rootfs) :] or "/"
+    label = mountpoint.replace("\\040", " ").replace("\\011", "\t")
+    if not colon or FSTYPES_EXCLUDED.fullmatch(fstype) or MOUNTPOINTS_EXCLUDED.match(label):
+        return None
+    read_only = "ro" in left[5].split(",") or "ro" in super_options or "emergency_ro" in super_options
+    return Mount(
+        device=valid_text(device),
+        path=rootfs + _OCTAL.sub(lambda found: chr(int(found[1], 8)), mountpoint),
+        mountpoint=valid_text(label),
+        fstype=valid_text(fstype),
+        read_only=read_only,
+        major=major,
+        minor=minor,
+    )
+
+
+def to_filesystems(
+    mounts: Iterable[Mount], sizes: dict[str, os.statvfs_result | str]
+) -> tuple[tuple[Filesystem, ...], tuple[FilesystemError, ...]]:
+    found, failed = [], []
+    for mount in mounts:
+        size = sizes[mount.path]
+        if isinstance(size, str):
+            failed.append(
+                FilesystemError(
+                    device=mount.device,
+                    mountpoint=mount.mountpoint,
+                    fstype=mount.fstype,
+                    error=size,
+                    read_only=mount.read_only,
+                )
+            )
+            continue
+        # f_bsize and not f_frsize: node_exporter multiplies by what statfs calls the block size.
+        unit = float(size.f_bsize)
+        found.append(
+            Filesystem(
+                device=mount.device,
+                mountpoint=mount.mountpoint,
+                fstype=mount.fstype,
+                size_bytes=size.f_blocks * unit,
+                free_bytes=size.f_bfree * unit,
+                available_bytes=size.f_bavail * unit,
+                files=float(size.f_files),
+                files_free=float(size.f_ffree),
+                read_only=mount.read_only,
+                device_number=(mount.major, mount.minor),
+            )
+        )
+    return tuple(found), tuple(failed)
+
+
+@dataclass(slots=True)
+class _Round:
+    """One thread's walk over the paths; `current` tells on which it hangs."""
+
+    paths: Sequence[str]
+    statvfs: StatVfs
+    results: dict[str, os.statvfs_result | str] = field(default_factory=dict)
+    current: str | None = None
+    abandoned: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def walk(self) -> None:
+        for path in self.paths:
+            if self.abandoned:
+                break
+            self.current = path
+            try:
+                result: os.statvfs_result | str = self.statvfs(path)
+            except OSError as error:
+                result = _go_words(error)
+            except ValueError as error:  # a path with a NUL in it
+                result = str(error)
+            self.results[path] = result
+        self.done.set()
+
+
+def _go_words(error: OSError) -> str:
+    """The label's text in node_exporter's own words, which begin with a small letter."""
+    words = error.strerror or "unknown error"
+    return words[:1].lower() + words[1:]
+
+
+class PatientStat:
+    """Asks for the sizes of filesystems; `TIMED_OUT` for those that do not answer."""
+
+    def __init__(self, statvfs: StatVfs = os.statvfs, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._statvfs = statvfs
+        self._patience = patience_seconds
+        self._stuck: list[_Round] = []
+
+    def read(self, paths: Iterable[str]) -> dict[str, os.statvfs_result | str]:
+        self._stuck = [stuck for stuck in self._stuck if not stuck.done.is_set()]
+        wanted = list(paths)
+        results: dict[str, os.statvfs_result | str] = dict.fromkeys(wanted, TIMED_OUT)
+        hanging = {stuck.current for stuck in self._stuck}
+        rest = [path for path in wanted if path not in hanging]
+        deadline = time.monotonic() + LONGEST_READ_SECONDS
+        while rest and len(self._stuck) < MOST_STUCK and time.monotonic() < deadline:
+            walk = self._walk(rest, deadline)
+            results.update(walk.results.copy())
+            rest = [path for path in rest if results[path] == TIMED_OUT and path != walk.current]
+        return results
+
+    def _walk(self, paths: Sequence[str], deadline: float) -> _Round:
+        """Over until one of the paths hangs."""
+        walk = _Round(paths, self._statvfs)
+        threading.Thread(target=walk.walk, name="statvfs", daemon=True).start()
+        at, since = walk.current, time.monotonic()
+        while not walk.done.wait(self._patience):
+            # Slow is not stuck: only a single call that outlasts our patience is given up.
+            if walk.current != at:
+                at, since = walk.current, time.monotonic()
+            if time.monotonic() - since >= self._patience or time.monotonic() > deadline:
+                walk.abandoned = True
+                self._stuck.append(walk)
+                break
+        return walk
