@@ -38,20 +38,29 @@ class Unavailable(Exception):
     """The fake driver library cannot be built here; the text says what is missing."""
 
 
-@cache
 def library() -> Path:
-    """The built library, compiled on first use."""
+    """The built library, compiled on first use. Raises Unavailable, at once when it did so before."""
+    found = _library_or_reason()
+    if isinstance(found, str):
+        raise Unavailable(found)
+    return found
+
+
+@cache
+def _library_or_reason() -> Path | str:
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        raise Unavailable("fake NVML library: no C compiler (cc)")
-    include = header().parent
-    target = _cache() / "fake_nvml" / _fingerprint(compiler, include) / SONAME
-    if not target.exists():
-        _compile(compiler, include, target)
+        return "fake NVML library: no C compiler (cc)"
+    try:
+        include = header().parent
+        target = _cache() / "fake_nvml" / _fingerprint(compiler, include) / SONAME
+        if not target.exists():
+            _compile(compiler, include, target)
+    except Unavailable as missing:
+        return str(missing)
     return target
 
 
-@cache
 def header() -> Path:
     """NVIDIA's nvml.h: the one FAKE_NVML_HEADER names, the cached one, or a fresh download."""
     named = os.environ.get("FAKE_NVML_HEADER")
@@ -65,16 +74,9 @@ def header() -> Path:
 
 def _download_header() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-deps",
-        ]
-        command += ["--only-binary", ":all:", "--dest", folder, HEADER_PACKAGE]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command += ["--retries", "1", "--timeout", "10", "--no-deps", "--only-binary", ":all:"]
+        command += ["--dest", folder, HEADER_PACKAGE]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:

@@ -247,6 +247,11 @@ class FakeDriver:
         self._faults.append((function, self._uuid_or_any(gpu), ERRORS[error]))
         self._save()
 
+    def without(self, *functions: str) -> None:
+        """An older driver: as if its library had no such functions."""
+        for function in functions:
+            self.fail(function, error="FUNCTION_NOT_FOUND")
+
     def hang(self, function: str, gpu: int | None = None) -> None:
         """Let calls of a function not return until `heal`."""
         self._hangs.append((function, self._uuid_or_any(gpu)))

@@ -2,7 +2,10 @@
  * With MIG on, the driver gives none of these for the whole GPU. */
 #include "fake.h"
 
-static bool mig_on(const struct gpu *gpu) { return gpu->value[K_mig_mode] != 0; }
+static bool mig_on(const struct gpu *gpu)
+{
+    return gpu->value[K_mig_mode] != 0;
+}
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
@@ -14,7 +17,8 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t engine(const char *function, nvmlDevice_t device, int key, unsigned *value, unsigned *period)
+static nvmlReturn_t engine(const char *function, nvmlDevice_t device, int key, unsigned *value,
+                           unsigned *period)
 {
     ENTER_AS(gate_enter(function, device, false));
     UNLESS(value && period, NVML_ERROR_INVALID_ARGUMENT);
@@ -33,7 +37,8 @@ ENGINE(nvmlDeviceGetDecoderUtilization, K_util_decoder)
 ENGINE(nvmlDeviceGetJpgUtilization, K_util_jpeg)
 ENGINE(nvmlDeviceGetOfaUtilization, K_util_ofa)
 
-nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessions, unsigned int *fps, unsigned int *latency)
+nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessions, unsigned int *fps,
+                                       unsigned int *latency)
 {
     ENTER(device);
     UNLESS(sessions && fps && latency, NVML_ERROR_INVALID_ARGUMENT);
@@ -116,9 +121,14 @@ static nvmlReturn_t process_activity(const struct gpu *gpu, int64_t last_seen, u
         if (!any)
             continue;
         if (found < room)
-            out[found] = (nvmlProcessUtilizationInfo_v1_t){
-                .timeStamp = (unsigned long long)newest, .pid = process->pid, .smUtil = part[0], .memUtil = part[1],
-                .encUtil = part[2], .decUtil = part[3], .jpgUtil = part[4], .ofaUtil = part[5]};
+            out[found] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = (unsigned long long)newest,
+                                                           .pid = process->pid,
+                                                           .smUtil = part[0],
+                                                           .memUtil = part[1],
+                                                           .encUtil = part[2],
+                                                           .decUtil = part[3],
+                                                           .jpgUtil = part[4],
+                                                           .ofaUtil = part[5]};
         found++;
     }
     *count = found;
@@ -136,8 +146,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     nvmlProcessUtilizationInfo_v1_t rows[room ? room : 1];
     nvmlReturn_t error = process_activity(gpu, (int64_t)last_seen, room, count, rows);
     for (unsigned i = 0; !error && i < *count; i++)
-        out[i] = (nvmlProcessUtilizationSample_t){rows[i].pid, rows[i].timeStamp, rows[i].smUtil,
-                                                  rows[i].memUtil, rows[i].encUtil, rows[i].decUtil};
+        out[i] = (nvmlProcessUtilizationSample_t){rows[i].pid,     rows[i].timeStamp, rows[i].smUtil,
+                                                  rows[i].memUtil, rows[i].encUtil,   rows[i].decUtil};
     return error;
 }
 
@@ -146,5 +156,6 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProc
     ENTER(device);
     CHECK_VERSION(info, nvmlProcessesUtilizationInfo_v1);
     unsigned room = info->procUtilArray ? info->processSamplesCount : 0;
-    return process_activity(gpu, (int64_t)info->lastSeenTimeStamp, room, &info->processSamplesCount, info->procUtilArray);
+    return process_activity(gpu, (int64_t)info->lastSeenTimeStamp, room, &info->processSamplesCount,
+                            info->procUtilArray);
 }

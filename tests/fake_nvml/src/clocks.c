@@ -11,11 +11,13 @@ static const int clock_keys[KINDS][NVML_CLOCK_COUNT] = {
     [NOW] = {K_clock_graphics, K_clock_sm, K_clock_memory, K_clock_video},
     [MOST] = {K_clock_graphics_max, K_clock_sm_max, K_clock_memory_max, K_clock_video_max},
     [APPLICATION] = {K_clock_graphics_app, K_clock_graphics_app, K_clock_memory_app, -1},
-    [APPLICATION_DEFAULT] = {K_clock_graphics_app_default, K_clock_graphics_app_default, K_clock_memory_app_default, -1},
+    [APPLICATION_DEFAULT] = {K_clock_graphics_app_default, K_clock_graphics_app_default,
+                             K_clock_memory_app_default, -1},
     [BOOST] = {K_clock_graphics_boost_max, K_clock_graphics_boost_max, K_clock_memory_max, -1},
 };
 
-static nvmlReturn_t clock_of(const char *function, nvmlDevice_t device, int kind, nvmlClockType_t type, unsigned *mhz)
+static nvmlReturn_t clock_of(const char *function, nvmlDevice_t device, int kind, nvmlClockType_t type,
+                             unsigned *mhz)
 {
     ENTER_AS(gate_enter(function, device, false));
     UNLESS((unsigned)type < NVML_CLOCK_COUNT, NVML_ERROR_INVALID_ARGUMENT);
@@ -33,7 +35,8 @@ CLOCK(nvmlDeviceGetApplicationsClock, APPLICATION)
 CLOCK(nvmlDeviceGetDefaultApplicationsClock, APPLICATION_DEFAULT)
 CLOCK(nvmlDeviceGetMaxCustomerBoostClock, BOOST)
 
-nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlClockId_t id, unsigned int *mhz)
+nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlClockId_t id,
+                                unsigned int *mhz)
 {
     switch (id) {
     case NVML_CLOCK_ID_CURRENT: return clock_of(__func__, device, NOW, type, mhz);
@@ -44,7 +47,8 @@ nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlC
     }
 }
 
-nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t *now, nvmlEnableState_t *by_default)
+nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t *now,
+                                                   nvmlEnableState_t *by_default)
 {
     ENTER(device);
     nvmlReturn_t error = READ(K_auto_boost, now);
@@ -62,10 +66,17 @@ static nvmlReturn_t reasons(const char *function, nvmlDevice_t device, unsigned 
             *mask |= 1ULL << i;
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *mask) { return reasons(__func__, device, mask); }
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *mask) { return reasons(__func__, device, mask); }
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *mask)
+{
+    return reasons(__func__, device, mask);
+}
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *mask)
+{
+    return reasons(__func__, device, mask);
+}
 
-nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t policy, nvmlViolationTime_t *time)
+nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t policy,
+                                          nvmlViolationTime_t *time)
 {
     static const int flows[NVML_PERF_POLICY_COUNT] = {
         [NVML_PERF_POLICY_POWER] = K_reason_sw_power_cap,

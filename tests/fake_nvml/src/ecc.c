@@ -16,7 +16,10 @@ static const int location_keys[NVML_MEMORY_LOCATION_COUNT] = {
 };
 
 /* keys.def keeps the four counters of a location in a row. */
-static int counter_key(unsigned location, unsigned error, unsigned counter) { return location_keys[location] + (int)(error * 2 + counter); }
+static int counter_key(unsigned location, unsigned error, unsigned counter)
+{
+    return location_keys[location] + (int)(error * 2 + counter);
+}
 
 nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
 {
@@ -25,7 +28,8 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *curren
     return error ? error : READ(K_ecc_pending, pending);
 }
 
-nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t error, nvmlEccCounterType_t counter, unsigned long long *count)
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t error,
+                                         nvmlEccCounterType_t counter, unsigned long long *count)
 {
     ENTER(device);
     UNLESS(count && (unsigned)error < 2 && (unsigned)counter < 2, NVML_ERROR_INVALID_ARGUMENT);
@@ -36,16 +40,19 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t error, nvmlEccCounterType_t counter,
-                                             nvmlMemoryLocation_t location, unsigned long long *count)
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t error,
+                                             nvmlEccCounterType_t counter, nvmlMemoryLocation_t location,
+                                             unsigned long long *count)
 {
     ENTER(device);
-    UNLESS((unsigned)error < 2 && (unsigned)counter < 2 && (unsigned)location < NVML_MEMORY_LOCATION_COUNT, NVML_ERROR_INVALID_ARGUMENT);
+    UNLESS((unsigned)error < 2 && (unsigned)counter < 2 && (unsigned)location < NVML_MEMORY_LOCATION_COUNT,
+           NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->value[K_ecc_mode], NVML_ERROR_NOT_SUPPORTED);
     return READ(counter_key(location, error, counter), count);
 }
 
-nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t error, nvmlEccCounterType_t counter, nvmlEccErrorCounts_t *counts)
+nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t error,
+                                            nvmlEccCounterType_t counter, nvmlEccErrorCounts_t *counts)
 {
     ENTER(device);
     UNLESS(counts && (unsigned)error < 2 && (unsigned)counter < 2, NVML_ERROR_INVALID_ARGUMENT);
@@ -54,7 +61,8 @@ nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryError
     counts->l1Cache = (unsigned long long)value[counter_key(NVML_MEMORY_LOCATION_L1_CACHE, error, counter)];
     counts->l2Cache = (unsigned long long)value[counter_key(NVML_MEMORY_LOCATION_L2_CACHE, error, counter)];
     counts->deviceMemory = (unsigned long long)value[counter_key(NVML_MEMORY_LOCATION_DRAM, error, counter)];
-    counts->registerFile = (unsigned long long)value[counter_key(NVML_MEMORY_LOCATION_REGISTER_FILE, error, counter)];
+    counts->registerFile =
+        (unsigned long long)value[counter_key(NVML_MEMORY_LOCATION_REGISTER_FILE, error, counter)];
     return NVML_SUCCESS;
 }
 
@@ -80,8 +88,8 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErr
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t retired(const char *function, nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned *count,
-                            unsigned long long *addresses, unsigned long long *timestamps)
+static nvmlReturn_t retired(const char *function, nvmlDevice_t device, nvmlPageRetirementCause_t cause,
+                            unsigned *count, unsigned long long *addresses, unsigned long long *timestamps)
 {
     ENTER_AS(gate_enter(function, device, false));
     UNLESS(count && (unsigned)cause < NVML_PAGE_RETIREMENT_CAUSE_COUNT, NVML_ERROR_INVALID_ARGUMENT);
@@ -100,18 +108,21 @@ static nvmlReturn_t retired(const char *function, nvmlDevice_t device, nvmlPageR
     *count = found;
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *count, unsigned long long *addresses)
+nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause,
+                                       unsigned int *count, unsigned long long *addresses)
 {
     return retired(__func__, device, cause, count, addresses, NULL);
 }
-nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *count,
-                                          unsigned long long *addresses, unsigned long long *timestamps)
+nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause,
+                                          unsigned int *count, unsigned long long *addresses,
+                                          unsigned long long *timestamps)
 {
     return retired(__func__, device, cause, count, addresses, timestamps);
 }
 
-nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correctable, unsigned int *uncorrectable,
-                                       unsigned int *pending, unsigned int *failure)
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correctable,
+                                       unsigned int *uncorrectable, unsigned int *pending,
+                                       unsigned int *failure)
 {
     ENTER(device);
     nvmlReturn_t error = READ(K_remapped_correctable, correctable);

@@ -6,12 +6,17 @@
 #include <string.h>
 #include <time.h>
 
-#define SUPPORTED (nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError | nvmlEventTypeXidCriticalError | nvmlEventTypeClock)
+#define SUPPORTED \
+    (nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError | nvmlEventTypeXidCriticalError | \
+     nvmlEventTypeClock)
 
 struct nvmlEventSet_st {
     long last_seq;
     unsigned count;
-    struct { nvmlDevice_t device; unsigned long long types; } members[MAX_GPUS];
+    struct {
+        nvmlDevice_t device;
+        unsigned long long types;
+    } members[MAX_GPUS];
 };
 
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types)
@@ -63,8 +68,10 @@ static bool next_event(nvmlEventSet_t set, nvmlEventData_t *data)
             continue;
         set->last_seq = xid->seq;
         for (unsigned m = 0; m < set->count; m++)
-            if (!strcmp(handle_uuid(set->members[m].device), xid->uuid) && (set->members[m].types & nvmlEventTypeXidCriticalError)) {
-                *data = (nvmlEventData_t){set->members[m].device, nvmlEventTypeXidCriticalError, xid->code, xid->gi, xid->ci};
+            if (!strcmp(handle_uuid(set->members[m].device), xid->uuid) &&
+                (set->members[m].types & nvmlEventTypeXidCriticalError)) {
+                *data = (nvmlEventData_t){set->members[m].device, nvmlEventTypeXidCriticalError, xid->code,
+                                          xid->gi, xid->ci};
                 return true;
             }
     }
@@ -86,7 +93,8 @@ static nvmlReturn_t poll_once(const char *function, nvmlEventSet_t set, nvmlEven
     return NVML_ERROR_TIMEOUT;
 }
 
-static nvmlReturn_t wait_for(const char *function, nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms)
+static nvmlReturn_t wait_for(const char *function, nvmlEventSet_t set, nvmlEventData_t *data,
+                             unsigned timeout_ms)
 {
     struct timespec step = {0, 2000000}, begin, now;
     clock_gettime(CLOCK_MONOTONIC, &begin);
@@ -99,5 +107,11 @@ static nvmlReturn_t wait_for(const char *function, nvmlEventSet_t set, nvmlEvent
         nanosleep(&step, NULL);
     }
 }
-nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int ms) { return wait_for(__func__, set, data, ms); }
-nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int ms) { return wait_for(__func__, set, data, ms); }
+nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int ms)
+{
+    return wait_for(__func__, set, data, ms);
+}
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int ms)
+{
+    return wait_for(__func__, set, data, ms);
+}

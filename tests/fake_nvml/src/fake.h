@@ -20,7 +20,7 @@
 #define FLOW(name) K_##name,
 #define LEVEL(name)
 #define COUNT_ECC(name)
-enum { 
+enum {
 #include "keys.def"
     FLOWS
 };
@@ -31,8 +31,8 @@ enum {
 #define FLOW(name)
 #define LEVEL(name) K_##name,
 #define COUNT_ECC(name) \
-    K_ecc_corrected_volatile_##name, K_ecc_corrected_aggregate_##name, \
-    K_ecc_uncorrected_volatile_##name, K_ecc_uncorrected_aggregate_##name,
+    K_ecc_corrected_volatile_##name, K_ecc_corrected_aggregate_##name, K_ecc_uncorrected_volatile_##name, \
+        K_ecc_uncorrected_aggregate_##name,
 enum key {
     LEVELS_START = FLOWS - 1,
 #include "keys.def"
@@ -50,12 +50,12 @@ struct phase { /* from `at` on, the flows have these values; `total` is their in
 
 struct process {
     unsigned pid;
-    char kind;                  /* C compute, G graphics, M MPS client */
-    unsigned long long memory;  /* NVML_VALUE_NOT_AVAILABLE when the driver will not say */
+    char kind;                 /* C compute, G graphics, M MPS client */
+    unsigned long long memory; /* NVML_VALUE_NOT_AVAILABLE when the driver will not say */
     unsigned gi, ci;
-    double share;               /* part of the GPU's activity that is this process' */
-    int64_t start, end;         /* end 0: still running */
-    char *name;                 /* NULL: already gone when its name is asked for */
+    double share;       /* part of the GPU's activity that is this process' */
+    int64_t start, end; /* end 0: still running */
+    char *name;         /* NULL: already gone when its name is asked for */
 };
 
 struct mig {
@@ -63,17 +63,44 @@ struct mig {
     char profile[32];
     unsigned gi, ci, gi_slices, ci_slices, sms, copy, decoders, encoders, jpegs, ofas;
     unsigned long long memory_total, memory_used;
-    double busy;                /* percent, for GPM */
+    double busy; /* percent, for GPM */
 };
 
-struct link { bool down; unsigned long long crc_flit, crc_data, replay, recovery, ecc; };
-struct page { int cause; unsigned long long address, timestamp; };
-struct field { unsigned id, scope; nvmlReturn_t status; char type; double value; };
-struct fault { char function[64]; char uuid[TEXT]; int error; };
-struct delay { char function[64]; long us; };
-struct xid { long seq; char uuid[TEXT]; unsigned long long code; unsigned gi, ci; };
+struct link {
+    bool down;
+    unsigned long long crc_flit, crc_data, replay, recovery, ecc;
+};
+struct page {
+    int cause;
+    unsigned long long address, timestamp;
+};
+struct field {
+    unsigned id, scope;
+    nvmlReturn_t status;
+    char type;
+    double value;
+};
+struct fault {
+    char function[64];
+    char uuid[TEXT];
+    int error;
+};
+struct delay {
+    char function[64];
+    long us;
+};
+struct xid {
+    long seq;
+    char uuid[TEXT];
+    unsigned long long code;
+    unsigned gi, ci;
+};
 
-#define LIST(type, name) struct { type *items; size_t count; } name
+#define LIST(type, name) \
+    struct { \
+        type *items; \
+        size_t count; \
+    } name
 
 struct gpu {
     double value[KEYS];
@@ -90,9 +117,9 @@ struct gpu {
 };
 
 struct state {
-    nvmlReturn_t driver;        /* what nvmlInit answers */
-    long epoch;                 /* counts driver reloads: an older session is uninitialised */
-    int64_t clock_us;           /* a test's clock, or 0 for the machine's */
+    nvmlReturn_t driver; /* what nvmlInit answers */
+    long epoch;          /* counts driver reloads: an older session is uninitialised */
+    int64_t clock_us;    /* a test's clock, or 0 for the machine's */
     long sample_period_us;
     int cuda_version;
     char driver_version[TEXT], nvml_version[TEXT];
@@ -110,16 +137,20 @@ void state_free(struct state *state);
 
 /* timeline.c: t in microseconds of the Unix epoch */
 double flow_at(const struct gpu *gpu, int flow, int64_t t);
-double flow_total(const struct gpu *gpu, int flow, int64_t t);  /* unit × seconds */
+double flow_total(const struct gpu *gpu, int flow, int64_t t); /* unit × seconds */
 double flow_mean(const struct gpu *gpu, int flow, int64_t from, int64_t to);
 double flow_recent(const struct gpu *gpu, int flow, int64_t span_us);
 double flow_sampled(const struct gpu *gpu, int flow);
 
 /* gate.c */
-extern struct state *fake;      /* only between ENTER and return */
+extern struct state *fake; /* only between ENTER and return */
 extern int64_t fake_now;
 
-struct call { nvmlReturn_t error; struct gpu *gpu; struct mig *mig; };
+struct call {
+    nvmlReturn_t error;
+    struct gpu *gpu;
+    struct mig *mig;
+};
 struct call gate_enter(const char *function, nvmlDevice_t device, bool mig_allowed);
 struct call gate_enter_system(const char *function);
 void gate_leave(struct call *call);
@@ -127,7 +158,8 @@ void gate_leave(struct call *call);
 #define HELD __attribute__((cleanup(gate_leave)))
 #define ENTER_AS(opened) \
     HELD struct call call = (opened); \
-    if (call.error) return call.error; \
+    if (call.error) \
+        return call.error; \
     struct gpu *gpu = call.gpu; \
     (void)gpu
 #define ENTER(device) ENTER_AS(gate_enter(__func__, device, false))
@@ -155,7 +187,7 @@ static inline double value_of(const struct gpu *gpu, int key)
 nvmlReturn_t copy_text(const char *text, char *out, unsigned length);
 
 #define READ(key, out) \
-    (!(out) ? NVML_ERROR_INVALID_ARGUMENT \
+    (!(out)           ? NVML_ERROR_INVALID_ARGUMENT \
      : !gpu->has[key] ? NVML_ERROR_NOT_SUPPORTED \
                       : (*(out) = (__typeof__(*(out)))value_of(gpu, key), NVML_SUCCESS))
 
@@ -171,14 +203,23 @@ nvmlReturn_t copy_text(const char *text, char *out, unsigned length);
         ENTER(device); \
         return copy_text(gpu->member, out, length); \
     }
-#define UNLESS(condition, error) do { if (!(condition)) return (error); } while (0)
+#define UNLESS(condition, error) \
+    do { \
+        if (!(condition)) \
+            return (error); \
+    } while (0)
 #define CHECK_VERSION(pointer, expected) \
     do { \
-        if (!(pointer)) return NVML_ERROR_INVALID_ARGUMENT; \
-        if ((pointer)->version != (expected)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH; \
+        if (!(pointer)) \
+            return NVML_ERROR_INVALID_ARGUMENT; \
+        if ((pointer)->version != (expected)) \
+            return NVML_ERROR_ARGUMENT_VERSION_MISMATCH; \
     } while (0)
 
 /* To the nearest whole: sums of doubles end just below the number they mean. */
-static inline unsigned long long rounded(double value) { return value <= 0 ? 0 : (unsigned long long)(value + 0.5); }
+static inline unsigned long long rounded(double value)
+{
+    return value <= 0 ? 0 : (unsigned long long)(value + 0.5);
+}
 
 #endif

@@ -2,11 +2,34 @@
  * (`gpu0.field ID SCOPE STATUS TYPE VALUE`), which comes before the table. */
 #include "fake.h"
 
-enum how { PLAIN, MEAN, INTEGRAL, NANOSECONDS, ENERGY, ECC_TOTAL, PAGES, LINK_STATE, LINK_ERROR, LINK_ERROR_ALL, LINK_BYTES, SPEED };
-enum { U32 = NVML_VALUE_TYPE_UNSIGNED_INT, U64 = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, S32 = NVML_VALUE_TYPE_SIGNED_INT };
+enum how {
+    PLAIN,       /* the key's value now */
+    MEAN,        /* of the last second */
+    INTEGRAL,    /* since the timeline began */
+    NANOSECONDS, /* how long a reason held */
+    ENERGY,      /* the integral of power, from where the counter began */
+    ECC_TOTAL,   /* over all memory locations */
+    PAGES,       /* retired for a cause */
+    LINK_STATE,  /* the rest are of one NVLink, or of all */
+    LINK_ERROR,
+    LINK_ERROR_ALL, /* of all, whatever the scope says */
+    LINK_KIB,
+    LINK_BYTES,
+    SPEED
+};
+enum {
+    U32 = NVML_VALUE_TYPE_UNSIGNED_INT,
+    U64 = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+    S32 = NVML_VALUE_TYPE_SIGNED_INT
+};
 enum { FLIT, DATA, REPLAY, RECOVERY, ECC };
 
-static const struct row { unsigned id; enum how how; int key, type; double scale; } rows[] = {
+static const struct row {
+    unsigned id;
+    enum how how;
+    int key, type;
+    double scale;
+} rows[] = {
     {NVML_FI_DEV_ECC_CURRENT, PLAIN, K_ecc_mode, U32, 1},
     {NVML_FI_DEV_ECC_PENDING, PLAIN, K_ecc_pending, U32, 1},
     {NVML_FI_DEV_ECC_SBE_VOL_TOTAL, ECC_TOTAL, 0, U64, 1},
@@ -15,10 +38,14 @@ static const struct row { unsigned id; enum how how; int key, type; double scale
     {NVML_FI_DEV_ECC_DBE_AGG_TOTAL, ECC_TOTAL, 3, U64, 1},
 #define ECC_ROWS(FIELD, key) \
     {NVML_FI_DEV_ECC_SBE_VOL_##FIELD, PLAIN, K_ecc_corrected_volatile_##key, U64, 1}, \
-    {NVML_FI_DEV_ECC_SBE_AGG_##FIELD, PLAIN, K_ecc_corrected_aggregate_##key, U64, 1}, \
-    {NVML_FI_DEV_ECC_DBE_VOL_##FIELD, PLAIN, K_ecc_uncorrected_volatile_##key, U64, 1}, \
-    {NVML_FI_DEV_ECC_DBE_AGG_##FIELD, PLAIN, K_ecc_uncorrected_aggregate_##key, U64, 1}
-    ECC_ROWS(L1, l1), ECC_ROWS(L2, l2), ECC_ROWS(DEV, dram), ECC_ROWS(REG, register), ECC_ROWS(TEX, texture),
+        {NVML_FI_DEV_ECC_SBE_AGG_##FIELD, PLAIN, K_ecc_corrected_aggregate_##key, U64, 1}, \
+        {NVML_FI_DEV_ECC_DBE_VOL_##FIELD, PLAIN, K_ecc_uncorrected_volatile_##key, U64, 1}, \
+        {NVML_FI_DEV_ECC_DBE_AGG_##FIELD, PLAIN, K_ecc_uncorrected_aggregate_##key, U64, 1}
+    ECC_ROWS(L1, l1),
+    ECC_ROWS(L2, l2),
+    ECC_ROWS(DEV, dram),
+    ECC_ROWS(REG, register),
+    ECC_ROWS(TEX, texture),
     {NVML_FI_DEV_ECC_DBE_VOL_CBU, PLAIN, K_ecc_uncorrected_volatile_cbu, U64, 1},
     {NVML_FI_DEV_ECC_DBE_AGG_CBU, PLAIN, K_ecc_uncorrected_aggregate_cbu, U64, 1},
     {NVML_FI_DEV_RETIRED_SBE, PAGES, 0, U64, 1},
@@ -69,10 +96,10 @@ static const struct row { unsigned id; enum how how; int key, type; double scale
     {NVML_FI_DEV_NVLINK_GET_SPEED, SPEED, K_nvlink_speed_mbps, U32, 1},
     {NVML_FI_DEV_NVLINK_GET_STATE, LINK_STATE, 0, U32, 1},
     {NVML_FI_DEV_NVLINK_GET_VERSION, PLAIN, K_nvlink_version, U32, 1},
-    {NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, LINK_BYTES, K_nvlink_tx_kibps, U64, 1},
-    {NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, LINK_BYTES, K_nvlink_rx_kibps, U64, 1},
-    {NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_TX, LINK_BYTES, K_nvlink_tx_kibps, U64, 1.125},
-    {NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX, LINK_BYTES, K_nvlink_rx_kibps, U64, 1.125},
+    {NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, LINK_KIB, K_nvlink_tx_kibps, U64, 1},
+    {NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, LINK_KIB, K_nvlink_rx_kibps, U64, 1},
+    {NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_TX, LINK_KIB, K_nvlink_tx_kibps, U64, 1.125},
+    {NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX, LINK_KIB, K_nvlink_rx_kibps, U64, 1.125},
     {NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, LINK_BYTES, K_nvlink_tx_kibps, U64, 1024},
     {NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, LINK_BYTES, K_nvlink_rx_kibps, U64, 1024},
     {NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, LINK_ERROR, REPLAY, U64, 1},
@@ -87,12 +114,21 @@ static const struct row { unsigned id; enum how how; int key, type; double scale
 };
 
 /* The older ids name the link in themselves, in two runs: links 0 to 5 and 6 to 11. */
-static const struct run { unsigned first, later; enum how how; int key, type; } runs[] = {
-    {NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L6, LINK_ERROR, FLIT, U64},
-    {NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6, LINK_ERROR, DATA, U64},
-    {NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6, LINK_ERROR, REPLAY, U64},
-    {NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6, LINK_ERROR, RECOVERY, U64},
-    {NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_L6, LINK_ERROR, ECC, U64},
+static const struct run {
+    unsigned first, later;
+    enum how how;
+    int key, type;
+} runs[] = {
+    {NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L6, LINK_ERROR, FLIT,
+     U64},
+    {NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6, LINK_ERROR, DATA,
+     U64},
+    {NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6, LINK_ERROR, REPLAY,
+     U64},
+    {NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6, LINK_ERROR,
+     RECOVERY, U64},
+    {NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_L6, LINK_ERROR, ECC,
+     U64},
     {NVML_FI_DEV_NVLINK_SPEED_MBPS_L0, NVML_FI_DEV_NVLINK_SPEED_MBPS_L6, SPEED, K_nvlink_speed_mbps, U32},
 };
 
@@ -112,7 +148,8 @@ static bool run_of(unsigned id, struct row *row, unsigned *link)
 
 static double link_errors(const struct link *link, int kind)
 {
-    const unsigned long long counts[] = {link->crc_flit, link->crc_data, link->replay, link->recovery, link->ecc};
+    const unsigned long long counts[] = {link->crc_flit, link->crc_data, link->replay, link->recovery,
+                                         link->ecc};
     return (double)counts[kind];
 }
 
@@ -127,7 +164,8 @@ static nvmlReturn_t read_link(const struct gpu *gpu, const struct row *row, unsi
     switch (row->how) {
     case LINK_STATE: *out = !gpu->links[all ? 0 : scope].down; return NVML_SUCCESS;
     case SPEED: *out = gpu->links[all ? 0 : scope].down ? 0 : gpu->value[row->key]; return NVML_SUCCESS;
-    case LINK_ERROR: case LINK_ERROR_ALL:
+    case LINK_ERROR:
+    case LINK_ERROR_ALL:
         for (unsigned i = all ? 0 : scope; i < (all ? links : scope + 1); i++)
             *out += link_errors(&gpu->links[i], row->key);
         return NVML_SUCCESS;
@@ -148,7 +186,8 @@ static double count_pages(const struct gpu *gpu, int cause)
 
 static nvmlReturn_t read_row(const struct gpu *gpu, const struct row *row, unsigned scope, double *out)
 {
-    bool ecc = row->how == ECC_TOTAL || (row->how == PLAIN && row->key >= K_ecc_corrected_volatile_l1 && row->key < K_sram_aggregate_parity);
+    bool ecc = row->how == ECC_TOTAL || (row->how == PLAIN && row->key >= K_ecc_corrected_volatile_l1 &&
+                                         row->key < K_sram_aggregate_parity);
     UNLESS(!ecc || gpu->value[K_ecc_mode], NVML_ERROR_NOT_SUPPORTED);
     switch (row->how) {
     case ECC_TOTAL:
@@ -156,13 +195,17 @@ static nvmlReturn_t read_row(const struct gpu *gpu, const struct row *row, unsig
         for (int key = K_ecc_corrected_volatile_l1; key < K_sram_aggregate_parity; key += 4)
             *out += gpu->value[key + row->key];
         return NVML_SUCCESS;
-    case PAGES: *out = count_pages(gpu, row->key); return gpu->has[K_retired_pending] ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
-    case LINK_STATE: case LINK_ERROR: case LINK_ERROR_ALL: case LINK_BYTES: case SPEED: {
-        /* bytes as such (ids 202, 204) are NVLink 5 counters */
-        bool bytes = row->scale == 1024;
-        UNLESS(!bytes || gpu->value[K_nvlink_byte_counters], NVML_ERROR_NOT_SUPPORTED);
+    case PAGES:
+        *out = count_pages(gpu, row->key);
+        return gpu->has[K_retired_pending] ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+    case LINK_BYTES: /* these ids came with NVLink 5 */
+        UNLESS(gpu->value[K_nvlink_byte_counters], NVML_ERROR_NOT_SUPPORTED);
         return read_link(gpu, row, scope, out);
-    }
+    case LINK_STATE:
+    case LINK_ERROR:
+    case LINK_ERROR_ALL:
+    case LINK_KIB:
+    case SPEED: return read_link(gpu, row, scope, out);
     default: break;
     }
     UNLESS(gpu->has[row->key], NVML_ERROR_NOT_SUPPORTED);
@@ -195,7 +238,12 @@ static bool overridden(const struct gpu *gpu, nvmlFieldValue_t *field)
         if (own->id != field->fieldId || (own->scope != NO_INSTANCE && own->scope != field->scopeId))
             continue;
         field->nvmlReturn = own->status;
-        store(field, own->type == 'd' ? NVML_VALUE_TYPE_DOUBLE : own->type == 'i' ? S32 : own->type == 'l' ? U64 : U32, own->value);
+        store(field,
+              own->type == 'd'   ? NVML_VALUE_TYPE_DOUBLE
+              : own->type == 'i' ? S32
+              : own->type == 'l' ? U64
+                                 : U32,
+              own->value);
         return true;
     }
     return false;

@@ -61,7 +61,8 @@ static char *read_whole(void)
     }
     char *text = malloc((size_t)seen_file.st_size + 1);
     ssize_t length = 0, got;
-    while (text && length < seen_file.st_size && (got = read(fd, text + length, (size_t)(seen_file.st_size - length))) > 0)
+    while (text && length < seen_file.st_size &&
+           (got = read(fd, text + length, (size_t)(seen_file.st_size - length))) > 0)
         length += got;
     if (text)
         text[length] = 0;
@@ -143,7 +144,8 @@ static bool names(const char *pattern, const char *function)
     return !strncmp(pattern, function, length) && (!function[length] || !strncmp(function + length, "_v", 2));
 }
 
-static const struct fault *match(const struct fault *items, size_t count, const char *function, nvmlDevice_t device)
+static const struct fault *match(const struct fault *items, size_t count, const char *function,
+                                 nvmlDevice_t device)
 {
     for (size_t i = 0; i < count; i++)
         if (names(items[i].function, function) &&
@@ -185,7 +187,8 @@ static nvmlReturn_t open_gate(const char *function, nvmlDevice_t device)
     refresh();
     if (fake->delays.count | fake->hangs.count)
         suffer(function, device);
-    const struct fault *fault = fake->faults.count ? match(fake->faults.items, fake->faults.count, function, device) : NULL;
+    const struct fault *fault =
+        fake->faults.count ? match(fake->faults.items, fake->faults.count, function, device) : NULL;
     return fault ? (nvmlReturn_t)fault->error : NVML_SUCCESS;
 }
 
@@ -247,8 +250,14 @@ static nvmlReturn_t begin(const char *function)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlInit(void) { return begin("nvmlInit"); }
-nvmlReturn_t nvmlInit_v2(void) { return begin("nvmlInit"); }
+nvmlReturn_t nvmlInit(void)
+{
+    return begin("nvmlInit");
+}
+nvmlReturn_t nvmlInit_v2(void)
+{
+    return begin("nvmlInit");
+}
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
     (void)flags;

@@ -6,11 +6,11 @@
 #include <string.h>
 
 struct nvmlGpmSample_st {
-    int64_t at;             /* 0: never taken */
+    int64_t at; /* 0: never taken */
     char uuid[TEXT];
     double total[FLOWS];
     bool has[FLOWS];
-    double busy;            /* of the MIG instance; negative: the whole GPU */
+    double busy; /* of the MIG instance; negative: the whole GPU */
     unsigned links;
 };
 
@@ -78,7 +78,12 @@ nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(nvmlDevice_t device, unsigned int *s
 
 #define KB_TO_MIB (1000.0 / 1048576.0)
 #define KIB_TO_MIB (1.0 / 1024.0)
-static const struct metric { unsigned id; int flow; double scale; char *name, *unit; } metrics[] = {
+static const struct metric {
+    unsigned id;
+    int flow;
+    double scale;
+    char *name, *unit;
+} metrics[] = {
     {NVML_GPM_METRIC_GRAPHICS_UTIL, K_util, 1, "GRAPHICS_UTIL", "%"},
     {NVML_GPM_METRIC_SM_UTIL, K_sm_active, 1, "SM_UTIL", "%"},
     {NVML_GPM_METRIC_SM_OCCUPANCY, K_sm_occupancy, 1, "SM_OCCUPANCY", "%"},
@@ -98,17 +103,21 @@ static const struct metric { unsigned id; int flow; double scale; char *name, *u
     {NVML_GPM_METRIC_NVJPG_0_UTIL, K_util_jpeg, 1, "NVJPG_0_UTIL", "%"},
     {NVML_GPM_METRIC_NVOFA_0_UTIL, K_util_ofa, 1, "NVOFA_0_UTIL", "%"},
     {NVML_GPM_METRIC_NVENC_0_UTIL, K_util_encoder, 1, "NVENC_0_UTIL", "%"},
-    {NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, K_nvlink_rx_kibps, KIB_TO_MIB, "NVLINK_TOTAL_RX_PER_SEC", "MiB/s"},
-    {NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, K_nvlink_tx_kibps, KIB_TO_MIB, "NVLINK_TOTAL_TX_PER_SEC", "MiB/s"},
+    {NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, K_nvlink_rx_kibps, KIB_TO_MIB, "NVLINK_TOTAL_RX_PER_SEC",
+     "MiB/s"},
+    {NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, K_nvlink_tx_kibps, KIB_TO_MIB, "NVLINK_TOTAL_TX_PER_SEC",
+     "MiB/s"},
 };
 
 /* Links 0 to 17 have two metrics each, RX first; all links carry the same share. */
 static bool link_metric(unsigned id, unsigned links, struct metric *metric)
 {
     unsigned offset = id - NVML_GPM_METRIC_NVLINK_L0_RX_PER_SEC;
-    if (id < NVML_GPM_METRIC_NVLINK_L0_RX_PER_SEC || id > NVML_GPM_METRIC_NVLINK_L17_TX_PER_SEC || offset / 2 >= links)
+    if (id < NVML_GPM_METRIC_NVLINK_L0_RX_PER_SEC || id > NVML_GPM_METRIC_NVLINK_L17_TX_PER_SEC ||
+        offset / 2 >= links)
         return false;
-    *metric = (struct metric){id, offset % 2 ? K_nvlink_tx_kibps : K_nvlink_rx_kibps, KIB_TO_MIB / links, "NVLINK_LINK_PER_SEC", "MiB/s"};
+    *metric = (struct metric){id, offset % 2 ? K_nvlink_tx_kibps : K_nvlink_rx_kibps, KIB_TO_MIB / links,
+                              "NVLINK_LINK_PER_SEC", "MiB/s"};
     return true;
 }
 
@@ -144,7 +153,8 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *request)
     ENTER_SYSTEM();
     CHECK_VERSION(request, NVML_GPM_METRICS_GET_VERSION);
     nvmlGpmSample_t from = request->sample1, to = request->sample2;
-    UNLESS(from && to && from->at && to->at && request->numMetrics <= NVML_GPM_METRIC_MAX, NVML_ERROR_INVALID_ARGUMENT);
+    UNLESS(from && to && from->at && to->at && request->numMetrics <= NVML_GPM_METRIC_MAX,
+           NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(!strcmp(from->uuid, to->uuid), NVML_ERROR_INVALID_ARGUMENT);
     for (unsigned i = 0; i < request->numMetrics; i++)
         compute(&request->metrics[i], from, to);

@@ -91,8 +91,14 @@ void handles_snapshot(void)
             visible_count++;
 }
 
-unsigned handles_visible(void) { return visible_count; }
-nvmlDevice_t handle_at(unsigned index) { return index < visible_count ? (nvmlDevice_t)visible[index] : NULL; }
+unsigned handles_visible(void)
+{
+    return visible_count;
+}
+nvmlDevice_t handle_at(unsigned index)
+{
+    return index < visible_count ? (nvmlDevice_t)visible[index] : NULL;
+}
 
 nvmlDevice_t handle_of(const struct gpu *gpu)
 {

@@ -55,7 +55,8 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
     return NVML_ERROR_NOT_FOUND;
 }
 
-nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_t object, char *version, unsigned int length)
+nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_t object, char *version,
+                                         unsigned int length)
 {
     ENTER(device);
     switch (object) {
@@ -80,7 +81,8 @@ static void fill_pci(const struct gpu *gpu, nvmlPciInfo_t *pci)
     pci->device = (unsigned)gpu->value[K_pci_device];
     pci->pciDeviceId = (unsigned)gpu->value[K_pci_device_id];
     pci->pciSubSystemId = (unsigned)gpu->value[K_pci_subsystem_id];
-    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, NVML_DEVICE_PCI_BUS_ID_LEGACY_FMT, NVML_DEVICE_PCI_BUS_ID_FMT_ARGS(pci));
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, NVML_DEVICE_PCI_BUS_ID_LEGACY_FMT,
+             NVML_DEVICE_PCI_BUS_ID_FMT_ARGS(pci));
     snprintf(pci->busId, sizeof pci->busId, NVML_DEVICE_PCI_BUS_ID_FMT, NVML_DEVICE_PCI_BUS_ID_FMT_ARGS(pci));
 }
 
@@ -91,9 +93,18 @@ static nvmlReturn_t pci_info(const char *function, nvmlDevice_t device, nvmlPciI
     fill_pci(gpu, pci);
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci) { return pci_info(__func__, device, pci); }
-nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci) { return pci_info(__func__, device, pci); }
-nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) { return pci_info(__func__, device, pci); }
+nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    return pci_info(__func__, device, pci);
+}
+nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    return pci_info(__func__, device, pci);
+}
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    return pci_info(__func__, device, pci);
+}
 
 nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *pci)
 {
@@ -118,7 +129,8 @@ nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version)
     return copy_text(gpu->gsp_version, version, TEXT);
 }
 
-nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *enabled, unsigned int *by_default)
+nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *enabled,
+                                          unsigned int *by_default)
 {
     ENTER(device);
     nvmlReturn_t error = READ(K_gsp_mode, enabled);

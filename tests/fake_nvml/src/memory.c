@@ -1,7 +1,10 @@
 /* Framebuffer and BAR1. In v1 "used" contains the driver's reserve, in v2 it does not. */
 #include "fake.h"
 
-static unsigned long long bytes(const struct gpu *gpu, int key) { return (unsigned long long)gpu->value[key]; }
+static unsigned long long bytes(const struct gpu *gpu, int key)
+{
+    return (unsigned long long)gpu->value[key];
+}
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
@@ -9,7 +12,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     UNLESS(memory, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->has[K_memory_total], NVML_ERROR_NOT_SUPPORTED);
     memory->total = call.mig ? call.mig->memory_total : bytes(gpu, K_memory_total);
-    memory->used = call.mig ? call.mig->memory_used : bytes(gpu, K_memory_used) + bytes(gpu, K_memory_reserved);
+    memory->used =
+        call.mig ? call.mig->memory_used : bytes(gpu, K_memory_used) + bytes(gpu, K_memory_reserved);
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }

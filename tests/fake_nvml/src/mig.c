@@ -71,5 +71,11 @@ static nvmlReturn_t attributes(const char *function, nvmlDevice_t device, nvmlDe
     };
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t *out) { return attributes(__func__, device, out); }
-nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *out) { return attributes(__func__, device, out); }
+nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t *out)
+{
+    return attributes(__func__, device, out);
+}
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *out)
+{
+    return attributes(__func__, device, out);
+}

@@ -26,14 +26,16 @@ nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, 
     return error ? error : READ(K_nvlink_version, version);
 }
 
-nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *type)
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
+                                                 nvmlIntNvLinkDeviceType_t *type)
 {
     ENTER(device);
     nvmlReturn_t error = link_error(gpu, link);
     return error ? error : READ(K_nvlink_remote, type);
 }
 
-nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *result)
+nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link,
+                                           nvmlNvLinkCapability_t capability, unsigned int *result)
 {
     ENTER(device);
     nvmlReturn_t error = link_error(gpu, link);
@@ -43,7 +45,8 @@ nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int lin
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *value)
+nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link,
+                                             nvmlNvLinkErrorCounter_t counter, unsigned long long *value)
 {
     ENTER(device);
     nvmlReturn_t error = link_error(gpu, link);
@@ -75,8 +78,14 @@ static nvmlReturn_t remote(const char *function, nvmlDevice_t device, unsigned l
     strcpy(pci->busIdLegacy, pci->busId + 4);
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci) { return remote(__func__, device, link, pci); }
-nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci) { return remote(__func__, device, link, pci); }
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
+{
+    return remote(__func__, device, link, pci);
+}
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
+{
+    return remote(__func__, device, link, pci);
+}
 
 static void cluster_of(const struct gpu *gpu, unsigned char *out)
 {
@@ -101,7 +110,8 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 {
     ENTER(device);
     UNLESS(info, NVML_ERROR_INVALID_ARGUMENT);
-    UNLESS(info->version == nvmlGpuFabricInfo_v2 || info->version == nvmlGpuFabricInfo_v3, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    UNLESS(info->version == nvmlGpuFabricInfo_v2 || info->version == nvmlGpuFabricInfo_v3,
+           NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     UNLESS(gpu->has[K_fabric_state], NVML_ERROR_NOT_SUPPORTED);
     cluster_of(gpu, info->clusterUuid);
     info->status = (nvmlReturn_t)gpu->value[K_fabric_status];
@@ -113,7 +123,8 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuTopologyLevel_t *level)
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
+                                                 nvmlGpuTopologyLevel_t *level)
 {
     ENTER(one);
     UNLESS(level, NVML_ERROR_INVALID_ARGUMENT);
@@ -121,7 +132,8 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t 
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, nvmlDevice_t *found)
+nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
+                                              unsigned int *count, nvmlDevice_t *found)
 {
     ENTER(device);
     UNLESS(count, NVML_ERROR_INVALID_ARGUMENT);
@@ -137,13 +149,15 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuP2PCapsIndex_t what, nvmlGpuP2PStatus_t *status)
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuP2PCapsIndex_t what,
+                                    nvmlGpuP2PStatus_t *status)
 {
     ENTER(one);
     (void)other;
     UNLESS(status, NVML_ERROR_INVALID_ARGUMENT);
     bool linked = gpu->value[K_nvlink_count] > 0;
-    *status = what == NVML_P2P_CAPS_INDEX_NVLINK && !linked ? NVML_P2P_STATUS_NOT_SUPPORTED : NVML_P2P_STATUS_OK;
+    *status =
+        what == NVML_P2P_CAPS_INDEX_NVLINK && !linked ? NVML_P2P_STATUS_NOT_SUPPORTED : NVML_P2P_STATUS_OK;
     return NVML_SUCCESS;
 }
 
@@ -163,13 +177,18 @@ static nvmlReturn_t affinity(const char *function, nvmlDevice_t device, unsigned
     set[0] = 1;
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int words, unsigned long *set) { return affinity(__func__, device, words, set); }
-nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int words, unsigned long *set, nvmlAffinityScope_t scope)
+nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int words, unsigned long *set)
+{
+    return affinity(__func__, device, words, set);
+}
+nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int words, unsigned long *set,
+                                                 nvmlAffinityScope_t scope)
 {
     (void)scope;
     return affinity(__func__, device, words, set);
 }
-nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int words, unsigned long *set, nvmlAffinityScope_t scope)
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int words, unsigned long *set,
+                                         nvmlAffinityScope_t scope)
 {
     (void)scope;
     return affinity(__func__, device, words, set);

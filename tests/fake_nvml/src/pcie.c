@@ -11,7 +11,8 @@ GETTER(nvmlDeviceGetPcieSpeed, unsigned int, K_pcie_speed_mbps)
 GETTER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned int, K_pcie_link_max_speed)
 
 /* The driver measures over 20 ms; a test that wants the wait sets it as a delay. */
-nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *kbps)
+nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter,
+                                         unsigned int *kbps)
 {
     ENTER(device);
     UNLESS(kbps && (unsigned)counter < NVML_PCIE_UTIL_COUNT, NVML_ERROR_INVALID_ARGUMENT);

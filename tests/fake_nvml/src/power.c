@@ -8,7 +8,8 @@ GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned int, K_power_enforced_mw)
 GETTER(nvmlDeviceGetNumFans, unsigned int, K_fans)
 GETTER(nvmlDeviceGetFanSpeed, unsigned int, K_fan_percent)
 
-nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *min, unsigned int *max)
+nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *min,
+                                                          unsigned int *max)
 {
     ENTER(device);
     nvmlReturn_t error = READ(K_power_min_mw, min);
@@ -34,7 +35,8 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned int *celsius)
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
+                                      unsigned int *celsius)
 {
     ENTER(device);
     UNLESS(sensor == NVML_TEMPERATURE_GPU, NVML_ERROR_INVALID_ARGUMENT);
@@ -56,7 +58,8 @@ nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTempe
     return READ(K_temperature_margin, &margin->marginTemperature);
 }
 
-nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t type, unsigned int *celsius)
+nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t type,
+                                               unsigned int *celsius)
 {
     ENTER(device);
     switch (type) {

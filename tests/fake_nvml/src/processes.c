@@ -4,11 +4,13 @@
 
 static bool runs(const struct process *process, char kind, const struct mig *mig)
 {
-    return (process->kind == kind || kind == '*') && process->start <= fake_now && (!process->end || process->end > fake_now) &&
+    return (process->kind == kind || kind == '*') && process->start <= fake_now &&
+           (!process->end || process->end > fake_now) &&
            (!mig || (process->gi == mig->gi && process->ci == mig->ci));
 }
 
-static nvmlReturn_t list(const char *function, nvmlDevice_t device, char kind, unsigned *count, nvmlProcessInfo_v2_t *infos)
+static nvmlReturn_t list(const char *function, nvmlDevice_t device, char kind, unsigned *count,
+                         nvmlProcessInfo_v2_t *infos)
 {
     ENTER_AS(gate_enter(function, device, true));
     UNLESS(count, NVML_ERROR_INVALID_ARGUMENT);
@@ -49,7 +51,8 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
         if (!runs(process, kinds[out->mode], call.mig))
             continue;
         if (found < room)
-            out->procArray[found] = (nvmlProcessDetail_v1_t){process->pid, process->memory, process->gi, process->ci, 0};
+            out->procArray[found] =
+                (nvmlProcessDetail_v1_t){process->pid, process->memory, process->gi, process->ci, 0};
         found++;
     }
     out->numProcArrayEntries = found;

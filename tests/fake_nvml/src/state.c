@@ -19,13 +19,16 @@ static const char *const flow_names[] = {
 #define FLOW(name)
 #define LEVEL(name) #name,
 #define COUNT_ECC(name) \
-    "ecc_corrected_volatile_" #name, "ecc_corrected_aggregate_" #name, \
-    "ecc_uncorrected_volatile_" #name, "ecc_uncorrected_aggregate_" #name,
+    "ecc_corrected_volatile_" #name, "ecc_corrected_aggregate_" #name, "ecc_uncorrected_volatile_" #name, \
+        "ecc_uncorrected_aggregate_" #name,
 static const char *const level_names[] = {
 #include "keys.def"
 };
 
-static struct { const char *name; int key; } sorted[KEYS];
+static struct {
+    const char *name;
+    int key;
+} sorted[KEYS];
 
 static int by_name(const void *a, const void *b)
 {
@@ -52,8 +55,8 @@ static void reject(const char *what, const char *line)
 }
 
 /* Grows a LIST by one zeroed item and gives its address. */
-#define ADD(list) (grow((void **)&(list).items, &(list).count, sizeof *(list).items), \
-                   &(list).items[(list).count - 1])
+#define ADD(list) \
+    (grow((void **)&(list).items, &(list).count, sizeof *(list).items), &(list).items[(list).count - 1])
 static void grow(void **items, size_t *count, size_t size)
 {
     if ((*count & (*count - 1)) == 0) /* at 0, 1, 2, 4, 8…: double the room */
@@ -89,14 +92,23 @@ static char *word(char **rest)
     while (token && !*token);
     return token ? token : "";
 }
-static double number(char **rest) { return strtod(word(rest), NULL); }
-static unsigned long long whole(char **rest) { return strtoull(word(rest), NULL, 0); }
+static double number(char **rest)
+{
+    return strtod(word(rest), NULL);
+}
+static unsigned long long whole(char **rest)
+{
+    return strtoull(word(rest), NULL, 0);
+}
 static unsigned instance(char **rest)
 {
     const char *text = word(rest);
     return *text == '-' || !*text ? NO_INSTANCE : (unsigned)strtoul(text, NULL, 10);
 }
-static void text_to(char *out, size_t size, char **rest) { snprintf(out, size, "%s", decode(word(rest))); }
+static void text_to(char *out, size_t size, char **rest)
+{
+    snprintf(out, size, "%s", decode(word(rest)));
+}
 
 static void parse_phase(struct gpu *gpu, char *rest, const char *line)
 {
@@ -129,7 +141,8 @@ static void parse_process(struct gpu *gpu, char *rest)
     process->pid = (unsigned)whole(&rest);
     process->kind = *word(&rest);
     char *memory = word(&rest);
-    process->memory = *memory == '-' ? (unsigned long long)NVML_VALUE_NOT_AVAILABLE : strtoull(memory, NULL, 10);
+    process->memory =
+        *memory == '-' ? (unsigned long long)NVML_VALUE_NOT_AVAILABLE : strtoull(memory, NULL, 10);
     process->gi = instance(&rest);
     process->ci = instance(&rest);
     process->share = number(&rest);
@@ -149,8 +162,8 @@ static void parse_mig(struct gpu *gpu, char *rest)
     mig->memory_total = whole(&rest);
     mig->memory_used = whole(&rest);
     mig->busy = number(&rest);
-    unsigned *const counts[] = {&mig->gi_slices, &mig->ci_slices, &mig->sms, &mig->copy,
-                                &mig->decoders, &mig->encoders, &mig->jpegs, &mig->ofas};
+    unsigned *const counts[] = {&mig->gi_slices, &mig->ci_slices, &mig->sms,   &mig->copy,
+                                &mig->decoders,  &mig->encoders,  &mig->jpegs, &mig->ofas};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         *counts[i] = (unsigned)whole(&rest);
 }
@@ -188,10 +201,13 @@ static void parse_page(struct gpu *gpu, char *rest)
 }
 
 #define TEXT_KEY(name) {#name, offsetof(struct gpu, name)}
-static const struct { const char *key; size_t offset; } text_keys[] = {
-    TEXT_KEY(uuid), TEXT_KEY(name), TEXT_KEY(serial), TEXT_KEY(part_number), TEXT_KEY(vbios),
-    TEXT_KEY(inforom_image), TEXT_KEY(inforom_oem), TEXT_KEY(inforom_ecc), TEXT_KEY(inforom_power),
-    TEXT_KEY(gsp_version), TEXT_KEY(fabric_cluster),
+static const struct {
+    const char *key;
+    size_t offset;
+} text_keys[] = {
+    TEXT_KEY(uuid),          TEXT_KEY(name),          TEXT_KEY(serial),         TEXT_KEY(part_number),
+    TEXT_KEY(vbios),         TEXT_KEY(inforom_image), TEXT_KEY(inforom_oem),    TEXT_KEY(inforom_ecc),
+    TEXT_KEY(inforom_power), TEXT_KEY(gsp_version),   TEXT_KEY(fabric_cluster),
 };
 
 static bool parse_text(struct gpu *gpu, const char *key, char **rest)

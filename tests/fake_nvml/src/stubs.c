@@ -3,5 +3,8 @@
 int fake_not_supported(const char *function);
 
 #define STUB(name) \
-    int name(void) { return fake_not_supported(#name); }
+    int name(void) \
+    { \
+        return fake_not_supported(#name); \
+    }
 #include "stubs.def"

@@ -34,8 +34,14 @@ static nvmlReturn_t cuda_version(const char *function, int *version)
     *version = fake->cuda_version;
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return cuda_version(__func__, version); }
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) { return cuda_version(__func__, version); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
+    return cuda_version(__func__, version);
+}
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    return cuda_version(__func__, version);
+}
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
@@ -60,8 +66,14 @@ static nvmlReturn_t device_count(const char *function, unsigned *count)
     *count = handles_visible();
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return device_count(__func__, count); }
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) { return device_count(__func__, count); }
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
+{
+    return device_count(__func__, count);
+}
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    return device_count(__func__, count);
+}
 
 static nvmlReturn_t give_handle(nvmlDevice_t found, nvmlReturn_t missing, nvmlDevice_t *device)
 {
@@ -79,8 +91,14 @@ static nvmlReturn_t by_index(const char *function, unsigned index, nvmlDevice_t 
     ENTER_AS(gate_enter_system(function));
     return give_handle(handle_at(index), NVML_ERROR_INVALID_ARGUMENT, device);
 }
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) { return by_index(__func__, index, device); }
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) { return by_index(__func__, index, device); }
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
+{
+    return by_index(__func__, index, device);
+}
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    return by_index(__func__, index, device);
+}
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
@@ -114,13 +132,20 @@ static nvmlReturn_t by_bus_id(const char *function, const char *bus_id, nvmlDevi
     UNLESS(bus_id && sscanf(bus_id, "%x:%x:%x", &domain, &bus, &slot) == 3, NVML_ERROR_INVALID_ARGUMENT);
     for (unsigned i = 0; i < fake->gpu_count; i++) {
         const double *value = fake->gpus[i].value;
-        if (*fake->gpus[i].uuid && value[K_pci_domain] == domain && value[K_pci_bus] == bus && value[K_pci_device] == slot)
+        if (*fake->gpus[i].uuid && value[K_pci_domain] == domain && value[K_pci_bus] == bus &&
+            value[K_pci_device] == slot)
             return give_handle(handle_of(&fake->gpus[i]), NVML_ERROR_NOT_FOUND, device);
     }
     return NVML_ERROR_NOT_FOUND;
 }
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device) { return by_bus_id(__func__, id, device); }
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device) { return by_bus_id(__func__, id, device); }
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device)
+{
+    return by_bus_id(__func__, id, device);
+}
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
+{
+    return by_bus_id(__func__, id, device);
+}
 
 nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count)
 {
