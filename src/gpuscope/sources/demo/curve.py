@@ -88,6 +88,13 @@ class Curve:
         here = scaled_and_added(self.phases[row].rates, into - self._starts[row], self._before[row])
         return scaled_and_added(self._cycle, cycles, here) if cycles else here
 
+    def total(self, channel: int, at: float) -> float:
+        """One channel of `totals`, in a third of the time."""
+        cycles, into = divmod(at, self.length)
+        row = bisect_right(self._starts, into) - 1
+        here = self._before[row][channel] + self.phases[row].rates[channel] * (into - self._starts[row])
+        return cycles * self._cycle[channel] + here
+
     def phase(self, at: float) -> Phase:
         return self.phases[bisect_right(self._starts, at % self.length) - 1]
 

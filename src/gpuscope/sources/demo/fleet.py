@@ -16,7 +16,6 @@ from gpuscope.errors import UsageError
 from gpuscope.readings import Driver, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources.demo import identity
-from gpuscope.sources.demo.curve import BUSY
 from gpuscope.sources.demo.gpu import Gpu, Slice
 from gpuscope.sources.demo.host import GIB, Machine, read_host
 from gpuscope.sources.demo.jobs import digest
@@ -27,7 +26,8 @@ from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
 from gpuscope.sources.demo.track import Timeline
 
 DAY: Final = 86_400.0
-UPTIME_DAYS: Final = 30  # after which a node is rebooted, but never under a running program
+LEAST_UPTIME_DAYS: Final = 35
+UPTIME_DAYS: Final = 30  # more, after which a node is rebooted, but never under a running program
 
 # The models of a mixed fleet and what their nodes are for, in order of the nodes, over and over.
 MIX: Final = (
@@ -54,9 +54,12 @@ class Node:
     machine: Machine
     model: Model
     gpus: tuple[Gpu, ...]
+    busy_at_boot: float
 
     def busy_seconds(self, at: float) -> float:
-        return sum(gpu.totals(min(at, gpu.faults.lost_at))[BUSY] for gpu in self.gpus)
+        """Of all GPUs from boot until `at`."""
+        at = max(at, self.machine.boot)
+        return sum(gpu.busy_seconds(at) for gpu in self.gpus) - self.busy_at_boot
 
 
 class DemoFleet:
@@ -124,7 +127,7 @@ class DemoFleet:
             play(self._cues, Stage(gpus, book), self.started_at)
         for gpu in gpus:
             gpu.start()
-        return Node(machine, model, gpus)
+        return Node(machine, model, gpus, sum(gpu.busy_seconds(machine.boot) for gpu in gpus))
 
     def _plan(
         self, index: int, role: str, model: Model, split: bool, boot: float, book: CurveBook
@@ -172,10 +175,10 @@ class DemoFleet:
         )
 
     def _boot(self, index: int) -> float:
-        """Every node has its own day for reboots, and has been up for three days at least."""
+        """Every node has its own day for reboots, and has been up for longer than anyone wants history."""
         shift = int(digest("boot", self._seed, index)[:8], 16) % int(UPTIME_DAYS * DAY)
         rounds = (self.started_at - EPOCH - shift) // (UPTIME_DAYS * DAY)
-        return EPOCH + shift + rounds * UPTIME_DAYS * DAY - 3 * DAY
+        return EPOCH + shift + rounds * UPTIME_DAYS * DAY - LEAST_UPTIME_DAYS * DAY
 
 
 def node_name(index: int) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import sub
 
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid, XidEvent
-from gpuscope.sources.demo.curve import BUSY, ZERO, Rates, added
+from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.identity import Identity
 from gpuscope.sources.demo.jobs import Running, Tenant, run_of
@@ -51,8 +52,9 @@ class Gpu:
         self.faults = Faults()
         self.slices: tuple[Slice, ...] = () if isinstance(work, Timeline) else tuple(work)
         self.timelines = [work] if isinstance(work, Timeline) else [part.timeline for part in work]
+        self.parts = tuple(part.part for part in self.slices) or (1.0,)
         self._boot = boot
-        self._unsplit = 1.0 - sum(part.part for part in self.slices) if self.slices else 0.0
+        self._unsplit = 1.0 - sum(self.parts)
         self._usable = (model.memory_mib - model.reserved_mib) * MIB
         self._standing = standing_fields(index, model, identity, bool(self.slices))
         self._at_boot = ZERO
@@ -60,22 +62,22 @@ class Gpu:
 
     def start(self) -> None:
         """Counts from boot on; to be called once all scenarios are in place."""
-        self._at_boot = self._absolute(self._boot)
+        self._at_boot = tuple(self.total(channel, self._boot) for channel in range(len(ZERO)))
 
-    @property
-    def lost(self) -> float:
-        return self.faults.lost_at
-
-    def totals(self, at: float) -> Rates:
-        """What all counters have gained from boot until `at`."""
-        now = self._absolute(max(at, self._boot))
-        return tuple(a - b for a, b in zip(now, self._at_boot, strict=True))
-
-    def _absolute(self, at: float) -> Rates:
-        total: Rates = (0.0, self._unsplit * self.model.power_idle * at, 0.0, 0.0, 0.0, 0.0)
+    def total(self, channel: int, at: float) -> float:
+        """What one counter has gained from boot until `at`."""
+        at = max(at, self._boot)
+        total = self._unsplit * self.model.power_idle * at if channel == POWER else 0.0
         for timeline in self.timelines:
-            total = added(total, timeline.totals(at))
-        return total
+            total += timeline.total(channel, at)
+        return total - self._at_boot[channel]
+
+    def busy_seconds(self, at: float) -> float:
+        """Of the whole chip: an instance counts by its share of it."""
+        at = min(at, self.faults.lost_at)
+        return sum(
+            part * timeline.total(BUSY, at) for part, timeline in zip(self.parts, self.timelines, strict=True)
+        )
 
     def read(self, at: float, since: float | None) -> tuple[Device, list[Process]]:
         if at >= self.faults.lost_at:
@@ -101,25 +103,33 @@ class Gpu:
         return device, processes
 
     def _state(self, moments: list[Moment], at: float, since: float | None, used: float) -> GpuState:
-        totals = self.totals(at)
-        one_second_ago = self.totals(at - 1.0)
+        totals = self._gained(moments, at)
         mean: Maybe[float] = ABSENT
         if since is not None and since < at and not self.slices:
-            gained = totals[BUSY] - self.totals(since)[BUSY]
+            gained = totals[BUSY] - self.total(BUSY, since)
             mean = min(1.0, max(0.0, gained / (at - since)))
         return GpuState(
             model=self.model,
             identity=self.identity,
             at=at,
             moments=tuple(moments),
-            parts=tuple(part.part for part in self.slices) or (1.0,),
+            parts=self.parts,
             split=bool(self.slices),
             unsplit=self._unsplit,
             totals=totals,
-            one_second_ago=one_second_ago,
+            last_second_joules=totals[POWER] - self.total(POWER, at - 1.0),
             mean_utilization=mean,
             memory_used=used,
         )
+
+    def _gained(self, moments: list[Moment], at: float) -> Rates:
+        """All counters at `at`, from what is already known of that moment."""
+        if at < self._boot:
+            return ZERO
+        total: Rates = (0.0, self._unsplit * self.model.power_idle * at, 0.0, 0.0, 0.0, 0.0)
+        for moment in moments:
+            total = added(total, moment.totals)
+        return tuple(map(sub, total, self._at_boot))
 
     def _processes(self, moment: Moment, at: float, part: Slice | None) -> Iterator[Process]:
         usable = self._usable if part is None else part.profile.memory_mib * MIB

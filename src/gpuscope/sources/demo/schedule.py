@@ -117,14 +117,19 @@ class _GangPlan:
         clock, number, crashed = 0.0, 0, 0
         while clock < PERIOD:
             self._idle(clock, crashed)
-            clock += 60 * self._random.uniform(*self._role.gap_minutes)
+            clock += self._gap()
             work = self._pick_work()
             end = min(PERIOD, clock + 3600 * self._random.uniform(*work.hours))
             if clock < PERIOD:
                 self._run(work, f"{self._key}/{number}", clock, end)
-            crashes = work in (TRAINING, SWEEP, STARVED) and self._random.random() < 0.03
+            crashes = work in (TRAINING, SWEEP, STARVED) and self._random.random() < 0.08
             crashed = self._random.choice(_CRASH_XIDS) if crashes else 0
             clock, number = end, number + 1
+
+    def _gap(self) -> float:
+        """Short as a rule; sometimes nobody wants the GPU for hours."""
+        minutes = self._random.uniform(*self._role.gap_minutes)
+        return 60 * minutes * (6 if self._random.random() < 0.25 else 1)
 
     def _pick_work(self) -> Workload:
         works = self._role.works if len(self._gang) == 1 else self._role.gang_works

@@ -23,6 +23,7 @@ from gpuscope.sources.demo.workload import Workload
 _PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 _IDLE = THROTTLE_REASONS["gpu_idle"]
 _WARMING_SECONDS = 60.0
+_OLD_ECC_PLACES = ("device_memory", "l1_cache", "l2_cache", "register_file")
 _NVLINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")
 
 Fields = dict[str, Any]
@@ -40,7 +41,7 @@ class GpuState:
     split: bool  # by MIG
     unsplit: float  # share of the chip that no instance has
     totals: Rates
-    one_second_ago: Rates
+    last_second_joules: float
     mean_utilization: Maybe[float]
     memory_used: float
 
@@ -164,27 +165,30 @@ def _utilization_fields(state: GpuState) -> Fields:
 def _power_fields(state: GpuState) -> Fields:
     quality = state.identity.quality
     watts = sum(moment.phase.rates[POWER] for moment in state.moments) + state.unsplit * state.model.power_idle
-    average = round(max(0.0, state.totals[POWER] - state.one_second_ago[POWER]) * quality, 3)
+    average = round(max(0.0, state.last_second_joules) * quality, 3)
     totals = state.totals
+    capped, hot = round(totals[POWER_CAP], 6), round(totals[SW_THERMAL] + totals[HW_THERMAL], 6)
     return {
         "power_watts": average,
         "power_instant_watts": round(watts * quality, 3),
         "power_average_watts": average,
         "energy_joules": round(totals[POWER] * quality, 3),
         "throttled_seconds": {
-            "sw_power_cap": round(totals[POWER_CAP], 6),
+            "sw_power_cap": capped,
             "sync_boost": 0.0,
             "sw_thermal_slowdown": round(totals[SW_THERMAL], 6),
             "hw_thermal_slowdown": round(totals[HW_THERMAL], 6),
             "hw_power_brake_slowdown": 0.0,
         },
         "violation_seconds": {
-            "power": round(totals[POWER_CAP], 6),
-            "thermal": round(totals[SW_THERMAL] + totals[HW_THERMAL], 6),
+            "power": capped,
+            "thermal": hot,
             "sync_boost": 0.0,
             "board_limit": 0.0,
             "low_utilization": 0.0,
             "reliability": 0.0,
+            "total_app_clocks": capped + hot,
+            "total_base_clocks": hot,
         },
     }
 
@@ -310,13 +314,13 @@ def _ecc_fields(state: GpuState, faults: Faults) -> Fields:
         ("uncorrected", "volatile"): uncorrected,
         ("uncorrected", "aggregate"): uncorrected,
     }
-    memory, cache = ("dram", "sram") if model.row_remap_banks else ("device_memory", "l2_cache")
+    places = ("device_memory", "sram") if model.row_remap_banks else _OLD_ECC_PLACES
     fields: Fields = {
         "ecc_errors": counts,
         "ecc_location_errors": {
-            (*key, place): count if place == memory else 0.0
+            (*key, place): count if place == "device_memory" else 0.0
             for key, count in counts.items()
-            for place in (memory, cache)
+            for place in places
         },
     }
     storm = float(uncorrected > 0)

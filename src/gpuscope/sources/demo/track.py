@@ -39,7 +39,7 @@ class Moment:
 
 
 class Track:
-    def __init__(self, spells: Sequence[Spell], origin: float, period: float = inf, heat: float = -1) -> None:
+    def __init__(self, spells: Sequence[Spell], origin: float, period: float = inf, heat: float = 0.0) -> None:
         self.origin = origin
         self.period = period
         self._spells = tuple(spells)
@@ -47,20 +47,26 @@ class Track:
         self._before: list[Rates] = []
         self._heat: list[float] = []
         self._round = ZERO
-        self._accumulate(heat if heat >= 0 else self._spells[0].curve.heat(0.0, 0.0))
+        if period != inf:  # a round begins as warm as the one before it ended
+            heat = self._accumulate(0.0)
+        self._accumulate(heat)
 
-    def _accumulate(self, heat: float) -> None:
+    def _accumulate(self, heat: float) -> float:
+        """Fills in what each spell begins with; the heat at the end of a round."""
         total = ZERO
         ends = [*self._starts[1:], self.period]
+        self._before.clear()
+        self._heat.clear()
         for spell, end in zip(self._spells, ends, strict=True):
             self._before.append(total)
             self._heat.append(heat)
             if end == inf:
-                return
+                break
             lasts = end - spell.start
             total = added(total, spell.curve.totals(lasts))
             heat = spell.curve.heat(lasts, heat)
         self._round = total
+        return heat
 
     def _locate(self, at: float) -> tuple[int, float, int, float]:
         """The round, its start, the row of the spell and the seconds into it."""
@@ -75,6 +81,11 @@ class Track:
         number, _, row, into = self._locate(at)
         here = added(self._before[row], self._spells[row].curve.totals(into))
         return scaled_and_added(self._round, number, here) if number else here
+
+    def total(self, channel: int, at: float) -> float:
+        number, _, row, into = self._locate(at)
+        here = self._before[row][channel] + self._spells[row].curve.total(channel, into)
+        return number * self._round[channel] + here
 
     def moment(self, at: float) -> Moment:
         number, start, row, into = self._locate(at)
@@ -117,6 +128,10 @@ class Timeline:
     def totals(self, at: float) -> Rates:
         row = bisect_right(self._cuts, at) - 1
         return added(self._tracks[row].totals(at), self._carried[row])
+
+    def total(self, channel: int, at: float) -> float:
+        row = bisect_right(self._cuts, at) - 1
+        return self._tracks[row].total(channel, at) + self._carried[row][channel]
 
     def moment(self, at: float) -> Moment:
         row = bisect_right(self._cuts, at) - 1

@@ -1,0 +1,200 @@
+"""Every scenario is seen where its line in the table says, from when it was asked for, and nowhere else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscope.errors import UsageError
+from gpuscope.readings import ABSENT, Device, Process, Reading
+from gpuscope.readings.throttle import THROTTLE_REASONS
+from gpuscope.settings import Settings
+from gpuscope.sources import Tier
+from gpuscope.sources.demo import MODELS, SCENARIOS, DemoFleet, open_node
+from gpuscope.sources.demo.scenarios import parse_cue
+
+NOW = 1_800_000_000.0
+
+
+def fleet(*scenario: str, **changes: Any) -> DemoFleet:
+    return DemoFleet(Settings(scenario=scenario, demo_nodes=2, **changes), started_at=NOW)
+
+
+def read(*scenario: str, after: float = 60.0, **changes: Any) -> Reading:
+    return fleet(*scenario, **changes).reading(0, NOW + after, NOW)
+
+
+def processes_of(reading: Reading, gpu: Device) -> list[Process]:
+    assert reading.processes is not ABSENT
+    return [process for process in reading.processes if process.gpu_uuid == gpu.uuid]
+
+
+def test_one_works_and_seven_idle_in_one_process() -> None:
+    reading = read("one-works")
+    means = [device.utilization_mean_ratio for device in reading.devices]
+    assert means[0] > 0.2  # type: ignore[operator]
+    assert means[1:] == [0.0] * 7
+    assert {(p.pid, p.started_at) for p in reading.processes} == {  # type: ignore[union-attr]
+        (reading.processes[0].pid, NOW - 8 * 3600)  # type: ignore[index]
+    }
+    assert len(reading.processes) == 8  # type: ignore[arg-type]
+
+
+def test_held_idle_has_memory_and_an_owner_and_does_nothing() -> None:
+    held = read("held-idle").devices[4:]
+    reading = read("held-idle")
+    for device in held:
+        assert device.utilization_ratio == 0.0
+        assert device.memory_used_bytes > 0.5 * device.memory_total_bytes  # type: ignore[operator]
+        (process,) = processes_of(reading, device)
+        assert process.owner.job is not ABSENT
+        assert process.sm_ratio == 0.0
+
+
+def test_thermal_slows_down_and_counts_it() -> None:
+    gpu, later = (read("thermal", after=after).devices[2] for after in (0.0, 60.0))
+    assert gpu.temperature_celsius["gpu"] >= gpu.temperature_threshold_celsius["slowdown"]
+    assert gpu.throttle_reasons & THROTTLE_REASONS["sw_thermal_slowdown"]  # type: ignore[operator]
+    assert gpu.clock_hertz["sm"] < 0.6 * gpu.clock_max_hertz["sm"]
+    assert gpu.utilization_ratio == 1.0
+    gained = {r: later.throttled_seconds[r] - gpu.throttled_seconds[r] for r in gpu.throttled_seconds}
+    assert gained["sw_thermal_slowdown"] == pytest.approx(60.0, abs=1e-3)
+    assert gained["hw_thermal_slowdown"] == pytest.approx(20.0, abs=1e-3)
+
+
+def test_thermal_on_cue_warms_first() -> None:
+    temperatures = [
+        read("thermal@+2m", after=after).devices[2].temperature_celsius["gpu"] for after in (119, 150, 200)
+    ]
+    assert temperatures == sorted(set(temperatures))
+    assert temperatures[0] < 80 < 89 <= temperatures[2]
+
+
+def test_xid79_is_reported_and_the_gpu_lost() -> None:
+    reading = read("xid79")
+    assert [(event.xid, event.at, event.gpu_uuid) for event in reading.xids if event.xid == 79] == [
+        (79, NOW, reading.devices[3].uuid)
+    ]
+    assert reading.devices[3] == Device(uuid=reading.devices[3].uuid, index=3, lost=True)
+    assert reading.failures == {"GPU 3: lost": 1}
+    assert processes_of(reading, reading.devices[3]) == []
+    assert [device.lost for device in reading.devices].count(True) == 1
+
+
+def test_an_xid_reaches_a_source_exactly_once() -> None:
+    now = [NOW]
+    source = open_node(Settings(scenario=("xid79",)), 0, lambda: now[0])
+    found = 0
+    for _ in range(10):
+        found += sum(event.xid == 79 for event in source.read(frozenset(Tier)).xids)
+        now[0] += 0.3
+    assert found == 1
+
+
+def test_a_lost_gpu_says_nothing() -> None:
+    reading = read("lost-gpu")
+    assert reading.devices[5].lost
+    assert reading.devices[5].utilization_ratio is ABSENT
+    assert [event for event in reading.xids if event.gpu_uuid == reading.devices[5].uuid] == []
+
+
+@pytest.mark.parametrize("model", ["h100", "v100"])
+def test_ecc_storm_counts_up(model: str) -> None:
+    early, late = (read("ecc-storm", after=after, demo_model=model) for after in (5.0, 600.0))
+    one, two = early.devices[1], late.devices[1]
+    assert 0 < one.ecc_errors["corrected", "volatile"] < two.ecc_errors["corrected", "volatile"]
+    assert 0 < one.ecc_errors["uncorrected", "volatile"] < two.ecc_errors["uncorrected", "volatile"]
+    assert one.ecc_location_errors["uncorrected", "volatile", "device_memory"] > 0
+    assert {48, 63, 94} <= {event.xid for event in late.xids if event.gpu_uuid == two.uuid}
+    assert (two.row_remap_pending if model == "h100" else two.retired_pages_pending) == 1.0
+    assert early.devices[0].ecc_errors["corrected", "volatile"] == 0.0
+
+
+def test_ecc_storm_cannot_happen_without_ecc() -> None:
+    assert not read("ecc-storm", demo_model="rtx4090").devices[1].ecc_errors
+
+
+def test_pcie_x8_has_half_its_lanes() -> None:
+    gpu, later = (read("pcie-x8", after=after).devices[6] for after in (0.0, 60.0))
+    assert (gpu.pcie_link_width, gpu.pcie_link_width_max) == (8.0, 16.0)
+    assert later.pcie_replays > gpu.pcie_replays > 0  # type: ignore[operator]
+    assert read("pcie-x8").devices[0].pcie_link_width == 16.0
+
+
+def test_memory_leak_grows_until_the_process_dies() -> None:
+    simulated = fleet("memory-leak")
+    seen = []
+    for minute in range(0, 70, 5):
+        reading = simulated.reading(0, NOW + 60 * minute + 30)
+        (process,) = processes_of(reading, reading.devices[4])
+        seen.append((process.pid, process.memory_bytes))
+    assert len({pid for pid, _ in seen}) == 3
+    first = [memory for pid, memory in seen if pid == seen[0][0]]
+    assert len(first) == 6
+    assert first == sorted(first)  # type: ignore[type-var]
+    assert first[-1] > 3 * first[0]  # type: ignore[operator]
+
+
+def test_a_burst_is_three_seconds_a_minute() -> None:
+    simulated = fleet("burst")
+    for since, until in ((0.0, 15.0), (15.0, 30.0), (0.0, 60.0), (30.0, 630.0)):
+        gpu = simulated.reading(0, NOW + until, NOW + since).devices[0]
+        assert gpu.utilization_mean_ratio is not ABSENT
+        expected = 3.0 * (until - since) / 60 if until - since >= 60 else 3.0 if since == 0 else 0.0
+        assert gpu.utilization_mean_ratio * (until - since) == pytest.approx(expected, abs=1e-4)
+    assert simulated.reading(0, NOW + 1).devices[0].utilization_ratio == 1.0
+    assert simulated.reading(0, NOW + 30).devices[0].utilization_ratio == 0.0
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_happens_before_its_cue_nor_on_other_nodes(name: str) -> None:
+    plain, played = fleet(), fleet(f"{name}@+2m")
+    assert played.reading(0, NOW + 119, NOW) == plain.reading(0, NOW + 119, NOW)
+    assert played.reading(1, NOW + 500, NOW) == plain.reading(1, NOW + 500, NOW)
+    if name != "none":
+        assert played.reading(0, NOW + 180, NOW) != plain.reading(0, NOW + 180, NOW)
+
+
+@pytest.mark.parametrize("model", [*MODELS, "h100-mig"])
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_all_scenarios_at_once_play_on_every_model(model: str, gpus: int) -> None:
+    reading = read(*SCENARIOS, demo_model=model, demo_gpus=gpus)
+    assert len(reading.devices) == gpus
+    for device in reading.devices:
+        if not device.lost:
+            assert device.memory_free_bytes >= 0  # type: ignore[operator]
+            assert device.power_instant_watts <= device.power_limit_watts["max"]  # type: ignore[operator]
+
+
+def test_several_scenarios_work_together() -> None:
+    reading = read("xid79", "pcie-x8", "thermal@+10s")
+    assert reading.devices[3].lost
+    assert reading.devices[6].pcie_link_width == 8.0
+    assert reading.devices[2].temperature_celsius["gpu"] > reading.devices[6].temperature_celsius["gpu"]
+
+
+def test_an_unknown_scenario_is_answered_with_the_list() -> None:
+    with pytest.raises(UsageError) as caught:
+        fleet("meltdown")
+    assert "'meltdown'" in str(caught.value)
+    for scenario in SCENARIOS.values():
+        assert scenario.name in str(caught.value)
+        assert scenario.meaning in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["thermal@2m", "thermal@+", "thermal@+soon", "thermal@", "thermal@+-5s"])
+def test_a_wrong_time_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="thermal@"):
+        parse_cue(text)
+
+
+@settings(max_examples=150)
+@given(st.text(max_size=20))
+def test_no_text_is_more_than_a_usage_error(text: str) -> None:
+    for candidate in (text, "burst@" + text, "burst@+" + text):
+        with suppress(UsageError):
+            parse_cue(candidate)
