@@ -1,0 +1,93 @@
+"""Captures through the fake nvidia-smi, the real source and the real family, to text: byte for byte.
+
+The expected files in the shared folder are what nvidia_gpu_exporter itself exported, without its metrics about
+itself (`go_*`, `process_*`, `promhttp_*`, `nvidia_gpu_exporter_build_info`) and without the two that change on
+every run (`nvidia_smi_last_collect_duration_seconds`, `nvidia_smi_last_collect_success_timestamp_seconds`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuscope.collect.clock import SystemClock
+from gpuscope.collect.runner import Runner
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
+from gpuscope.readings import ABSENT, Snapshot
+from gpuscope.settings import Settings
+from gpuscope.sources.nvidia_smi import SOURCE
+from tests.fake_smi import CAPTURES, SHARED_CAPTURES, FakeSmi
+from tests.goldens import check_golden
+
+CHANGES_ON_EVERY_RUN = (
+    "nvidia_smi_last_collect_duration_seconds",
+    "nvidia_smi_last_collect_success_timestamp_seconds",
+)
+RECORDED = sorted((SHARED_CAPTURES / "nvidia-smi").glob("*.txt"))
+
+
+def collect(fake: FakeSmi) -> Snapshot:
+    runner = Runner(SOURCE, Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0), SystemClock())
+    runner.cycle()
+    reading = runner.fresh()
+    status = runner.status()
+    assert reading is not ABSENT, status.why
+    assert reading.driver is not ABSENT
+    return Snapshot(
+        node="node",
+        taken_at=0.0,
+        driver=reading.driver,
+        devices=reading.devices,
+        processes=reading.processes,
+        sources=(status,),
+    )
+
+
+def export(fake: FakeSmi) -> bytes:
+    families = NvidiaSmiBuilder(Options(compute_apps=True)).to_families(collect(fake))
+    return encode_text(family for family in families if family.name not in CHANGES_ON_EVERY_RUN)
+
+
+@pytest.mark.parametrize("state", ["idle", "load"])
+@pytest.mark.parametrize("capture", RECORDED or [None], ids=lambda path: path.stem if path else "none")
+def test_recorded_machines_give_what_nvidia_gpu_exporter_gives(
+    tmp_path: Path, capture: Path | None, state: str
+) -> None:
+    if capture is None:
+        pytest.skip("the captures of real machines (../shared/captures) are not here")
+    expected = SHARED_CAPTURES / "expected" / f"{capture.name.removesuffix('.txt')}__{state}.metrics"
+    assert export(FakeSmi(tmp_path, capture, state)).decode() == expected.read_text("utf-8")
+
+
+@pytest.mark.parametrize("state", ["idle", "load"])
+@pytest.mark.parametrize("capture", sorted(CAPTURES.glob("*.txt")), ids=lambda path: path.stem)
+def test_our_machines(tmp_path: Path, capture: Path, state: str) -> None:
+    golden = Path("nvidia_smi") / f"{capture.name.removesuffix('.txt')}__{state}.metrics"
+    check_golden(golden, export(FakeSmi(tmp_path, capture, state)))
+
+
+@pytest.mark.parametrize("capture", [*RECORDED, *sorted(CAPTURES.glob("*.txt"))], ids=lambda path: path.stem)
+def test_readings_print_as_the_cells_they_came_from(tmp_path: Path, capture: Path) -> None:
+    """Cell -> reading -> printed cell -> metric: what a reading holds must give the number its cell gave."""
+    snapshot = collect(FakeSmi(tmp_path, capture, "load"))
+    from_cells = _values(snapshot)
+    from_readings = _values(_without_cells(snapshot))
+    compared = from_cells.keys() & from_readings.keys()
+    assert {key: from_readings[key] for key in compared} == {key: from_cells[key] for key in compared}
+    assert len(compared) > 50 * len(snapshot.devices)
+
+
+def _without_cells(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, devices=tuple(replace(device, smi_cells={}) for device in snapshot.devices))
+
+
+def _values(snapshot: Snapshot) -> dict[tuple[str, str], str]:
+    return {
+        (family.name, str(sample.labels)): family.number(sample.value)
+        for family in NvidiaSmiBuilder().to_families(snapshot)
+        for sample in family.samples
+        if family.name != "nvidia_smi_gpu_info"
+    }
