@@ -200,10 +200,14 @@ class Card:
                 yield f"{prefix}{key} {encode(text)}"
         for key, number in self.numbers.items():
             yield f"{prefix}{key} {number:.17g}"
-        for phase in self.phases:
-            values = [f"{name} {value:.17g}" for name, value in phase.values.items()]
-            totals = [f"+{name} {value:.17g}" for name, value in phase.totals.items()]
+        before: dict[str, float] = {}
+        for phase in self.phases:  # each line has what changed
+            values = [
+                f"{name} {value:.17g}" for name, value in phase.values.items() if before.get(name) != value
+            ]
+            totals = [f"+{name} {value:.17g}" for name, value in phase.totals.items() if value]
             yield f"{prefix}at {phase.at_us} {' '.join(values + totals)}"
+            before = phase.values
         for process in self.processes:
             yield prefix + _process_line(process)
         for mig in self.migs:
