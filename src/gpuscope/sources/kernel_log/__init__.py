@@ -1,0 +1,112 @@
+"""XIDs from the kernel log: the only witness of errors that came before the agent or took the driver with them.
+
+Reads /dev/kmsg without waiting, else journalctl, else dmesg. Opened anew it begins with the oldest record of
+this boot: events carry their place in the log, and the ledger knows which it has counted. Times are converted
+from the kernel's clock, which stops in suspend and drifts against ours; a record read as it comes cannot be
+older than our last read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from gpuscope.errors import SourceError, SourceMissing
+from gpuscope.readings import ABSENT, Maybe, Reading, Uuid, XidEvent
+from gpuscope.settings import Settings
+from gpuscope.sources import SourceSpec, Tier
+from gpuscope.sources.kernel_log.commands import DmesgReader, JournalReader
+from gpuscope.sources.kernel_log.kmsg import KmsgReader
+from gpuscope.sources.kernel_log.record import LogReader, Record
+from gpuscope.sources.kernel_log.xid_line import parse_gpu_line, parse_xid_line
+
+CHANNEL = "kernel_log"
+KMSG = "/dev/kmsg"
+MOST_GPUS = 256
+
+FIX = (
+    "give the agent CAP_SYSLOG and /dev/kmsg, or put its user into the group systemd-journal; "
+    "until then XIDs come from the driver's events alone"
+)
+
+
+class KernelLog:
+    def __init__(
+        self,
+        reader: LogReader,
+        now: Callable[[], float] = time.time,
+        since_boot: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reader = reader
+        self._now = now
+        self._since_boot = since_boot
+        self._read_up_to: Maybe[float] = ABSENT  # whatever comes now was written after this
+        self._uuid_at: dict[str, Uuid] = {}
+
+    def read(self, due: frozenset[Tier]) -> Reading:
+        began = self._now()
+        batch = self._reader.read()
+        if batch is None:
+            return Reading()
+        events = [event for record in batch.records if (event := self._to_event(record)) is not None]
+        self._read_up_to = began if batch.caught_up else ABSENT
+        failures = {f"{self._reader.name} overrun": batch.overruns} if batch.overruns else {}
+        return Reading(xids=tuple(events), failures=failures)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _to_event(self, record: Record) -> XidEvent | None:
+        gpu = parse_gpu_line(record.text)
+        if gpu is not None:
+            if len(self._uuid_at) >= MOST_GPUS:
+                self._uuid_at.clear()
+            self._uuid_at[gpu.pci_bus_id] = gpu.uuid
+            return None
+        line = parse_xid_line(record.text)
+        if line is None:
+            return None
+        return XidEvent(
+            xid=line.xid,
+            at=self._epoch_of(record),
+            channel=CHANNEL,
+            gpu_uuid=self._uuid_at.get(line.pci_bus_id, ABSENT),
+            pci_bus_id=line.pci_bus_id,
+            message=line.message,
+            log_sequence=record.sequence,
+            log_microseconds=record.microseconds,
+        )
+
+    def _epoch_of(self, record: Record) -> float:
+        now = self._now()
+        at = now - self._since_boot() + record.microseconds / 1e6 if record.at is ABSENT else record.at
+        if self._read_up_to is not ABSENT:
+            at = max(at, self._read_up_to)
+        return min(at, now)
+
+
+def open_reader(kmsg_paths: tuple[str, ...], fallbacks: tuple[JournalReader | DmesgReader, ...]) -> LogReader:
+    """The first way to the log that works."""
+    troubles = []
+    for path in kmsg_paths:
+        try:
+            return KmsgReader.open(path)
+        except OSError as error:
+            troubles.append(f"{path}: {error.strerror}")
+    for reader in fallbacks:
+        try:
+            reader.check()
+        except SourceError as error:
+            troubles.append(str(error))
+        else:
+            return reader
+    raise SourceMissing(f"no way to the kernel log ({'; '.join(troubles)}): {FIX}")
+
+
+def open_kernel_log(settings: Settings) -> KernelLog:
+    root = settings.path_rootfs.rstrip("/")
+    paths = (KMSG, root + KMSG) if root else (KMSG,)
+    return KernelLog(open_reader(paths, (JournalReader(), DmesgReader())))
+
+
+SOURCE = SourceSpec(name="kernel-log", summary="XIDs from the kernel log", open=open_kernel_log)

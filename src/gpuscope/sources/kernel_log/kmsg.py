@@ -1,0 +1,73 @@
+"""/dev/kmsg: the kernel log record by record, each with a number that is never given twice in one boot.
+
+Every read() of the device is one record; opened anew it begins with the oldest that is still there. EPIPE
+says that records were overwritten before we came; the next read goes on behind the gap.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from typing import Final
+
+from gpuscope.errors import SourceError
+from gpuscope.sources.kernel_log.record import MARK, Batch, Record
+
+LARGEST_RECORD_BYTES: Final = 16384
+MOST_RECORDS_A_READ: Final = 50_000
+
+_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+def parse_kmsg_record(raw: bytes) -> Record | None:
+    r"""`3,1234,5678901,-;NVRM: Xid …`: priority and facility, number, microseconds, flags; text with `\x..`."""
+    head, _, rest = raw.partition(b";")
+    fields = head.split(b",")
+    if len(fields) < 3 or not (fields[1].isdigit() and fields[2].isdigit()):
+        return None
+    if len(fields[1]) > 20 or len(fields[2]) > 20:  # neither is longer than 64 bits
+        return None
+    line = rest.partition(b"\n")[0]  # behind it: the record's device and subsystem
+    text = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), line)
+    return Record(int(fields[2]), text.decode("utf-8", "replace"), int(fields[1]))
+
+
+class KmsgReader:
+    name = "/dev/kmsg"
+
+    def __init__(self, descriptor: int, read: Callable[[int, int], bytes] = os.read) -> None:
+        self._descriptor = descriptor
+        self._read = read
+
+    @classmethod
+    def open(cls, path: str) -> KmsgReader:
+        return cls(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def read(self) -> Batch:
+        records: list[Record] = []
+        overruns = 0
+        for _ in range(MOST_RECORDS_A_READ):
+            try:
+                raw = self._read(self._descriptor, LARGEST_RECORD_BYTES)
+            except BlockingIOError:
+                return Batch(tuple(records), True, overruns)
+            except OSError as error:
+                if error.errno not in (
+                    errno.EPIPE,
+                    errno.EINVAL,
+                ):  # overwritten; larger than any record should be
+                    raise SourceError(f"{self.name}: {error.strerror}") from error
+                overruns += 1
+                continue
+            if not raw:
+                return Batch(tuple(records), True, overruns)
+            if MARK in raw:
+                record = parse_kmsg_record(raw)
+                if record is not None:
+                    records.append(record)
+        return Batch(tuple(records), False, overruns)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
