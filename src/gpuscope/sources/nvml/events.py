@@ -29,7 +29,7 @@ class XidWatch:
         self._set: Any = None
         self._uuids: Mapping[int, Uuid] = {}
 
-    def watch(self, gpus: Iterable[tuple[Any, Uuid]]) -> None:
+    def watch(self, gpus: Iterable[tuple[Any, Uuid]]) -> bool:
         """Registers these GPUs, and only these: a lost one would make every wait fail."""
         nvml = self._library.nvml
         self.close()
@@ -38,7 +38,7 @@ class XidWatch:
             self._set = nvml.nvmlEventSetCreate()
         except nvml.NVMLError as error:
             self._count("nvmlEventSetCreate", error.value)
-            return
+            return error.value in codes.REFUSED
         for handle, uuid in gpus:
             try:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._set)
@@ -47,6 +47,7 @@ class XidWatch:
                 continue
             uuids[address(handle)] = uuid
         self._uuids = uuids
+        return True
 
     def poll(self) -> tuple[XidEvent, ...]:
         if self._set is None or not self._uuids:

@@ -8,6 +8,7 @@ lost.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,9 +57,10 @@ class NvmlSource:
                 for gpu in self._gpus:
                     gpu.read(tier)
         processes = self._read_processes(refresh_names=Tier.MEDIUM in due)
+        devices = tuple(gpu.to_reading() for gpu in self._gpus)
         return Reading(
             driver=self._driver,
-            devices=(*(gpu.to_reading() for gpu in self._gpus), *self._ghosts.values()),
+            devices=devices + self._still_lost(devices),
             processes=processes,
             xids=self._read_xids(),
             failures=dict(self._failures),
@@ -77,9 +79,8 @@ class NvmlSource:
         events = self._xids.poll()
         present = [gpu for gpu in self._gpus if not gpu.lost]
         watched = frozenset(address(gpu.gate.handle) for gpu in present)
-        if watched != self._watched:
+        if watched != self._watched and self._xids.watch((gpu.gate.handle, gpu.uuid) for gpu in present):
             self._watched = watched
-            self._xids.watch((gpu.gate.handle, gpu.uuid) for gpu in present)
         return events
 
     # Which GPUs there are
@@ -96,7 +97,6 @@ class NvmlSource:
             for gpu in self._gpus:
                 gpu.forget()
         self._gpus = self._list_gpus()
-        self._lay_ghosts()
 
     def _list_gpus(self) -> list[Gpu]:
         """The driver's GPUs in its order; those that are still the same keep what is known of them."""
@@ -150,16 +150,16 @@ class NvmlSource:
         self.close()
         self._begin()
 
-    def _lay_ghosts(self) -> None:
-        """Forgets lost GPUs that are back, were replaced, or were taken off the bus for good."""
-        present = [gpu.to_reading() for gpu in self._gpus]
+    def _still_lost(self, present: Sequence[Device]) -> tuple[Device, ...]:
+        """The lost GPUs of former sessions, less those that are back, were replaced, or left the bus."""
         uuids = {device.uuid for device in present}
-        places = {device.pci_bus_id for device in present}
+        places = {device.pci_bus_id for device in present} - {ABSENT}
         on_the_bus = {place.lower() for place in self._in_kernel}
         for uuid, ghost in list(self._ghosts.items()):
             off_the_bus = bool(on_the_bus) and _kernel_name(ghost) not in on_the_bus
-            if uuid in uuids or (ghost.pci_bus_id is not ABSENT and ghost.pci_bus_id in places) or off_the_bus:
+            if uuid in uuids or ghost.pci_bus_id in places or off_the_bus:
                 del self._ghosts[uuid]
+        return tuple(self._ghosts.values())
 
     def close(self) -> None:
         for gpu in self._gpus:

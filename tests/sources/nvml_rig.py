@@ -1,0 +1,57 @@
+"""The NVML source on the fake driver, with time standing still between two ticks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuscope.readings import Device, Reading
+from gpuscope.sources import Tier
+from gpuscope.sources.nvml.clocks import Clocks
+from gpuscope.sources.nvml.source import NvmlSource
+from tests.fake_nvml.driver import FakeDriver
+
+FAST = frozenset({Tier.FAST})
+ALL = frozenset(Tier)
+
+
+class Rig:
+    """A driver whose clock stands still, and the source on it; `kernel_list` stands for the kernel's list."""
+
+    def __init__(self, driver: FakeDriver, folder: Path) -> None:
+        driver.freeze()
+        driver.attach()
+        self.driver = driver
+        self.kernel_list = folder / "gpus"
+        self.kernel_list.mkdir()
+        self.clocks = Clocks(now=self._now, monotonic=self._now)
+        self._opened: NvmlSource | None = None
+
+    def _now(self) -> float:
+        return self.driver.now_us() / 1e6
+
+    @property
+    def source(self) -> NvmlSource:
+        if self._opened is None:
+            self._opened = NvmlSource(self.kernel_list, self.clocks)
+        return self._opened
+
+    def read(self, due: frozenset[Tier] = ALL) -> Reading:
+        return self.source.read(due)
+
+    def tick(self, seconds: float = 1.0, due: frozenset[Tier] = ALL) -> Reading:
+        self.driver.advance(seconds)
+        return self.read(due)
+
+    def device(self, index: int = 0) -> Device:
+        return self.read().devices[index]
+
+    def kernel_lists(self, *addresses: str) -> None:
+        for old in self.kernel_list.iterdir():
+            old.rmdir()
+        for address in addresses:
+            (self.kernel_list / address).mkdir()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None

@@ -1,0 +1,298 @@
+"""Every number of the fake driver arrives in its reading, in its unit; a 0 as 0, a refused one as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.readings import ABSENT, Device
+from gpuscope.sources import Tier
+from tests.fake_nvml.driver import FakeDriver, Link
+from tests.fake_nvml.fixtures import driver
+from tests.sources.nvml_rig import FAST, Rig
+
+__all__ = ["driver"]
+
+# The fake's key -> attribute, label, and what one unit of the key is in ours
+LEVELS: dict[str, tuple[str, Any, float]] = {
+    "util": ("utilization_ratio", None, 0.01),
+    "util_memory": ("memory_utilization_ratio", None, 0.01),
+    "util_encoder": ("encoder_utilization_ratio", None, 0.01),
+    "util_decoder": ("decoder_utilization_ratio", None, 0.01),
+    "util_jpeg": ("jpeg_utilization_ratio", None, 0.01),
+    "util_ofa": ("ofa_utilization_ratio", None, 0.01),
+    "memory_total": ("memory_total_bytes", None, 1),
+    "memory_used": ("memory_used_bytes", None, 1),
+    "memory_reserved": ("memory_reserved_bytes", None, 1),
+    "bar1_total": ("bar1_total_bytes", None, 1),
+    "bar1_used": ("bar1_used_bytes", None, 1),
+    "temperature": ("temperature_celsius", "gpu", 1),
+    "temperature_memory": ("temperature_celsius", "memory", 1),
+    "temperature_margin": ("temperature_margin_celsius", None, 1),
+    "threshold_shutdown": ("temperature_threshold_celsius", "shutdown", 1),
+    "threshold_slowdown": ("temperature_threshold_celsius", "slowdown", 1),
+    "threshold_memory_max": ("temperature_threshold_celsius", "memory_max", 1),
+    "threshold_gpu_max": ("temperature_threshold_celsius", "gpu_max", 1),
+    "power_mw": ("power_watts", None, 0.001),
+    "power_limit_mw": ("power_limit_watts", "current", 0.001),
+    "power_enforced_mw": ("power_limit_watts", "enforced", 0.001),
+    "power_default_mw": ("power_limit_watts", "default", 0.001),
+    "power_min_mw": ("power_limit_watts", "min", 0.001),
+    "power_max_mw": ("power_limit_watts", "max", 0.001),
+    "clock_graphics": ("clock_hertz", "graphics", 1e6),
+    "clock_sm": ("clock_hertz", "sm", 1e6),
+    "clock_memory": ("clock_hertz", "memory", 1e6),
+    "clock_video": ("clock_hertz", "video", 1e6),
+    "clock_graphics_max": ("clock_max_hertz", "graphics", 1e6),
+    "clock_sm_max": ("clock_max_hertz", "sm", 1e6),
+    "clock_memory_max": ("clock_max_hertz", "memory", 1e6),
+    "clock_video_max": ("clock_max_hertz", "video", 1e6),
+    "clock_graphics_app": ("clock_application_hertz", "graphics", 1e6),
+    "clock_memory_app": ("clock_application_hertz", "memory", 1e6),
+    "pstate": ("performance_state", None, 1),
+    "fan_percent": ("fan_speed_ratio", "0", 0.01),
+    "fan_rpm": ("fan_rpm", "0", 1),
+    "pcie_gen": ("pcie_link_generation", None, 1),
+    "pcie_gen_max": ("pcie_link_generation_max", None, 1),
+    "pcie_width": ("pcie_link_width", None, 1),
+    "pcie_width_max": ("pcie_link_width_max", None, 1),
+    "pcie_tx_kbps": ("pcie_bytes_per_second", "tx", 1000),
+    "pcie_rx_kbps": ("pcie_bytes_per_second", "rx", 1000),
+    "pcie_replay": ("pcie_replays", None, 1),
+    "ecc_mode": ("ecc_enabled", None, 1),
+    "ecc_pending": ("ecc_pending", None, 1),
+    "ecc_corrected_volatile_l1": ("ecc_location_errors", ("corrected", "volatile", "l1_cache"), 1),
+    "ecc_corrected_aggregate_l2": ("ecc_location_errors", ("corrected", "aggregate", "l2_cache"), 1),
+    "ecc_uncorrected_volatile_dram": ("ecc_location_errors", ("uncorrected", "volatile", "device_memory"), 1),
+    "ecc_uncorrected_aggregate_register": (
+        "ecc_location_errors",
+        ("uncorrected", "aggregate", "register_file"),
+        1,
+    ),
+    "ecc_corrected_volatile_texture": ("ecc_location_errors", ("corrected", "volatile", "texture_memory"), 1),
+    "ecc_uncorrected_aggregate_cbu": ("ecc_location_errors", ("uncorrected", "aggregate", "cbu"), 1),
+    "ecc_uncorrected_volatile_sram": ("ecc_location_errors", ("uncorrected", "volatile", "sram"), 1),
+    "retired_pending": ("retired_pages_pending", None, 1),
+    "remapped_correctable": ("remapped_rows", "correctable", 1),
+    "remapped_uncorrectable": ("remapped_rows", "uncorrectable", 1),
+    "remapped_pending": ("row_remap_pending", None, 1),
+    "remapped_failure": ("row_remap_failed", None, 1),
+    "remap_banks_max": ("row_remap_banks", "max", 1),
+    "remap_banks_high": ("row_remap_banks", "high", 1),
+    "remap_banks_partial": ("row_remap_banks", "partial", 1),
+    "remap_banks_low": ("row_remap_banks", "low", 1),
+    "remap_banks_none": ("row_remap_banks", "none", 1),
+    "compute_mode": ("compute_mode", None, 1),
+    "persistence_mode": ("persistence_mode", None, 1),
+    "accounting_mode": ("accounting_enabled", None, 1),
+    "display_mode": ("display_attached", None, 1),
+    "display_active": ("display_active", None, 1),
+}
+# A key without which others are not answered either; and what is not a number on its own.
+TOGETHER = {
+    "memory_total", "memory_used", "memory_reserved", "bar1_total", "bar1_used", "ecc_mode", "ecc_pending",
+    "power_min_mw", "power_max_mw", "remap_banks_max", "remap_banks_high", "remap_banks_partial",
+    "remap_banks_low", "remap_banks_none", "util", "util_memory",
+}  # fmt: skip
+MODELS = ("H100", "A100", "T4", "RTX 4090", "V100", "GB200")
+
+
+def reading_of(device: Device, attribute: str, label: Any) -> Any:
+    value = getattr(device, attribute)
+    return value if label is None else value.get(label, ABSENT)
+
+
+def keys_of(fake: FakeDriver) -> set[str]:
+    """The keys of LEVELS that this model has."""
+    card = fake.cards[0]
+    return LEVELS.keys() & (card.numbers.keys() | card.phases[-1].values.keys())
+
+
+@pytest.fixture
+def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(driver, tmp_path)
+    yield rig
+    driver.heal()
+    rig.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_number_arrives_in_its_unit(rig: Rig, model: str) -> None:
+    rig.driver.gpus(1, model=model)
+    has = keys_of(rig.driver)
+    assert len(has) > 40
+    # 7, 8, 9 … for each: no two numbers are alike, and none can stand for another.
+    values = {key: 7 + place for place, key in enumerate(sorted(has))}
+    values |= {"memory_total": 1 << 36, "pstate": 2} | {"ecc_mode": 1, "ecc_pending": 0}
+    values |= dict.fromkeys(has & {"persistence_mode", "accounting_mode", "display_mode", "display_active"}, 1)
+    rig.driver.set(0, **{key: value for key, value in values.items() if key in has})
+    rig.read()
+    device = rig.tick().devices[0]
+    for key, (attribute, label, unit) in LEVELS.items():
+        read = reading_of(device, attribute, label)
+        if key in has:
+            assert read == pytest.approx(values[key] * unit), key
+        else:
+            assert read is ABSENT, key
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_zero_stays_zero(rig: Rig, model: str) -> None:
+    rig.driver.gpus(1, model=model)
+    has = keys_of(rig.driver) - {"ecc_mode"}  # off, it takes the counters away
+    rig.driver.set(0, **dict.fromkeys(has, 0))
+    rig.read()
+    device = rig.tick().devices[0]
+    for key in has:
+        attribute, label, _ = LEVELS[key]
+        assert reading_of(device, attribute, label) == 0, key
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_taken_away_is_absent_and_the_rest_stays(rig: Rig, model: str) -> None:
+    rig.driver.gpus(1, model=model)
+    has = sorted(keys_of(rig.driver) - TOGETHER)
+    gone, kept = has[::2], has[1::2]
+    rig.driver.set(0, **dict.fromkeys(gone, None))
+    rig.read()
+    reading = rig.tick()
+    for key in gone:
+        attribute, label, _ = LEVELS[key]
+        assert reading_of(reading.devices[0], attribute, label) is ABSENT, key
+    for key in kept:
+        attribute, label, _ = LEVELS[key]
+        assert reading_of(reading.devices[0], attribute, label) is not ABSENT, key
+    assert reading.failures == {}
+
+
+def test_identity(rig: Rig) -> None:
+    rig.driver.gpus(2, model="H100")
+    card = rig.driver.cards[1]
+    device = rig.device(1)
+    assert device.uuid == card.uuid
+    assert device.index == 1
+    assert device.model == "NVIDIA H100 80GB HBM3"
+    assert device.brand == "NVIDIA"
+    assert device.architecture == "Hopper"
+    assert device.compute_capability == "9.0"
+    assert device.serial == card.texts["serial"]
+    assert device.pci_bus_id == "00000000:1B:00.0"
+    assert device.minor_number == 1
+    assert device.vbios_version == card.texts["vbios"]
+    assert device.board_part_number == card.texts["part_number"]
+    assert device.inforom_versions["ecc"] == "7.16"
+    driver_said = rig.read().driver
+    assert driver_said is not ABSENT
+    assert (driver_said.driver_version, driver_said.cuda_version) == ("580.95.05", "13.0")
+
+
+def test_geforce_has_no_serial_and_two_fans(rig: Rig) -> None:
+    rig.driver.gpus(1, model="RTX 4090")
+    rig.driver.set(0, fan_percent=43)
+    device = rig.device()
+    assert device.serial is ABSENT
+    assert device.brand == "GeForce"
+    assert dict(device.fan_speed_ratio) == {"0": 0.43, "1": 0.43}
+    assert not device.ecc_errors
+    assert device.mig_enabled is ABSENT
+
+
+def test_throttle_reasons_and_their_time(rig: Rig) -> None:
+    rig.driver.set(0, reasons=["sw_power_cap", "hw_thermal"])
+    before = rig.device()
+    after = rig.tick(30).devices[0]
+    assert after.throttle_reasons == 0x04 | 0x40
+    for reason, seconds in {"sw_power_cap": 30, "hw_thermal_slowdown": 30, "sync_boost": 0}.items():
+        gained = after.throttled_seconds[reason] - before.throttled_seconds[reason]
+        assert gained == pytest.approx(seconds), reason
+    assert after.violation_seconds["power"] - before.violation_seconds["power"] == pytest.approx(30)
+
+
+def test_energy_is_the_integral_of_power(rig: Rig) -> None:
+    rig.driver.set(0, power_mw=250_000)
+    before = rig.device()
+    after = rig.tick(20).devices[0]
+    assert after.energy_joules - before.energy_joules == pytest.approx(5000, abs=0.01)
+    assert after.power_instant_watts == 250
+    assert after.power_average_watts == 250
+
+
+def test_nvlinks(rig: Rig) -> None:
+    rig.driver.set(0, nvlink_tx_kibps=18 * 1000, nvlink_rx_kibps=0)
+    rig.driver.link(0, 3, Link(active=False, crc_flit=11, crc_data=12, replay=13, recovery=14))
+    rig.driver.link(0, 17, Link(crc_flit=21, replay=23, recovery=24))
+    before = rig.device()
+    after = rig.tick(10).devices[0]
+    assert sorted(after.nvlink_up, key=int) == [str(link) for link in range(18)]
+    assert after.nvlink_up["3"] == 0
+    assert after.nvlink_up["17"] == 1
+    assert after.nvlink_bytes["tx"] - before.nvlink_bytes["tx"] == pytest.approx(18 * 1000 * 1024 * 10)
+    assert after.nvlink_bytes["rx"] == before.nvlink_bytes["rx"]
+    link_bytes = after.nvlink_link_bytes["4", "tx"] - before.nvlink_link_bytes["4", "tx"]
+    assert link_bytes == pytest.approx(1000 * 1024 * 10, rel=1e-3)
+    assert after.nvlink_errors["3", "crc_flit"] == 11
+    assert after.nvlink_errors["3", "crc_data"] == 12
+    assert after.nvlink_errors["3", "replay"] == 13
+    assert after.nvlink_errors["3", "recovery"] == 14
+    assert after.nvlink_errors["17", "replay"] == 23
+    assert after.nvlink_errors["17", "recovery"] == 24
+
+
+def test_nvlink_5_counts_bytes_per_link(rig: Rig) -> None:
+    rig.driver.gpus(1, model="B200")
+    rig.driver.set(0, nvlink_tx_kibps=18 * 1000)
+    before = rig.device()
+    after = rig.tick(10).devices[0]
+    for link in ("0", "17"):
+        gained = after.nvlink_link_bytes[link, "tx"] - before.nvlink_link_bytes[link, "tx"]
+        assert gained == pytest.approx(1000 * 1024 * 10, rel=1e-3)
+
+
+def test_no_links_no_nvlink_series(rig: Rig) -> None:
+    rig.driver.gpus(1, model="T4")
+    device = rig.device()
+    assert not device.nvlink_up
+    assert not device.nvlink_bytes
+    assert not device.nvlink_errors
+
+
+def test_retired_pages(rig: Rig) -> None:
+    rig.driver.gpus(1, model="V100")
+    rig.driver.retire_page(0, 0x1000)
+    rig.driver.retire_page(0, 0x2000)
+    rig.driver.retire_page(0, 0x3000, double_bit=True)
+    assert dict(rig.device().retired_pages) == {"single_bit": 2, "double_bit": 1}
+
+
+def test_ecc_totals(rig: Rig) -> None:
+    rig.driver.set(0, ecc_uncorrected_aggregate_dram=3, ecc_uncorrected_aggregate_sram=4)
+    errors = rig.device().ecc_errors
+    assert errors["uncorrected", "aggregate"] == 7
+    assert errors["corrected", "volatile"] == 0
+
+
+def test_slower_numbers_are_repeated_between_their_readings(rig: Rig) -> None:
+    rig.driver.set(0, persistence_mode=1, temperature=40)
+    rig.read()
+    rig.driver.set(0, persistence_mode=0, temperature=50)
+    device = rig.tick(1, FAST).devices[0]
+    assert device.temperature_celsius["gpu"] == 50
+    assert device.persistence_mode == 1
+    assert rig.tick(60, frozenset({Tier.FAST, Tier.SLOW})).devices[0].persistence_mode == 0
+
+
+def test_unknown_performance_state_is_absent(rig: Rig) -> None:
+    rig.driver.set(0, pstate=32)
+    assert rig.device().performance_state is ABSENT
+
+
+@pytest.mark.parametrize("missing", ["nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"])
+def test_older_names_of_a_call_are_tried(rig: Rig, missing: str) -> None:
+    rig.driver.fail(missing, error="FUNCTION_NOT_FOUND")
+    rig.driver.set(0, temperature=44, reasons=["sw_power_cap"])
+    device = rig.device()
+    assert device.temperature_celsius["gpu"] == 44
+    assert device.throttle_reasons == 4
