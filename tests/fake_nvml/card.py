@@ -52,6 +52,7 @@ class Mig:
     busy: float = 0.0
     uuid: str | None = None
     memory_total: int | None = None
+    index: int | None = None  # its place, unless a hole before it is wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,18 @@ class Phase:
     at_us: int
     values: dict[str, float]
     totals: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """How busy a MIG instance is since a moment, and the integral up to it."""
+
+    busy: float
+    since_us: int
+    total: float = 0.0
+
+    def change(self, busy: float, now_us: int) -> Activity:
+        return Activity(busy, now_us, self.total + self.busy * (now_us - self.since_us) / 1e6)
 
 
 @cache
@@ -106,6 +119,7 @@ class Card:
     phases: list[Phase]
     processes: list[Process] = field(default_factory=list)
     migs: list[Mig] = field(default_factory=list)
+    mig_activity: dict[str, Activity] = field(default_factory=dict)
     links: dict[int, Link] = field(default_factory=dict)
     pages: list[tuple[int, int, int]] = field(default_factory=list)
     fields: dict[tuple[int, int | None], tuple[int, str, float]] = field(default_factory=dict)
@@ -210,8 +224,8 @@ class Card:
             before = phase.values
         for process in self.processes:
             yield prefix + _process_line(process)
-        for mig in self.migs:
-            yield prefix + self._mig_line(mig)
+        for place, mig in enumerate(self.migs):
+            yield prefix + self._mig_line(mig, place)
         for number, link in self.links.items():
             counters = f"{link.crc_flit} {link.crc_data} {link.replay} {link.recovery} {link.ecc}"
             yield f"{prefix}link {number} {int(link.active)} {counters}"
@@ -225,7 +239,15 @@ class Card:
             mig.uuid or f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.uuid}/{mig.gi}/{mig.ci}/{mig.profile}')}"
         )
 
-    def _mig_line(self, mig: Mig) -> str:
+    def set_migs(self, migs: list[Mig], now_us: int) -> None:
+        """Replace the instances; those that stay go on with their counters."""
+        idle = Activity(0.0, now_us)
+        before, self.mig_activity, self.migs = self.mig_activity, {}, migs
+        for mig in migs:
+            identity = self.mig_uuid(mig)
+            self.mig_activity[identity] = before.get(identity, idle).change(mig.busy, now_us)
+
+    def _mig_line(self, mig: Mig, place: int) -> str:
         shape = re.fullmatch(r"(?:(\d)c\.)?(\d)g\.(\d+)gb(?:\+.*)?", mig.profile)
         if shape is None:
             raise ValueError(f"{mig.profile!r} is no MIG profile such as 1g.10gb or 1c.3g.40gb")
@@ -234,8 +256,11 @@ class Card:
         total = mig.memory_total or gigabytes * 1000**3 // (1 << 20) * (1 << 20)
         sms = self.model.sms // 8 * compute
         engines = f"{slices} {max(1, slices // 2)} 0 {max(1, slices // 2)} {int(slices == 7)}"
-        identity = f"{self.mig_uuid(mig)} {mig.profile} {mig.gi} {mig.ci}"
-        return f"mig {identity} {total} {mig.memory_used} {mig.busy:.17g} {slices} {compute} {sms} {engines}"
+        index = place if mig.index is None else mig.index
+        activity = self.mig_activity[self.mig_uuid(mig)]
+        identity = f"{self.mig_uuid(mig)} {mig.profile} {index} {mig.gi} {mig.ci}"
+        busy = f"{activity.busy:.17g} {activity.since_us} {activity.total:.17g}"
+        return f"mig {identity} {total} {mig.memory_used} {busy} {slices} {compute} {sms} {engines}"
 
 
 def _process_line(process: Process) -> str:

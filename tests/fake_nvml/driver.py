@@ -69,6 +69,9 @@ REALISTIC_MS = {
 }
 
 
+CALL_ROW, CALL_ROWS = struct.Struct("=56sQ"), 1024  # as src/calls.c has them
+
+
 class FakeDriver:
     """A machine's NVIDIA driver, as far as NVML shows it."""
 
@@ -184,7 +187,7 @@ class FakeDriver:
     def mig(self, gpu: int, instances: Sequence[Mig]) -> list[str]:
         """Turn MIG on with these instances (none: MIG off) and give their UUIDs."""
         card = self.cards[gpu]
-        card.migs = list(instances)
+        card.set_migs(list(instances), self.now_us())
         self.set(gpu, mig_mode=int(bool(instances)), mig_pending=int(bool(instances)))
         return [card.mig_uuid(mig) for mig in instances]
 
@@ -274,6 +277,19 @@ class FakeDriver:
         self._hangs.clear()
         self._delays.clear()
         self._save()
+
+    def count_calls(self) -> None:
+        """Count calls from now on, in processes that start (or attach) after this."""
+        self._calls_path.write_bytes(bytes(CALL_ROWS * CALL_ROW.size))
+
+    def calls(self) -> dict[str, int]:
+        """How often each function was called by all processes since `count_calls`."""
+        rows = CALL_ROW.iter_unpack(self._calls_path.read_bytes())
+        return {name.rstrip(b"\0").decode(): count for name, count in rows if count}
+
+    @property
+    def _calls_path(self) -> Path:
+        return self.path.with_name(self.path.name + ".calls")
 
     # Time
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
-from tests.fake_nvml.test_timeline import gpm_between
+from tests.fake_nvml.test_timeline import gpm_between, gpm_metrics
 
 
 def test_each_kind_has_its_own_list(driver: FakeDriver, nvml: Any) -> None:
@@ -128,6 +128,27 @@ def test_gpm_of_an_instance(driver: FakeDriver, nvml: Any, instances: list[str])
     parent = nvml.nvmlDeviceGetHandleByIndex(0)
     ids = [nvml.NVML_GPM_METRIC_GRAPHICS_UTIL, nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL]
     assert gpm_between(nvml, parent, driver, ids, gi=7) == pytest.approx([25, 7.5])
+
+
+def test_gpm_of_an_instance_follows_its_changes(driver: FakeDriver, nvml: Any) -> None:
+    driver.freeze()
+    driver.mig(0, [Mig(gi=7, busy=80)])
+    parent = nvml.nvmlDeviceGetHandleByIndex(0)
+    samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    nvml.nvmlGpmMigSampleGet(parent, 7, samples[0])
+    driver.advance(1)
+    driver.mig(0, [Mig(gi=7, busy=20)])
+    driver.advance(3)
+    nvml.nvmlGpmMigSampleGet(parent, 7, samples[1])
+    assert gpm_metrics(nvml, samples, [nvml.NVML_GPM_METRIC_GRAPHICS_UTIL]) == [35]
+
+
+def test_a_hole_in_the_numbering_is_not_the_end(driver: FakeDriver, nvml: Any) -> None:
+    driver.mig(0, [Mig(gi=1), Mig(gi=3, index=2)])
+    parent = nvml.nvmlDeviceGetHandleByIndex(0)
+    with pytest.raises(nvml.NVMLError_NotFound):
+        nvml.nvmlDeviceGetMigDeviceHandleByIndex(parent, 1)
+    assert nvml.nvmlDeviceGetGpuInstanceId(nvml.nvmlDeviceGetMigDeviceHandleByIndex(parent, 2)) == 3
 
 
 def test_reconfigured_instances_get_new_handles(driver: FakeDriver, nvml: Any, instances: list[str]) -> None:

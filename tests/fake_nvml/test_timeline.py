@@ -135,6 +135,11 @@ def gpm_between(
     frozen.burst(0, 0.5, util=100, tensor=60, nvlink_tx_kibps=2048)
     frozen.advance(1)
     take(handle, samples[1])
+    return gpm_metrics(nvml, samples, ids)
+
+
+def gpm_metrics(nvml: Any, samples: list[Any], ids: list[int]) -> list[float]:
+    """The metrics between two samples, which are freed."""
     request = nvml.c_nvmlGpmMetricsGet_t(version=nvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(ids))
     request.sample1, request.sample2 = samples
     for place, metric_id in enumerate(ids):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -202,3 +204,23 @@ def test_a_reload_restarts_the_driver_s_counters(driver: FakeDriver, nvml: Any) 
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     assert nvml.nvmlDeviceGetTotalEnergyConsumption(handle) == 400_000
     assert [nvml.nvmlDeviceGetTotalEccErrors(handle, 0, span) for span in range(2)] == [0, 9]
+
+
+def test_calls_are_counted_over_processes(driver: FakeDriver, nvml: Any) -> None:
+    driver.count_calls()
+    driver.attach()
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    for _ in range(5):
+        nvml.nvmlDeviceGetPowerUsage(handle)
+    program = "import pynvml as n; n.nvmlInit(); n.nvmlDeviceGetPowerUsage(n.nvmlDeviceGetHandleByIndex(1))"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **driver.env}, check=True)
+    assert driver.calls() == {"nvmlInit": 2, "nvmlDeviceGetHandleByIndex_v2": 2, "nvmlDeviceGetPowerUsage": 6}
+
+
+def test_an_older_driver_lacks_functions(driver: FakeDriver, nvml: Any) -> None:
+    driver.without("nvmlDeviceGetTemperatureV")
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    with pytest.raises(nvml.NVMLError_FunctionNotFound):
+        nvml.nvmlDeviceGetTemperatureV(handle, 0)
+    assert nvml.nvmlDeviceGetTemperature(handle, 0) == 34

@@ -61,9 +61,12 @@ struct process {
 struct mig {
     char uuid[TEXT];
     char profile[32];
+    unsigned index; /* among the GPU's MIG devices; there may be holes */
     unsigned gi, ci, gi_slices, ci_slices, sms, copy, decoders, encoders, jpegs, ofas;
     unsigned long long memory_total, memory_used;
-    double busy; /* percent, for GPM */
+    double busy; /* percent, for GPM, */
+    int64_t busy_since;
+    double busy_total; /* and its integral up to then */
 };
 
 struct link {
@@ -141,6 +144,10 @@ double flow_total(const struct gpu *gpu, int flow, int64_t t); /* unit × second
 double flow_mean(const struct gpu *gpu, int flow, int64_t from, int64_t to);
 double flow_recent(const struct gpu *gpu, int flow, int64_t span_us);
 double flow_sampled(const struct gpu *gpu, int flow);
+
+/* calls.c: with the gate's lock held */
+void calls_follow(const char *state_path);
+void calls_count(const char *function);
 
 /* gate.c */
 extern struct state *fake; /* only between ENTER and return */

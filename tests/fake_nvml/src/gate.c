@@ -98,6 +98,7 @@ static void follow(const char *file)
 {
     path = file;
     map_generation();
+    calls_follow(path);
     if (generation)
         seen_generation = *generation;
     load();
@@ -185,6 +186,7 @@ static nvmlReturn_t open_gate(const char *function, nvmlDevice_t device)
 {
     pthread_mutex_lock(&lock);
     refresh();
+    calls_count(function);
     if (fake->delays.count | fake->hangs.count)
         suffer(function, device);
     const struct fault *fault =

@@ -10,7 +10,8 @@ struct nvmlGpmSample_st {
     char uuid[TEXT];
     double total[FLOWS];
     bool has[FLOWS];
-    double busy; /* of the MIG instance; negative: the whole GPU */
+    bool is_mig;
+    double busy_total; /* of the MIG instance */
     unsigned links;
 };
 
@@ -29,12 +30,12 @@ nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample)
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t take(const struct gpu *gpu, double busy, nvmlGpmSample_t sample)
+static nvmlReturn_t take(const struct gpu *gpu, nvmlGpmSample_t sample)
 {
     UNLESS(sample, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->value[K_gpm], NVML_ERROR_NOT_SUPPORTED);
     sample->at = fake_now;
-    sample->busy = busy;
+    sample->is_mig = false;
     sample->links = (unsigned)gpu->value[K_nvlink_count];
     memcpy(sample->uuid, gpu->uuid, sizeof sample->uuid);
     for (int flow = 0; flow < FLOWS; flow++) {
@@ -47,16 +48,23 @@ static nvmlReturn_t take(const struct gpu *gpu, double busy, nvmlGpmSample_t sam
 nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
 {
     ENTER(device);
-    return take(gpu, -1, sample);
+    return take(gpu, sample);
 }
 
 nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gi, nvmlGpmSample_t sample)
 {
     ENTER(device);
-    for (size_t i = 0; i < gpu->migs.count; i++)
-        if (gpu->migs.items[i].gi == gi)
-            return take(gpu, gpu->migs.items[i].busy, sample);
-    return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t error = take(gpu, sample);
+    UNLESS(!error, error);
+    sample->busy_total = 0;
+    for (size_t i = 0; i < gpu->migs.count; i++) {
+        const struct mig *mig = &gpu->migs.items[i];
+        if (mig->gi != gi)
+            continue;
+        sample->is_mig = true;
+        sample->busy_total += mig->busy_total + mig->busy * (double)(fake_now - mig->busy_since) / 1e6;
+    }
+    return sample->is_mig ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support)
@@ -140,8 +148,9 @@ static void compute(nvmlGpmMetric_t *out, nvmlGpmSample_t from, nvmlGpmSample_t 
     }
     double seconds = (double)(to->at - from->at) / 1e6;
     double mean = seconds > 0 ? (to->total[metric.flow] - from->total[metric.flow]) / seconds : 0;
-    if (to->busy >= 0) /* what the instance did, as a part of what the GPU did */
-        mean = metric.flow == K_util || metric.flow == K_sm_active ? to->busy : mean * to->busy / 100;
+    double busy = seconds > 0 ? (to->busy_total - from->busy_total) / seconds : 0;
+    if (to->is_mig) /* what the instance did, as a part of what the GPU did */
+        mean = metric.flow == K_util || metric.flow == K_sm_active ? busy : mean * busy / 100;
     out->value = mean * metric.scale;
     out->nvmlReturn = NVML_SUCCESS;
     out->metricInfo.shortName = out->metricInfo.longName = metric.name;
@@ -155,7 +164,7 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *request)
     nvmlGpmSample_t from = request->sample1, to = request->sample2;
     UNLESS(from && to && from->at && to->at && request->numMetrics <= NVML_GPM_METRIC_MAX,
            NVML_ERROR_INVALID_ARGUMENT);
-    UNLESS(!strcmp(from->uuid, to->uuid), NVML_ERROR_INVALID_ARGUMENT);
+    UNLESS(!strcmp(from->uuid, to->uuid) && from->is_mig == to->is_mig, NVML_ERROR_INVALID_ARGUMENT);
     for (unsigned i = 0; i < request->numMetrics; i++)
         compute(&request->metrics[i], from, to);
     return NVML_SUCCESS;

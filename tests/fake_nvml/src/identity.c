@@ -46,7 +46,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
     ENTER_ANY(device);
     UNLESS(index, NVML_ERROR_INVALID_ARGUMENT);
     if (call.mig) {
-        *index = (unsigned)(call.mig - gpu->migs.items);
+        *index = call.mig->index;
         return NVML_SUCCESS;
     }
     for (*index = 0; *index < handles_visible(); ++*index)

@@ -18,15 +18,19 @@ nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is_m
     return NVML_SUCCESS;
 }
 
-/* The driver leaves holes in the numbering; so may a test, but ours has none. */
+/* The driver leaves holes where an instance was destroyed: "not found" is not the end of the list. */
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *out)
 {
     ENTER(device);
     UNLESS(out, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->has[K_mig_mode], NVML_ERROR_NOT_SUPPORTED);
-    UNLESS(gpu->value[K_mig_mode] && index < gpu->migs.count, NVML_ERROR_NOT_FOUND);
-    *out = (nvmlDevice_t)handle_for(gpu->migs.items[index].uuid, true);
-    return *out ? NVML_SUCCESS : NVML_ERROR_MEMORY;
+    UNLESS(index < gpu->value[K_mig_max], NVML_ERROR_INVALID_ARGUMENT);
+    for (size_t i = 0; gpu->value[K_mig_mode] && i < gpu->migs.count; i++)
+        if (gpu->migs.items[i].index == index) {
+            *out = (nvmlDevice_t)handle_for(gpu->migs.items[i].uuid, true);
+            return *out ? NVML_SUCCESS : NVML_ERROR_MEMORY;
+        }
+    return NVML_ERROR_NOT_FOUND;
 }
 
 nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t device, nvmlDevice_t *parent)

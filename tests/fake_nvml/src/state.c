@@ -157,11 +157,14 @@ static void parse_mig(struct gpu *gpu, char *rest)
     struct mig *mig = ADD(gpu->migs);
     text_to(mig->uuid, sizeof mig->uuid, &rest);
     text_to(mig->profile, sizeof mig->profile, &rest);
+    mig->index = (unsigned)whole(&rest);
     mig->gi = instance(&rest);
     mig->ci = instance(&rest);
     mig->memory_total = whole(&rest);
     mig->memory_used = whole(&rest);
     mig->busy = number(&rest);
+    mig->busy_since = (int64_t)whole(&rest);
+    mig->busy_total = number(&rest);
     unsigned *const counts[] = {&mig->gi_slices, &mig->ci_slices, &mig->sms,   &mig->copy,
                                 &mig->decoders,  &mig->encoders,  &mig->jpegs, &mig->ofas};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
