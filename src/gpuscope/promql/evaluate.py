@@ -61,17 +61,21 @@ class Evaluator:
         self._storage = storage
         self._settings = settings
         self._selected: dict[tuple[tuple[Matcher, ...], int, int], Sequence[Series]] = {}
+        # By identity: the tree outlives this, and hashing a node means hashing all below it.
+        self._still: dict[int, bool] = {}
         self.budget = budget
         self.notes = notes
 
     def vector(self, expr: Expr, steps: Steps) -> Frame:
         """The instant vector of `expr` at every step."""
-        if steps.count > 1 and _stands_still(expr):
-            return self.vector(expr, steps.first()).spread(steps.count)
+        if steps.count > 1 and self._stands_still(expr):
+            once = self.vector(expr, steps.first())
+            self.budget.charge(len(once.labels) * steps.count)
+            return once.spread(steps.count)
         self.budget.check()
         match expr:
             case VectorSelector():
-                frame, _ = self.latest(expr, steps)
+                frame = self.latest(expr, steps)
             case Aggregate():
                 frame = self._aggregate(expr, steps)
             case Binary():
@@ -101,17 +105,21 @@ class Evaluator:
             case _:
                 raise BadQueryError(f"{value_type(expr).value} where a scalar is expected")
 
-    def latest(self, selector: VectorSelector, steps: Steps) -> tuple[Frame, Ints]:
-        """An instant selector's frame, and the time of each of its samples."""
+    def latest(self, selector: VectorSelector, steps: Steps) -> Frame:
+        """An instant selector's frame."""
+        return select.latest(*self._series_and_times(selector, steps), self._settings.lookback_ms)
+
+    def latest_times(self, selector: VectorSelector, steps: Steps) -> Frame:
+        """An instant selector's frame with the time of each sample, in seconds, for its value."""
+        return select.latest_times(*self._series_and_times(selector, steps), self._settings.lookback_ms)
+
+    def _series_and_times(self, selector: VectorSelector, steps: Steps) -> tuple[Sequence[Series], Ints]:
         at = self._reference_times(selector.at, selector.offset_ms, steps)
+        if selector.at is not None:
+            at = at[:1]
         series = self._select(selector, int(at.min()) - self._settings.lookback_ms + 1, int(at.max()))
         self.budget.charge(len(series) * len(at))
-        frame, times = select.latest(series, at, self._settings.lookback_ms)
-        alive = frame.present.any(axis=1)
-        if alive.all():
-            return frame, times
-        kept = np.flatnonzero(alive)
-        return frame.rows(kept), times[kept]
+        return series, at
 
     def windows(self, expr: Expr, steps: Steps) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
         """A range's series, and the windows of them some rows at a time."""
@@ -203,23 +211,27 @@ class Evaluator:
             return Frame(frame.labels, frame.values, frame.present & (outcome != 0)).without_empty_rows()
         return Frame(frame.labels, outcome, frame.present).nameless()
 
+    def _stands_still(self, expr: Expr) -> bool:
+        """Whether the value is the same at every step."""
+        known = self._still.get(id(expr))
+        if known is None:
+            known = self._still[id(expr)] = self._find_still(expr)
+        return known
 
-def _stands_still(expr: Expr) -> bool:
-    """Whether the value is the same at every step."""
-    match expr:
-        case Number() | String():
-            return True
-        case VectorSelector():
-            return expr.at is not None
-        case MatrixSelector():
-            return expr.vector.at is not None
-        case Subquery():
-            return expr.at is not None
-        case Negation():
-            return _stands_still(expr.expr)
-        case Aggregate():
-            return _stands_still(expr.expr) and (expr.param is None or _stands_still(expr.param))
-        case Binary():
-            return _stands_still(expr.left) and _stands_still(expr.right)
-        case Call():
-            return expr.name not in _CLOCK_FUNCTIONS and all(_stands_still(arg) for arg in expr.args)
+    def _find_still(self, expr: Expr) -> bool:
+        match expr:
+            case Number() | String():
+                return True
+            case VectorSelector() | Subquery():
+                return expr.at is not None
+            case MatrixSelector():
+                return expr.vector.at is not None
+            case Negation():
+                return self._stands_still(expr.expr)
+            case Aggregate():
+                param_stands = expr.param is None or self._stands_still(expr.param)
+                return param_stands and self._stands_still(expr.expr)
+            case Binary():
+                return self._stands_still(expr.left) and self._stands_still(expr.right)
+            case Call():
+                return expr.name not in _CLOCK_FUNCTIONS and all(map(self._stands_still, expr.args))

@@ -184,8 +184,8 @@ def _labels_asked_for(expr: Expr) -> Labels:
 def _timestamp(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     argument = call.args[0]
     if isinstance(argument, VectorSelector):
-        frame, times = evaluator.latest(argument, steps)
-        return Frame(frame.labels, times / 1000, frame.present).nameless()
+        frame = evaluator.latest_times(argument, steps)
+        return (frame if argument.at is None else frame.spread(steps.count)).nameless()
     frame = evaluator.vector(argument, steps)
     now = np.broadcast_to(steps.times / 1000, frame.values.shape)
     return Frame(frame.labels, now, frame.present).nameless()

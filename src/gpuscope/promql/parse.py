@@ -29,6 +29,7 @@ from gpuscope.promql.syntax import (
     Subquery,
     ValueType,
     VectorSelector,
+    value_type,
 )
 from gpuscope.store.series import Matcher, MatchOp
 
@@ -177,7 +178,7 @@ class _Converter:
             "ParenExpr": lambda node: self.expr(node.expr),
             "NumberLiteral": lambda node: Number(node.val),
             "StringLiteral": lambda node: String(node.val),
-            "UnaryExpr": lambda node: Negation(self.expr(node.expr)),
+            "UnaryExpr": self._negation,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,
             "SubqueryExpr": self._subquery,
@@ -199,6 +200,10 @@ class _Converter:
         if node.name is not None:
             matchers.insert(0, Matcher("__name__", MatchOp.EQUAL, node.name))
         return VectorSelector(tuple(matchers), _milliseconds(node.offset), self._at(node))
+
+    def _negation(self, node: Any) -> Expr:
+        inner = self.expr(node.expr)
+        return Negation(inner, value_type(inner))
 
     def _matrix_selector(self, node: Any) -> Expr:
         return MatrixSelector(self._vector_selector(node.vector_selector), _range(node.range))
@@ -233,7 +238,9 @@ class _Converter:
         left, right = self.expr(node.lhs), self.expr(node.rhs)
         modifier = node.modifier
         returns_bool = modifier is not None and modifier.return_bool
-        return Binary(str(node.op), left, right, returns_bool, _matching(modifier))
+        sides = {value_type(left), value_type(right)}
+        returns = ValueType.SCALAR if sides == {ValueType.SCALAR} else ValueType.VECTOR
+        return Binary(str(node.op), left, right, returns_bool, _matching(modifier), returns)
 
     def _at(self, node: Any) -> At | None:
         if node.at is None:

@@ -21,48 +21,78 @@ class _Axes:
     """Numbers the distinct time axes among many arrays of timestamps."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int], list[tuple[int, Ints]]] = {}
-        self.distinct: list[Ints] = []
+        self._by_identity: dict[int, int] = {}
+        self._by_ends: dict[tuple[int, int, int], list[tuple[int, Ints]]] = {}
+        self._count = 0
 
     def number(self, timestamps: Ints) -> int:
-        key = (len(timestamps), int(timestamps[0]), int(timestamps[-1])) if len(timestamps) else (0, 0, 0)
-        candidates = self._known.setdefault(key, [])
+        """The axis' number; a new one has the next. The caller keeps the array alive, so ids stay unique."""
+        known = self._by_identity.get(id(timestamps))
+        if known is None:
+            known = self._by_identity[id(timestamps)] = self._by_content(timestamps)
+        return known
+
+    def _by_content(self, timestamps: Ints) -> int:
+        ends = (len(timestamps), int(timestamps[0]), int(timestamps[-1])) if len(timestamps) else (0, 0, 0)
+        candidates = self._by_ends.setdefault(ends, [])
         for number, known in candidates:
-            if known is timestamps or np.array_equal(known, timestamps):
+            if np.array_equal(known, timestamps):
                 return number
-        candidates.append((len(self.distinct), timestamps))
-        self.distinct.append(timestamps)
-        return len(self.distinct) - 1
+        candidates.append((self._count, timestamps))
+        self._count += 1
+        return self._count - 1
 
 
-def latest(series: Sequence[Series], at: Ints, lookback_ms: int) -> tuple[Frame, Ints]:
-    """The frame of an instant selector asked for at the times `at`, and each sample's own time."""
-    values = np.zeros((len(series), len(at)))
-    found = np.zeros(values.shape, dtype=np.bool_)
-    times = np.zeros(values.shape, dtype=np.int64)
+def latest(series: Sequence[Series], at: Ints, lookback_ms: int) -> Frame:
+    """The frame of an instant selector asked for at the times `at`."""
+    if len(at) == 1:
+        values, times = _newest(series)
+        found = times > at[0] - lookback_ms
+    else:
+        values, found = np.zeros((len(series), len(at))), np.zeros((len(series), len(at)), dtype=np.bool_)
+        for row, (one, (position, ok)) in enumerate(
+            zip(series, _searches(series, at, lookback_ms), strict=True)
+        ):
+            one.values.take(position, out=values[row])
+            found[row] = ok
+    found &= values.view(np.int64) != STALE_NAN_BITS
+    return Frame([one.labels for one in series], values, found).without_empty_rows()
+
+
+def latest_times(series: Sequence[Series], at: Ints, lookback_ms: int) -> Frame:
+    """As `latest`, with each sample's own time, in seconds, in place of its value."""
+    frame = latest(series, at, lookback_ms)
+    shadows = [Series(one.labels, one.timestamps, one.timestamps / 1000) for one in series]
+    times = latest(shadows, at, lookback_ms)
+    alive = set(frame.labels)
+    kept = times.rows([row for row, labels in enumerate(times.labels) if labels in alive])
+    return Frame(kept.labels, kept.values, frame.present)
+
+
+def _newest(series: Sequence[Series]) -> tuple[Floats, Ints]:
+    """Each series' last sample: a store asked for one moment has given nothing newer than that."""
+    values = np.array([one.values[-1] for one in series], dtype=np.float64).reshape(-1, 1)
+    times = np.array([one.timestamps[-1] for one in series], dtype=np.int64).reshape(-1, 1)
+    return values, times
+
+
+def _searches(series: Sequence[Series], at: Ints, lookback_ms: int) -> Iterator[tuple[Ints, Bools]]:
+    """For each series where its sample for each time lies, and whether it is recent enough."""
     axes = _Axes()
-    searched: list[tuple[Ints, Bools, Ints]] = []
-    for row, one in enumerate(series):
-        if not len(one.timestamps):
-            continue
+    searched: list[tuple[Ints, Bools]] = []
+    for one in series:
         number = axes.number(one.timestamps)
         if number == len(searched):
             searched.append(_search(one.timestamps, at, lookback_ms))
-        position, ok, time = searched[number]
-        one.values.take(position, out=values[row])
-        found[row] = ok
-        times[row] = time
-    found &= values.view(np.int64) != STALE_NAN_BITS
-    return Frame([one.labels for one in series], values, found), times
+        yield searched[number]
 
 
-def _search(timestamps: Ints, at: Ints, lookback_ms: int) -> tuple[Ints, Bools, Ints]:
+def _search(timestamps: Ints, at: Ints, lookback_ms: int) -> tuple[Ints, Bools]:
     position = np.searchsorted(timestamps, at, side="right") - 1
     ok = position >= 0
     np.maximum(position, 0, out=position)
-    time = timestamps[position]
-    ok &= time > at - lookback_ms
-    return position, ok, time
+    ok &= timestamps[position] > at - lookback_ms
+    return position, ok
 
 
 def windows(

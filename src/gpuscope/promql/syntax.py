@@ -62,6 +62,7 @@ class Subquery:
 @dataclass(frozen=True, slots=True)
 class Negation:
     expr: Expr
+    returns: ValueType
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Binary:
     right: Expr
     returns_bool: bool
     matching: Matching
+    returns: ValueType
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +112,7 @@ def value_type(expr: Expr) -> ValueType:
             return ValueType.STRING
         case MatrixSelector() | Subquery():
             return ValueType.MATRIX
-        case Call():
+        case Call() | Negation() | Binary():
             return expr.returns
-        case Negation():
-            return value_type(expr.expr)
-        case Binary():
-            sides = {value_type(expr.left), value_type(expr.right)}
-            return ValueType.SCALAR if sides == {ValueType.SCALAR} else ValueType.VECTOR
         case _:
             return ValueType.VECTOR
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    match expr:
-        case Subquery() | Negation():
-            return (expr.expr,)
-        case MatrixSelector():
-            return (expr.vector,)
-        case Binary():
-            return (expr.left, expr.right)
-        case Aggregate():
-            return (expr.expr,) if expr.param is None else (expr.param, expr.expr)
-        case Call():
-            return expr.args
-        case _:
-            return ()

@@ -1,0 +1,200 @@
+"""Whatever the text, `parse` gives a tree or a `BadQueryError`; what we do not do is refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscope.promql import BadQueryError, UnsupportedError, parse
+from gpuscope.promql.syntax import At, Binary, Call, MatrixSelector, Number, Subquery, VectorSelector
+from gpuscope.store.series import Matcher, MatchOp
+
+TOKENS = [
+    *("sum", "topk", "by", "without", "on", "ignoring", "group_left", "offset", "bool", "and", "or", "unless"),
+    *(
+        "rate",
+        "abs",
+        "time",
+        "label_replace",
+        "quantile_over_time",
+        "start()",
+        "end()",
+        "x",
+        "foo:bar",
+        "__name__",
+    ),
+    *(
+        "(",
+        ")",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "=",
+        "!=",
+        "=~",
+        "!~",
+        "==",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "^",
+        "@",
+        "<",
+    ),
+    *(
+        "5m",
+        "1h30m",
+        "0s",
+        "-1",
+        "1e999",
+        "0x",
+        "NaN",
+        "Inf",
+        "1.5",
+        "'a'",
+        '"',
+        '"(a"',
+        "`",
+        "#",
+        "\n",
+        "é",
+        "\0",
+    ),
+]
+
+
+REFUSE = """
+import sys
+from gpuscope.promql import BadQueryError, parse
+try:
+    parse(sys.stdin.read())
+except BadQueryError:
+    print("refused")
+"""
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(TOKENS), max_size=25).map(" ".join))
+def test_any_tokens_parse_or_are_refused(text: str) -> None:
+    _parse_or_refuse(text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_parses_or_is_refused(text: str) -> None:
+    _parse_or_refuse(text)
+
+
+def _parse_or_refuse(text: str) -> None:
+    with contextlib.suppress(BadQueryError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 10_000,
+        "(" * 10_000 + "1" + ")" * 10_000,
+        "-" * 90_000 + "x",
+        "x" + "^x" * 40_000,
+        "x" + " or x" * 15_000,
+        "sum(" * 5_000 + "x" + ")" * 5_000,
+        "x" * 200_000,
+    ],
+    ids=lambda text: text[:10],
+)
+def test_nesting_ends_the_query_not_the_process(text: str) -> None:
+    # In a process of its own: the parser's stack overflow would take this one with it.
+    command = [sys.executable, "-c", REFUSE]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout == "refused\n"
+
+
+def test_operators_inside_strings_do_not_count() -> None:
+    assert isinstance(parse('x{a=~"' + "(a+b)|" * 2_000 + '"}'), VectorSelector)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('x{a="1" or b="2"}', "VictoriaMetrics"),
+        ("limitk(2, x)", "limitk"),
+        ("limit_ratio(0.1, x)", "limit_ratio"),
+        ("sort_by_label(x, 'a')", "sort_by_label"),
+        ("double_exponential_smoothing(x[5m], 0.1, 0.1)", "double_exponential_smoothing"),
+        ("ts_of_max_over_time(x[5m])", "ts_of_max_over_time"),
+        ("info(x)", "info"),
+        ("histogram_stddev(x)", "native histograms"),
+        ("x + fill(0) y", "fill"),
+        ("x @ -1", "1970"),
+    ],
+)
+def test_what_is_not_stable_is_refused_by_name(text: str, named: str) -> None:
+    with pytest.raises(UnsupportedError, match=named):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sum(", "rate(x)", "x[0s]", "x[0.0001]", "{}", '{a=~".*"}', "1 == 2", "x @ 1e30"]
+)
+def test_what_is_wrong_is_bad_data(text: str) -> None:
+    with pytest.raises(BadQueryError) as caught:
+        parse(text)
+    assert caught.value.error_type == "bad_data"
+
+
+def test_a_selector_keeps_its_matchers_in_order() -> None:
+    assert parse('x{a="1", b!="2", c=~"3", d!~"4"}') == VectorSelector(
+        (
+            Matcher("__name__", MatchOp.EQUAL, "x"),
+            Matcher("a", MatchOp.EQUAL, "1"),
+            Matcher("b", MatchOp.NOT_EQUAL, "2"),
+            Matcher("c", MatchOp.REGEX, "3"),
+            Matcher("d", MatchOp.NOT_REGEX, "4"),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "offset_ms", "at"),
+    [
+        ("x offset 5m", 300_000, None),
+        ("x offset -1h30m", -5_400_000, None),
+        ("x @ 5.25", 0, 5_250),
+        ("x @ 0", 0, 0),
+        ("x @ start() offset 1ms", 1, "start"),
+        ("x offset 1w @ end()", 604_800_000, "end"),
+        ('x{a="@ -1"} @ 7', 0, 7_000),
+    ],
+)
+def test_offset_and_at(text: str, offset_ms: int, at: At | None) -> None:
+    tree = parse(text)
+    assert isinstance(tree, VectorSelector)
+    assert (tree.offset_ms, tree.at) == (offset_ms, at)
+
+
+def test_durations_are_milliseconds() -> None:
+    assert isinstance(ranged := parse("x[1m1s1ms]"), MatrixSelector)
+    assert ranged.range_ms == 61_001
+    assert isinstance(sub := parse("x[1d:]"), Subquery)
+    assert (sub.range_ms, sub.step_ms) == (86_400_000, None)
+
+
+def test_parentheses_leave_no_trace_but_precedence() -> None:
+    assert parse("((x))") == parse("x")
+    tree = parse("(1 + 2) * 3")
+    assert isinstance(tree, Binary)
+    assert isinstance(tree.left, Binary)
+    assert tree.right == Number(3.0)
+    assert isinstance(parse("rate((x[5m]))"), Call)
