@@ -59,6 +59,7 @@ FILESYSTEM_SIZES: Final = (  # attribute of Filesystem, metric, help
 )
 
 Pairs = tuple[tuple[str, str], ...]
+CpuKey = tuple[str, ...]  # (cpu, mode)
 
 
 class HostFamily:
@@ -66,6 +67,7 @@ class HostFamily:
         self._host: Maybe[Host] = ABSENT
         self._families: tuple[MetricFamily, ...] = ()
         self._label_sets: dict[Pairs, LabelSet] = {}
+        self._orders: dict[str, tuple[tuple[CpuKey, ...], list[tuple[CpuKey, LabelSet]]]] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterable[MetricFamily]:
         # The host is read every few seconds, a snapshot is made every second.
@@ -95,7 +97,9 @@ class HostFamily:
             if value is not ABSENT:
                 yield _family(name, "gauge", help_text, [Sample(NO_LABELS, value)])
         for suffix, value in host.kernel.items():
-            yield _family(f"node_{suffix}", _type(suffix), KERNEL[suffix], [Sample(NO_LABELS, value)])
+            yield _family(
+                f"node_{suffix}", _type(suffix), KERNEL.get(suffix, suffix), [Sample(NO_LABELS, value)]
+            )
         if host.uname:
             labels = self._labels(tuple(sorted(host.uname.items())))
             help_text = "Labeled system information as provided by the uname system call."
@@ -110,11 +114,17 @@ class HostFamily:
                 "Seconds the CPUs spent in guests (VMs) for each mode.",
             ),
         ):
-            samples = [
-                Sample(self._labels((("cpu", cpu), ("mode", mode))), value)
-                for (cpu, mode), value in sorted(seconds.items())
-            ]
+            samples = [Sample(labels, seconds[key]) for key, labels in self._cpu_order(name, seconds)]
             yield _family(name, "counter", help_text, samples)
+
+    def _cpu_order(self, name: str, seconds: Mapping[CpuKey, float]) -> list[tuple[CpuKey, LabelSet]]:
+        """The keys in the order they are written. Sorted once: a GPU server has thousands of them."""
+        keys = tuple(seconds)
+        known, order = self._orders.get(name, ((), []))
+        if keys != known:
+            order = [(key, LabelSet((("cpu", key[0]), ("mode", key[1])))) for key in sorted(keys)]
+            self._orders[name] = keys, order
+        return order
 
     def _by_device(
         self, subsystem: str, devices: Mapping[str, Mapping[str, float]], helps: Mapping[str, str] | None
@@ -127,7 +137,7 @@ class HostFamily:
                 by_suffix.setdefault(suffix, []).append(Sample(labels, value))
         for suffix, samples in by_suffix.items():
             statistic = suffix.removesuffix("_total")
-            help_text = f"Network device statistic {statistic}." if helps is None else helps[suffix]
+            help_text = f"Network device statistic {statistic}." if helps is None else helps.get(suffix, suffix)
             yield _family(f"node_{subsystem}_{suffix}", _type(suffix), help_text, samples)
 
     def _disk_info(self, host: Host) -> MetricFamily:
