@@ -17,6 +17,7 @@ from gpuscope.readings import ABSENT, Device, Driver
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
 MIB: Final = 1 << 20
+LARGEST: Final = 1e18  # what is larger, infinite or no number was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ def print_cells(device: Device, driver: Driver, count: int) -> dict[str, str]:
         cells |= _pci_cells(device.pci_bus_id)
     for header, read, print_reading in _READERS:
         value = read(device)
-        if value is ABSENT or (isinstance(value, float) and not math.isfinite(value)):
+        if value is ABSENT or (isinstance(value, float) and not abs(value) < LARGEST):
             continue
         cells[header] = print_reading(value)
     return cells

@@ -30,10 +30,10 @@ IDENTITY_FIELDS = (
 _ALWAYS_KNOWN = """
     timestamp count pci.domain pci.bus pci.device pci.device_id
     pcie.link.gen.current pcie.link.gen.max pcie.link.width.current pcie.link.width.max
-    display_attached display_active persistence_mode accounting.mode accounting.buffer_size
+    display_active persistence_mode accounting.mode accounting.buffer_size
     inforom.img inforom.oem inforom.ecc inforom.pwr fan.speed pstate
     memory.total memory.reserved memory.used memory.free compute_mode
-    utilization.gpu utilization.memory utilization.encoder utilization.decoder
+    utilization.gpu utilization.memory
     encoder.stats.sessionCount encoder.stats.averageFps encoder.stats.averageLatency
     ecc.mode.current ecc.mode.pending mig.mode.current mig.mode.pending
     retired_pages.single_bit_ecc.count retired_pages.double_bit.count retired_pages.pending

@@ -1,0 +1,361 @@
+"""The family on readings of any source: printed cells, failure metrics, processes, extras, options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.catalogue.smi import SMI_COLUMNS, print_cells
+from gpuscope.metrics.families import load_family
+from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
+from gpuscope.metrics.nvidia_smi.naming import RESERVED, usable_names
+from gpuscope.readings import (
+    ABSENT,
+    Device,
+    Driver,
+    MigInstance,
+    Pid,
+    Process,
+    Snapshot,
+    SourceStatus,
+    Uuid,
+    XidTotal,
+)
+from gpuscope.settings import Settings
+
+GPU = Uuid("GPU-AAAA-01")
+OTHER = Uuid("GPU-bbbb-02")
+INSTANCE = MigInstance(
+    uuid=Uuid("MIG-CCCC"),
+    gpu_instance=2,
+    compute_instance=0,
+    profile="1c.3g.40gb",
+    memory_total_bytes=40e9,
+    memory_used_bytes=0.0,
+    sm_active_ratio=0.5,
+    profiled_pcie_bytes_per_second={"tx": 1e6},
+)
+DEVICE = Device(
+    uuid=GPU,
+    index=0,
+    model="NVIDIA L40S",
+    pci_bus_id="00000000:8D:00.0",
+    utilization_ratio=0.07,
+    memory_used_bytes=501481472.0,
+    power_watts=0.0,
+    power_limit_watts={"enforced": 350.0},
+    clock_hertz={"sm": 1980e6},
+    performance_state=8.0,
+    throttle_reasons=0x24,
+    throttled_seconds={"sw_power_cap": 2.500031},
+    energy_joules=12345.678,
+    pcie_bytes_per_second={"tx": 1000.0, "rx": 0.0},
+)
+NVML = SourceStatus(name="nvml", up=True, why="", code=0, duration_seconds=0.25, last_success_at=1700000000.9)
+SMI = replace(NVML, name="nvidia-smi")
+
+
+def snapshot(*devices: Device, status: SourceStatus = NVML, **more: object) -> Snapshot:
+    driver = Driver(driver_version="550.90.07", cuda_version="12.4")
+    parts: dict[str, object] = {"driver": driver, "devices": devices, "sources": (status,), **more}
+    return Snapshot(node="n", taken_at=0.0, **parts)  # type: ignore[arg-type]
+
+
+def lines(shot: Snapshot, options: Options = Options()) -> list[str]:  # noqa: B008
+    text = encode_text(NvidiaSmiBuilder(options).to_families(shot)).decode()
+    return [line for line in text.split("\n") if line and not line.startswith("#")]
+
+
+def named(prefix: str, found: list[str]) -> list[str]:
+    return [line.removeprefix("nvidia_smi_") for line in found if line.startswith("nvidia_smi_" + prefix)]
+
+
+# Columns of readings that did not come from nvidia-smi.
+
+
+def test_readings_are_printed_as_nvidia_smi_would() -> None:
+    cells = print_cells(DEVICE, Driver(driver_version="550.90.07"), 2)
+    assert cells == {
+        "count": "2",
+        "uuid": GPU,
+        "index": "0",
+        "driver_version": "550.90.07",
+        "pci.domain": "0x0000",
+        "pci.bus": "0x8D",
+        "pci.device": "0x00",
+        "name": "NVIDIA L40S",
+        "pci.bus_id": "00000000:8D:00.0",
+        "pstate": "P8",
+        "clocks_event_reasons.active": "0x0000000000000024",
+        **{
+            f"clocks_event_reasons.{reason}": "Active" if reason.startswith("sw_") else "Not Active"
+            for reason in (
+                *("gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost"),
+                *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
+            )
+        },
+        "clocks_event_reasons_counters.sw_power_cap [us]": "2500031 us",
+        "memory.used [MiB]": "479 MiB",
+        "utilization.gpu [%]": "7 %",
+        "power.draw [W]": "0.00 W",
+        "enforced.power.limit [W]": "350.00 W",
+        "clocks.current.sm [MHz]": "1980 MHz",
+    }
+
+
+def test_zero_is_a_sample_and_absent_is_none() -> None:
+    found = lines(snapshot(DEVICE))
+    assert named("power_draw_watts", found) == ['power_draw_watts{uuid="aaaa-01"} 0']
+    assert named("memory_total_bytes", found) == []
+    assert named("utilization_gpu_ratio", found) == ['utilization_gpu_ratio{uuid="aaaa-01"} 0.07']
+    assert named("name", found) == ['name{uuid="aaaa-01"} 40']
+
+
+def test_gpu_info_has_its_twelve_labels() -> None:
+    assert named("gpu_info", lines(snapshot(DEVICE))) == [
+        'gpu_info{compute_cap="[N/A]",cuda_version="12.4",driver_model_current="[N/A]",'
+        'driver_model_pending="[N/A]",driver_version="550.90.07",index="0",name="NVIDIA L40S",'
+        'pci_bus_id="00000000:8D:00.0",pci_sub_device_id="[N/A]",serial="[N/A]",uuid="aaaa-01",'
+        'vbios_version="[N/A]"} 1'
+    ]
+
+
+def test_every_column_has_a_name_of_its_own() -> None:
+    headers = [column.header for column in SMI_COLUMNS]
+    assert len(set(headers)) == len(headers)
+    assert usable_names(headers).keys() == set(headers)
+
+
+def test_columns_read_attributes_that_exist() -> None:
+    for column in SMI_COLUMNS:
+        assert hasattr(DEVICE, column.reading.partition(".")[0]), column
+
+
+@given(st.sampled_from([column.reading for column in SMI_COLUMNS]), st.floats())
+def test_no_number_breaks_the_printer(path: str, number: float) -> None:
+    attribute, *keys = path.split(".")
+    if attribute == "throttle_reasons" or isinstance(getattr(DEVICE, attribute), str):
+        return
+    value = {keys[0] if len(keys) == 1 else tuple(keys): number} if keys else number
+    print_cells(replace(DEVICE, **{attribute: value}), Driver(), 1)
+
+
+# Failure metrics.
+
+
+def test_before_the_first_attempt() -> None:
+    waiting = SourceStatus(name="nvidia-smi", up=False, why="not read yet")
+    assert lines(snapshot(status=waiting)) == [
+        "nvidia_smi_failed_scrapes_total 0",
+        "nvidia_smi_last_collect_success 0",
+    ]
+
+
+def test_after_a_failure_the_gpus_are_gone_and_the_code_stays() -> None:
+    failed = replace(SMI, up=False, code=255, failed_reads=3, failures=9)
+    assert lines(snapshot(status=failed)) == [
+        "nvidia_smi_command_exit_code 255",
+        "nvidia_smi_failed_scrapes_total 3",
+        "nvidia_smi_last_collect_duration_seconds 0.25",
+        "nvidia_smi_last_collect_success 0",
+        "nvidia_smi_last_collect_success_timestamp_seconds 1.7e+09",
+    ]
+
+
+def test_the_drivers_code_stands_in_for_the_commands() -> None:
+    found = lines(snapshot(DEVICE))
+    assert named("nvml_return_code", found) == ["nvml_return_code 0"]
+    assert named("command_exit_code", found) == []
+
+
+@pytest.mark.parametrize(
+    ("statuses", "metric"),
+    [
+        ((replace(NVML, up=False, code=12), SMI), "command_exit_code 0"),
+        ((NVML, replace(SMI, up=False, code=9)), "nvml_return_code 0"),
+        ((replace(NVML, up=False, code=12), replace(SMI, up=False, code=9)), "command_exit_code 9"),
+        ((replace(NVML, up=False, code=12),), "nvml_return_code 12"),
+        ((replace(NVML, name="kernel-log"),), None),
+    ],
+)
+def test_the_source_that_is_told_of(statuses: tuple[SourceStatus, ...], metric: str | None) -> None:
+    found = lines(Snapshot(node="n", taken_at=0.0, sources=statuses))
+    codes = [line for line in named("", found) if "_code " in line]
+    assert codes == ([metric] if metric else [])
+
+
+def test_a_lost_gpu_costs_its_own_series_only() -> None:
+    lost = Device(uuid=OTHER, index=1, lost=True)
+    found = lines(snapshot(DEVICE, lost))
+    assert not any("bbbb-02" in line for line in found)
+    assert named("count", found) == ['count{uuid="aaaa-01"} 2']
+
+
+# Cells of nvidia-smi.
+
+
+def test_cells_come_before_readings() -> None:
+    device = replace(DEVICE, smi_cells={"uuid": GPU, "utilization.gpu [%]": "99 %"})
+    found = lines(snapshot(device, status=SMI))
+    assert named("utilization", found) == ['utilization_gpu_ratio{uuid="aaaa-01"} 0.99']
+    assert named("energy", found) == []
+
+
+def test_columns_are_made_anew_only_for_new_cells() -> None:
+    builder = NvidiaSmiBuilder()
+    cells = {"uuid": GPU, "utilization.gpu [%]": "99 %"}
+    device = replace(DEVICE, smi_cells=cells)
+    first, second = (
+        next(f for f in builder.to_families(snapshot(device, status=SMI)) if "utilization" in f.name)
+        for _ in range(2)
+    )
+    assert first is second
+    changed = replace(DEVICE, smi_cells={**cells, "utilization.gpu [%]": "1 %"})
+    text = encode_text(builder.to_families(snapshot(changed, status=SMI))).decode()
+    assert 'nvidia_smi_utilization_gpu_ratio{uuid="aaaa-01"} 0.01' in text
+
+
+def test_columns_left_out_by_name() -> None:
+    device = replace(DEVICE, smi_cells={"uuid": GPU, "name": "T4", "a.b [W]": "1 W", "a.c": "2", "d": "3"})
+    shot = snapshot(device, status=SMI)
+    only = lines(shot, Options(query_field_names=("a.b",)))
+    assert named("a", only) == ['a_b_watts{uuid="aaaa-01"} 1']
+    excluded = lines(shot, Options(query_field_names_exclude=("a.*", "name")))
+    assert named("a", excluded) == []
+    assert named("d", excluded) == ['d{uuid="aaaa-01"} 3']
+    assert named("name", excluded) == ['name{uuid="aaaa-01"} 4']  # an identity field cannot be left out
+
+
+# Processes.
+
+
+def app(pid: int, **more: object) -> Process:
+    parts: dict[str, object] = {"gpu_uuid": GPU, "driver_name": "/bin/x", "memory_bytes": 1.5 * 2**20, **more}
+    return Process(pid=Pid(pid), **parts)  # type: ignore[arg-type]
+
+
+APPS = Options(compute_apps=True)
+
+
+def test_processes_are_off_unless_asked_for() -> None:
+    assert named("compute_app", lines(snapshot(DEVICE, processes=(app(1),)))) == []
+
+
+def test_processes() -> None:
+    idle = Device(uuid=OTHER, index=1)
+    processes = (
+        app(9),
+        app(10, memory_bytes=ABSENT),
+        app(11, kind="G"),
+        app(12, driver_name=ABSENT, command="y"),
+    )
+    assert named("compute_app", lines(snapshot(DEVICE, idle, processes=processes), APPS)) == [
+        'compute_app_info{pid="10",process_name="/bin/x",uuid="aaaa-01"} 1',
+        'compute_app_info{pid="12",process_name="y",uuid="aaaa-01"} 1',
+        'compute_app_info{pid="9",process_name="/bin/x",uuid="aaaa-01"} 1',
+        'compute_app_used_memory_bytes{pid="12",process_name="y",uuid="aaaa-01"} 2.097152e+06',
+        'compute_app_used_memory_bytes{pid="9",process_name="/bin/x",uuid="aaaa-01"} 2.097152e+06',
+        'compute_apps{uuid="aaaa-01"} 3',
+        'compute_apps{uuid="bbbb-02"} 0',
+        "compute_apps_last_collect_success 1",
+    ]
+
+
+def test_an_unreadable_process_list_is_not_an_empty_one() -> None:
+    found = lines(snapshot(DEVICE, processes=ABSENT), APPS)
+    assert named("compute_apps", found) == ["compute_apps_last_collect_success 0"]
+
+
+def test_a_process_on_two_instances_adds_up_unless_they_are_told_apart() -> None:
+    second = replace(INSTANCE, uuid=Uuid("MIG-DDDD"), compute_instance=1)
+    device = replace(DEVICE, instances=(INSTANCE, second))
+    processes = (app(1, instance_uuid=INSTANCE.uuid), app(1, instance_uuid=second.uuid))
+    shot = snapshot(device, processes=processes)
+    found = lines(shot, APPS)
+    assert named("compute_app_info", found) == [
+        'compute_app_info{pid="1",process_name="/bin/x",uuid="aaaa-01"} 1'
+    ]
+    assert named("compute_app_used", found)[0].endswith(" 4.194304e+06")
+    apart = lines(shot, Options(compute_apps=True, compute_apps_mig=True))
+    assert named("compute_app_info", apart) == [
+        f'compute_app_info{{compute_instance_id="{ci}",gpu_instance_id="2",pid="1",process_name="/bin/x",'
+        f'uuid="aaaa-01"}} 1'
+        for ci in (0, 1)
+    ]
+
+
+@given(st.text(max_size=60))
+def test_a_hostile_process_name_comes_back_as_it_went_in(name: str) -> None:
+    text = encode_text(
+        NvidiaSmiBuilder(APPS).to_families(snapshot(DEVICE, processes=(app(1, driver_name=name),)))
+    )
+    if "\r" in name:  # the reference parser splits lines there, Prometheus does not
+        return
+    families = text_string_to_metric_families(text.decode())
+    (sample,) = (s for family in families for s in family.samples if s.name == "nvidia_smi_compute_app_info")
+    assert sample.labels["process_name"] == name
+
+
+# What the exporter has beside the columns when it reads the driver.
+
+
+def test_extras() -> None:
+    second = replace(INSTANCE, uuid=Uuid("MIG-DDDD"), compute_instance=1)
+    device = replace(DEVICE, instances=(INSTANCE, second))
+    xids = (XidTotal(gpu_uuid=GPU, xid=79, count=2, last_at=1700000000.5),)
+    found = lines(snapshot(device, xids=xids), Options(pcie_throughput=True))
+    assert [*named("energy", found), *named("pcie_throughput", found), *named("xid", found)] == [
+        'energy_joules_total{uuid="aaaa-01"} 12345.678',
+        'pcie_throughput_rx_bytes_per_second{uuid="aaaa-01"} 0',
+        'pcie_throughput_tx_bytes_per_second{uuid="aaaa-01"} 1000',
+        'xid_errors_total{uuid="aaaa-01",xid="79"} 2',
+        'xid_last_timestamp_seconds{uuid="aaaa-01",xid="79"} 1.7000000005e+09',
+    ]
+    instance = '{gpu_instance_id="2",uuid="aaaa-01"}'
+    assert named("mig_", found) == [
+        *(
+            f'mig_info{{compute_instance_id="{ci}",gpu_instance_id="2",mig_uuid="{uuid}",profile="1c.3g.40gb",'
+            f'uuid="aaaa-01"}} 1'
+            for ci, uuid in ((0, "cccc"), (1, "dddd"))
+        ),
+        f"mig_memory_total_bytes{instance} 4e+10",
+        f"mig_memory_used_bytes{instance} 0",
+        f"mig_pcie_throughput_tx_bytes_per_second{instance} 1e+06",
+        f"mig_sm_activity_ratio{instance} 0.5",
+    ]
+
+
+def test_xids_stay_when_no_gpu_can_be_read() -> None:
+    xids = (XidTotal(gpu_uuid=GPU, xid=79, count=1, last_at=1.0),)
+    assert named("xid_errors", lines(snapshot(status=replace(NVML, up=False, code=15), xids=xids)))
+    assert not named("xid_errors", lines(snapshot(status=replace(SMI, up=False, code=15), xids=xids)))
+
+
+def test_own_names_are_reserved() -> None:
+    device = replace(DEVICE, instances=(INSTANCE,))
+    xids = (XidTotal(gpu_uuid=GPU, xid=79, count=1, last_at=1.0),)
+    options = Options(compute_apps=True, pcie_throughput=True)
+    shot = snapshot(device, processes=(app(1),), xids=xids)
+    columns = {name.name for name in usable_names(print_cells(device, shot.driver, 1)).values()}
+    own = {family.name for family in NvidiaSmiBuilder(options).to_families(shot)} - columns
+    assert own <= RESERVED
+
+
+def test_families_and_series_come_by_the_alphabet() -> None:
+    families = NvidiaSmiBuilder(APPS).to_families(snapshot(Device(uuid=OTHER, index=0), DEVICE, processes=()))
+    names = [family.name for family in families]
+    assert names == sorted(names)
+    for family in families:
+        series = [sample.labels.pairs for sample in family.samples]
+        assert series == sorted(series)
+
+
+def test_it_is_found_by_name() -> None:
+    spec = load_family("nvidia_smi")
+    assert not spec.openmetrics
+    assert spec.build(Settings()).to_families(snapshot(DEVICE))

@@ -1,0 +1,136 @@
+"""Running the command: wrappers, exit codes, time limits, and processes that will not go."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.errors import SourceError, SourceMissing, UsageError
+from gpuscope.sources.nvidia_smi import command as command_module
+from gpuscope.sources.nvidia_smi.command import Answer, Command
+
+
+def python(code: str, timeout: float = 60.0) -> Command:
+    return Command(shlex.join([sys.executable, "-S", "-c", code]), timeout)
+
+
+def is_gone(pid: int) -> bool:
+    """Dead, reaped or not; the child's SIGKILL may take a moment to arrive."""
+    for _ in range(1000):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_arguments_follow_the_users_words_and_no_shell_sees_them(tmp_path: Path) -> None:
+    code = "import sys; print(sys.argv[1:])"
+    wrapped = Command(f"{sys.executable} -S -c {shlex.quote(code)} 'node 7' \"$HOME\"", 60.0)
+    assert wrapped.run("-q", "a;b").stdout == "['node 7', '$HOME', '-q', 'a;b']\n"
+
+
+@pytest.mark.parametrize("text", ["", "   ", "ssh 'node"])
+def test_a_command_that_is_none_is_the_users_mistake(text: str) -> None:
+    with pytest.raises(UsageError, match="command"):
+        Command(text, 1.0)
+
+
+def test_a_missing_command_says_what_to_do() -> None:
+    missing = Command("no-such-nvidia-smi", 1.0)
+    with pytest.raises(SourceMissing, match="no-such-nvidia-smi is not there; install"):
+        missing.require()
+    with pytest.raises(SourceMissing, match="cannot run no-such-nvidia-smi: No such file"):
+        missing.run("-L")
+
+
+def test_exit_code_and_complaint_make_one_sentence() -> None:
+    failing = python("import sys; print('\\n\\tGPU is\\x07 lost.  Reboot\\nmore'); sys.exit(255)")
+    with pytest.raises(SourceError, match=r"-q exited with 255: GPU is lost\. Reboot$") as caught:
+        failing.must("-q")
+    assert caught.value.code == 255
+
+
+def test_a_signal_is_named() -> None:
+    with pytest.raises(SourceError, match="was ended by signal 9"):
+        python("import os; os.kill(os.getpid(), 9)").must("-q")
+
+
+def test_output_that_is_no_text_is_still_read() -> None:
+    answer = python("import os; os.write(1, b'a\\xff\\x00\\n'); os.write(2, b'noise\\xfe' * 100000)").run()
+    assert answer.ok
+    assert answer.stdout == "a�\x00\n"
+    assert answer.complaint().startswith("noise")
+    assert len(answer.stderr) <= command_module.MOST_STDERR_BYTES
+
+
+def test_a_run_past_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
+    log = tmp_path / "pids"
+    code = (  # parent and child tell who they are and stay, both holding the pipes
+        f"import os, time\nos.fork()\nopen({str(log)!r}, 'a').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)"
+    )
+    with pytest.raises(SourceError, match="did not answer within 2 s and was killed") as caught:
+        python(code, timeout=2.0).run("-q")
+    assert caught.value.code == -1
+    pids = [int(line) for line in log.read_text().split()]
+    assert len(pids) == 2
+    assert all(map(is_gone, pids))
+
+
+def test_a_helper_left_behind_does_not_hold_the_answer_up() -> None:
+    """ssh leaves a connection master that keeps the pipes open."""
+    code = (
+        "import os,sys,time\n"
+        "pid = os.fork()\n"
+        "if pid == 0: os.setsid(); time.sleep(600)\n"
+        "print(pid, flush=True); os._exit(0)"
+    )
+    answer = python(code, timeout=300.0).run()
+    os.kill(int(answer.stdout), signal.SIGKILL)
+    assert answer.ok
+
+
+def test_endless_output_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_module, "MOST_STDOUT_BYTES", 1 << 20)
+    with pytest.raises(SourceError, match="more than 1 MiB"):
+        python("while True: print('rubbish' * 1000)").run()
+
+
+def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killing is switched off, as it is for a process that hangs in the kernel."""
+    monkeypatch.setattr(command_module, "GRACE_SECONDS", 0.01)
+    real_kill = os.killpg
+    monkeypatch.setattr(command_module.os, "killpg", lambda pid, signal: None)
+    hanging = python("import time; time.sleep(600)", timeout=0.05)
+    with pytest.raises(SourceError, match="did not answer"):
+        hanging.run("-q")
+    (stuck,) = command_module._STUCK.values()
+    again = python("import time; time.sleep(600)", timeout=0.05)  # the source was opened anew
+    with pytest.raises(SourceError, match=f"cannot be killed .process {stuck.pid}.; no second one"):
+        again.run("-q")
+    real_kill(stuck.pid, signal.SIGKILL)
+    stuck.wait()
+    with pytest.raises(SourceError, match="did not answer"):
+        again.run("-q")
+    (stuck,) = command_module._STUCK.values()
+    real_kill(stuck.pid, signal.SIGKILL)
+    stuck.wait()
+    command_module._STUCK.clear()
+
+
+@given(st.text(), st.text())
+def test_a_complaint_is_one_short_printable_line(stdout: str, stderr: str) -> None:
+    complaint = Answer(1, stdout, stderr).complaint()
+    assert 0 < len(complaint) <= 200
+    assert complaint.isprintable()
