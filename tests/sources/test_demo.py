@@ -97,12 +97,12 @@ def counters(reading: Reading) -> dict[str, float]:
     }
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, len(MIX) - 1), times, st.floats(0.01, 86_400))
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(MIX) - 1), times, st.floats(0.01, 100) | st.floats(0.01, 1e6))
 def test_counters_only_grow(node: int, at: float, later: float) -> None:
     before, after = counters(FLEET.reading(node, at)), counters(FLEET.reading(node, at + later))
     assert before.keys() == after.keys()
-    shrunk = {path: (before[path], after[path]) for path in before if after[path] < before[path] - 1e-6}
+    shrunk = {path: (before[path], after[path]) for path in before if after[path] < before[path]}
     assert shrunk == {}
 
 

@@ -1,8 +1,9 @@
 """A load that repeats: phases of constant rates, with the integral and the heat of any moment in closed form.
 
 Everything simulated is piecewise constant, so that a counter at any time is exactly the integral of what was
-shown until then, without stepping through time. Heat is power behind a first-order lag, in watts; the caller
-turns it into a temperature.
+shown until then, without stepping through time. All durations and rates are multiples of a power of two, so
+that totals of years add up without rounding: a counter that fell by one bit would look like a reset. Heat is
+power behind a first-order lag, in watts; the caller turns it into a temperature.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ POWER_CAP: Final = 3  # 1 while the power limit holds the clocks back; as a tota
 SW_THERMAL: Final = 4
 HW_THERMAL: Final = 5
 ZERO: Final[Rates] = (0.0,) * 6
+
+SECONDS_GRAIN: Final = 1 / 8
+_RATE_GRAINS: Final[Rates] = (1 / 1024, 1 / 1024, 2.0**20, 1.0, 1.0, 1.0)
+
+
+def on_grain(value: float, grain: float = SECONDS_GRAIN) -> float:
+    """The nearest multiple of `grain`."""
+    return round(value / grain) * grain
 
 
 def added(first: Rates, second: Rates) -> Rates:
@@ -48,13 +57,19 @@ class Phase:
     reasons: int = 0  # the driver's mask of what holds the clocks back
 
 
+def _exact(phase: Phase) -> Phase:
+    seconds = max(SECONDS_GRAIN, on_grain(phase.seconds))
+    rates = tuple(map(on_grain, phase.rates, _RATE_GRAINS))
+    return Phase(seconds, rates, phase.clock_ratio, phase.reasons)
+
+
 class Curve:
     """Phases that repeat for ever from second 0."""
 
     __slots__ = ("_before", "_cycle", "_heat", "_lag", "_starts", "length", "phases")
 
     def __init__(self, phases: Sequence[Phase], lag_seconds: float) -> None:
-        self.phases = tuple(phases)
+        self.phases = tuple(_exact(phase) for phase in phases)
         self._lag = lag_seconds
         ends = list(accumulate(phase.seconds for phase in self.phases))
         self.length = ends[-1]

@@ -11,6 +11,7 @@ from math import cos, pi
 from random import Random
 from typing import Final
 
+from gpuscope.sources.demo.curve import on_grain
 from gpuscope.sources.demo.jobs import BARE, KUBERNETES, SLURM, Job, Tenant
 from gpuscope.sources.demo.people import BATCH, NOTEBOOKS, PEOPLE, SERVICES, Deployment, Person
 from gpuscope.sources.demo.physics import VARIANTS, CurveBook
@@ -98,7 +99,7 @@ def plan_node(key: str, role: Role, units: list[Unit], book: CurveBook) -> list[
         gang = units[len(timelines) :][: random.choice(role.gangs)]
         if any(unit.mig for unit in gang):
             gang = gang[:1]
-        origin = EPOCH + random.uniform(0, PERIOD)
+        origin = EPOCH + random.randrange(int(PERIOD))
         _GangPlan(f"{key}/{len(timelines)}", role, gang, book, origin).fill()
         timelines += (Timeline(Track(unit.spells, origin, PERIOD)) for unit in gang)
     return timelines
@@ -119,7 +120,7 @@ class _GangPlan:
             self._idle(clock, crashed)
             clock += self._gap()
             work = self._pick_work()
-            end = min(PERIOD, clock + 3600 * self._random.uniform(*work.hours))
+            end = min(PERIOD, clock + on_grain(3600 * self._random.uniform(*work.hours)))
             if clock < PERIOD:
                 self._run(work, f"{self._key}/{number}", clock, end)
             crashes = work in (TRAINING, SWEEP, STARVED) and self._random.random() < 0.08
@@ -129,7 +130,7 @@ class _GangPlan:
     def _gap(self) -> float:
         """Short as a rule; sometimes nobody wants the GPU for hours."""
         minutes = self._random.uniform(*self._role.gap_minutes)
-        return 60 * minutes * (6 if self._random.random() < 0.25 else 1)
+        return on_grain(60 * minutes * (6 if self._random.random() < 0.25 else 1))
 
     def _pick_work(self) -> Workload:
         works = self._role.works if len(self._gang) == 1 else self._role.gang_works

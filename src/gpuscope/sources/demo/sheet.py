@@ -224,8 +224,8 @@ def _temperature_fields(state: GpuState, faults: Faults) -> Fields:
     room = INLET_CELSIUS + state.identity.warmth + 1.2 * sin(2 * pi * state.at / 86_400)
     gpu = room + model.celsius_per_watt * heat * state.identity.quality
     if state.at >= faults.hot_at:
-        full = INLET_CELSIUS + model.celsius_per_watt * model.power_limit
-        missing = max(10.0, model.slowdown_celsius - full) / 0.55
+        slowed = INLET_CELSIUS + model.celsius_per_watt * 0.5 * model.power_limit
+        missing = 1.1 * (model.slowdown_celsius - slowed)  # without air it stays hot even when slowed down
         gpu += missing * (1.0 - exp(-(state.at - faults.hot_at) / _WARMING_SECONDS))
     # The driver slows the GPU down until it stays at the slowdown temperature.
     gpu = float(round(min(gpu, model.slowdown_celsius + 0.6)))

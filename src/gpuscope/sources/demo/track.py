@@ -19,7 +19,7 @@ from gpuscope.sources.demo.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """From `start` (seconds of the track) until the next one."""
+    """From `start` (seconds of the track, a multiple of the grain of `curve`) until the next one."""
 
     start: float
     curve: Curve
