@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscope.store.bundle import BundleRow, to_bundles
 from gpuscope.store.catalog import Block
 from gpuscope.store.codec import (
     Where,
@@ -21,10 +22,7 @@ from gpuscope.store.codec import (
     pack_integers,
     where_mask,
 )
-from gpuscope.store.schema import CHUNK_BITS
 from gpuscope.store.tick import Bools, Float64s, Int64s
-
-ChunkRow = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class BuiltBlock:
     block: Block
     times: bytes
     members: bytes
-    chunks: list[ChunkRow]
+    bundles: list[BundleRow]
 
     def row(self) -> tuple[int, int, int, int, int, int, bytes, bytes]:
         one = self.block
@@ -44,7 +42,7 @@ class BuiltBlock:
 INSERT_BLOCK = (
     "INSERT INTO block (id, target, level, first, last, samples, times, members) VALUES (?,?,?,?,?,?,?,?)"
 )
-INSERT_CHUNK = "INSERT INTO chunk (id, data) VALUES (?, ?)"
+INSERT_BUNDLE = "INSERT INTO bundle (id, data) VALUES (?, ?)"
 
 
 class BlockBuilder:
@@ -119,12 +117,9 @@ class BlockBuilder:
                 places[key] = Where(own=pack_integers(times))
         self._series.sort(key=lambda one: one[0])
         chunks = [
-            (
-                block << CHUNK_BITS | sid,
-                join_chunk(values, places[where] if isinstance(where, bytes) else where),
-            )
+            (sid, join_chunk(values, places[where] if isinstance(where, bytes) else where))
             for sid, values, where in self._series
         ]
         members = pack_integers(np.array([sid for sid, _, _ in self._series], np.int64))
         meta = Block(block, target, level, self._first, self._last, self._samples)
-        return BuiltBlock(meta, pack_columns(columns), members, chunks)
+        return BuiltBlock(meta, pack_columns(columns), members, to_bundles(block, chunks))

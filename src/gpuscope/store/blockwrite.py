@@ -1,7 +1,7 @@
-"""Publishing blocks: chunks first, in slices, then one short transaction that makes them count.
+"""Publishing blocks: bundles first, in slices, then one short transaction that makes them count.
 
-A chunk belongs to the store only while its block's row exists. So a merge can write its chunks and sweep the
-old ones a slice at a time, ticks are committed in between, and a crash at any point leaves at most chunks
+A bundle belongs to the store only while its block's row exists. So a merge can write its bundles and sweep the
+old ones a slice at a time, ticks are committed in between, and a crash at any point leaves at most bundles
 without a block, which the next opening sweeps away.
 """
 
@@ -11,13 +11,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from gpuscope.store.blockbuild import INSERT_BLOCK, INSERT_CHUNK, BuiltBlock, ChunkRow
+from gpuscope.store.blockbuild import INSERT_BLOCK, INSERT_BUNDLE, BuiltBlock
+from gpuscope.store.bundle import BundleRow
 from gpuscope.store.catalog import Block, Catalog
 from gpuscope.store.errors import StoreError, from_sqlite
-from gpuscope.store.schema import CHUNK_BITS
+from gpuscope.store.schema import BLOCK_BITS
 from gpuscope.store.writer import Writer
 
-_AT_ONCE = 1000
+_AT_ONCE = 64
 Change = Callable[[sqlite3.Connection], int | None]
 
 
@@ -34,12 +35,12 @@ class BlockWriter:
         self._catalog = catalog
 
     def stage(self, built: BuiltBlock) -> None:
-        """Write a block's chunks; they do not count before `publish`."""
-        for at in range(0, len(built.chunks), _AT_ONCE):
-            rows = built.chunks[at : at + _AT_ONCE]
+        """Write a block's bundles; they do not count before `publish`."""
+        for at in range(0, len(built.bundles), _AT_ONCE):
+            rows = built.bundles[at : at + _AT_ONCE]
 
-            def insert(db: sqlite3.Connection, rows: list[ChunkRow] = rows) -> None:
-                db.executemany(INSERT_CHUNK, rows)
+            def insert(db: sqlite3.Connection, rows: list[BundleRow] = rows) -> None:
+                db.executemany(INSERT_BUNDLE, rows)
 
             self.transaction(insert)
 
@@ -71,11 +72,11 @@ class BlockWriter:
             self.sweep(blocks)
 
     def sweep(self, blocks: Iterable[int]) -> None:
-        """Delete chunks of blocks that do not count (any more)."""
+        """Delete bundles of blocks that do not count (any more)."""
         for block in blocks:
 
             def delete(db: sqlite3.Connection, block: int = block) -> int:
-                return _delete_some(db, block << CHUNK_BITS, (block + 1) << CHUNK_BITS)
+                return _delete_some(db, block << BLOCK_BITS, (block + 1) << BLOCK_BITS)
 
             while self.transaction(delete) == _AT_ONCE:
                 pass
@@ -112,21 +113,21 @@ def _roll_back(db: sqlite3.Connection) -> None:
 
 
 def _delete_some(db: sqlite3.Connection, low: int, high: int) -> int:
-    ids = db.execute("SELECT id FROM chunk WHERE id >= ? AND id < ? LIMIT ?", (low, high, _AT_ONCE)).fetchall()
+    ids = db.execute("SELECT id FROM bundle WHERE id >= ? AND id < ? LIMIT ?", (low, high, _AT_ONCE)).fetchall()
     if ids:
-        db.execute("DELETE FROM chunk WHERE id BETWEEN ? AND ?", (ids[0][0], ids[-1][0]))
+        db.execute("DELETE FROM bundle WHERE id BETWEEN ? AND ?", (ids[0][0], ids[-1][0]))
     return len(ids)
 
 
 def orphans(db: sqlite3.Connection, blocks: set[int]) -> list[int]:
-    """Block ids that have chunks but no row; hops from block to block, so it costs one lookup for each."""
+    """Block ids that have bundles but no row; hops from block to block, so it costs one lookup for each."""
     found: list[int] = []
     at = 0
     while True:
-        row = db.execute("SELECT id FROM chunk WHERE id >= ? ORDER BY id LIMIT 1", (at,)).fetchone()
+        row = db.execute("SELECT id FROM bundle WHERE id >= ? ORDER BY id LIMIT 1", (at,)).fetchone()
         if row is None:
             return found
-        block = row[0] >> CHUNK_BITS
+        block = row[0] >> BLOCK_BITS
         if block not in blocks:
             found.append(block)
-        at = (block + 1) << CHUNK_BITS
+        at = (block + 1) << BLOCK_BITS

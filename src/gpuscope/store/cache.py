@@ -17,14 +17,16 @@ from gpuscope.store.tick import Int64s
 _OVERHEAD = 250
 
 
-class Columns:
-    """A block's timestamps; equal places give the same array."""
+class BlockParts:
+    """What every chunk of a block needs: the shared timestamps, and which series start a bundle. Equal places
+    give the same timestamps array."""
 
-    __slots__ = ("__weakref__", "_columns", "_picked")
+    __slots__ = ("__weakref__", "_columns", "_picked", "starts")
 
-    def __init__(self, columns: list[Int64s]) -> None:
+    def __init__(self, columns: list[Int64s], starts: Int64s) -> None:
         self._columns = columns
         self._picked: WeakValueDictionary[Where, Int64s] = WeakValueDictionary()
+        self.starts = starts
 
     def pick(self, where: Where) -> Int64s:
         times = self._picked.get(where)
@@ -39,8 +41,8 @@ class ChunkCache:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self._lock = threading.Lock()
-        self._entries: OrderedDict[int, tuple[Samples, int, Columns]] = OrderedDict()
-        self.columns: WeakValueDictionary[int, Columns] = WeakValueDictionary()
+        self._entries: OrderedDict[int, tuple[Samples, int, BlockParts]] = OrderedDict()
+        self.parts: WeakValueDictionary[int, BlockParts] = WeakValueDictionary()
         """By block id, for as long as a reader or an entry needs them."""
         self.bytes = 0
 
@@ -54,15 +56,20 @@ class ChunkCache:
                     found[chunk] = entry[0]
         return found
 
-    def put_many(self, samples: dict[int, Samples], columns: Columns) -> None:
-        """Entries keep their block's columns alive, so that chunks decoded later share their timestamps."""
+    def put_many(self, samples: dict[int, Samples], parts: BlockParts) -> None:
+        """Entries keep their block's parts alive, so that chunks decoded later share their timestamps."""
         with self._lock:
             for chunk, one in samples.items():
                 if chunk in self._entries:
                     continue
                 # Timestamps are shared by most of a block's chunks: a quarter of them for each user.
                 size = one[0].nbytes // 4 + one[1].nbytes + _OVERHEAD
-                self._entries[chunk] = (one, size, columns)
+                self._entries[chunk] = (one, size, parts)
                 self.bytes += size
             while self.bytes > self._max and self._entries:
                 self.bytes -= self._entries.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self.bytes = 0

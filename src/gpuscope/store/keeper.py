@@ -79,7 +79,10 @@ class Keeper:
 
     def _loop(self) -> None:
         while not self._stop.wait(self._options.maintain_every_s):
-            self.run()
+            try:
+                self.run()
+            except Exception:  # a mistake of ours must not end the housekeeping for good
+                log.exception("store: housekeeping failed")
 
     def window_ms(self) -> int:
         large = len(self._index) > self._options.large_from_series
@@ -101,7 +104,7 @@ class Keeper:
             return
         try:
             step()
-        except StoreError as error:
+        except (StoreError, sqlite3.Error) as error:
             self._health.last_error = str(error)
             if what not in self._failing:
                 self._failing.add(what)

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpuscope.store.codec import unpack_integers
-from gpuscope.store.schema import CHUNK_BITS, connect, migrate
+from gpuscope.store.schema import BLOCK_BITS, connect, migrate
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
-_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "block", "chunk")
+_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "block", "bundle")
 _MOST_IDS = 5_000_000
 
 
@@ -94,10 +94,10 @@ def _rows(
 
 def _candidate_ids(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> Iterator[int]:
     """Ids that may exist although no scan can list them."""
-    if table == "chunk":
+    if table == "bundle":
         for block, members in fresh.execute("SELECT id, members FROM block").fetchall():
             with suppress(Exception):
-                yield from (block << CHUNK_BITS | sid for sid in unpack_integers(members).tolist())
+                yield from (block << BLOCK_BITS | sid for sid in unpack_integers(members).tolist())
         return
     for low, high in _id_ranges(damaged, fresh, table):
         yield from range(low, min(high, low + _MOST_IDS) + 1)

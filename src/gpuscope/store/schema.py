@@ -19,8 +19,8 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID = 0x47505553
 TICK_BITS = 36
 """A tick's id is target << TICK_BITS | sequence: one target's ticks are a range of ids."""
-CHUNK_BITS = 32
-"""A chunk's id is block << CHUNK_BITS | series: a block's chunks are a range of ids."""
+BLOCK_BITS = 32
+"""A bundle's id is block << BLOCK_BITS | its first series: a block's bundles are a range of ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             """CREATE TABLE block (id INTEGER PRIMARY KEY, target INTEGER NOT NULL, level INTEGER NOT NULL,
                first INTEGER NOT NULL, last INTEGER NOT NULL, samples INTEGER NOT NULL,
                times BLOB NOT NULL, members BLOB NOT NULL)""",
-            "CREATE TABLE chunk (id INTEGER PRIMARY KEY, data BLOB NOT NULL)",
+            "CREATE TABLE bundle (id INTEGER PRIMARY KEY, data BLOB NOT NULL)",
         ),
     ),
 )

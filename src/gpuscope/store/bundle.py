@@ -1,0 +1,57 @@
+"""Chunks of neighbouring series in one row of the file.
+
+A row for each chunk would leave a fifth of the file empty: SQLite fills pages badly with rows of about their
+size. A bundle is some tens of kilobytes, so its overflow pages are full. It starts with a directory (series
+ids, sizes) that has a CRC of its own; each chunk brings its own too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from gpuscope.store.codec import ChunkDamagedError
+from gpuscope.store.schema import BLOCK_BITS
+from gpuscope.store.tick import Int64s
+
+BundleRow = tuple[int, bytes]
+_MAX_BYTES = 64 << 10
+_MAX_CHUNKS = 256
+
+
+def to_bundles(block: int, chunks: Iterable[tuple[int, bytes]]) -> list[BundleRow]:
+    """Rows for chunks in ascending order of series; a row's id is the block's with its first series'."""
+    rows: list[BundleRow] = []
+    some: list[tuple[int, bytes]] = []
+    size = 0
+    for sid, data in chunks:
+        if some and (size + len(data) > _MAX_BYTES or len(some) == _MAX_CHUNKS):
+            rows.append((block << BLOCK_BITS | some[0][0], _pack(some)))
+            some, size = [], 0
+        some.append((sid, data))
+        size += len(data)
+    if some:
+        rows.append((block << BLOCK_BITS | some[0][0], _pack(some)))
+    return rows
+
+
+def _pack(chunks: list[tuple[int, bytes]]) -> bytes:
+    directory = np.array([[sid, len(data)] for sid, data in chunks], "<u4").T.tobytes()
+    head = len(chunks).to_bytes(2, "little") + directory
+    return head + zlib.crc32(head).to_bytes(4, "little") + b"".join(data for _, data in chunks)
+
+
+def from_bundle(data: bytes, wanted: Int64s) -> Iterator[tuple[int, bytes]]:
+    """The chunks of those of the wanted series that are in the bundle."""
+    count = int.from_bytes(data[:2], "little")
+    at = 2 + 8 * count
+    if len(data) < at + 4 or zlib.crc32(data[:at]) != int.from_bytes(data[at : at + 4], "little"):
+        raise ChunkDamagedError("a bundle's directory has a wrong checksum")
+    directory = np.frombuffer(data, "<u4", 2 * count, 2).astype(np.int64).reshape(2, count)
+    series, ends = directory[0], np.cumsum(directory[1]) + at + 4
+    place = np.minimum(np.searchsorted(series, wanted), count - 1)
+    for sid, i in zip(wanted.tolist(), place.tolist(), strict=True):
+        if series[i] == sid:
+            yield sid, data[int(ends[i] - directory[1][i]) : int(ends[i])]
