@@ -27,7 +27,9 @@ HW_THERMAL: Final = 5
 ZERO: Final[Rates] = (0.0,) * 6
 
 SECONDS_GRAIN: Final = 1 / 8
-_RATE_GRAINS: Final[Rates] = (1 / 1024, 1 / 1024, 2.0**20, 1.0, 1.0, 1.0)
+_BUSY_GRAIN: Final = 1 / 1024
+_POWER_GRAIN: Final = 1 / 1024
+_NVLINK_GRAIN: Final = 2.0**20
 
 
 def on_grain(value: float, grain: float = SECONDS_GRAIN) -> float:
@@ -59,8 +61,9 @@ class Phase:
 
 def _exact(phase: Phase) -> Phase:
     seconds = max(SECONDS_GRAIN, on_grain(phase.seconds))
-    rates = tuple(map(on_grain, phase.rates, _RATE_GRAINS))
-    return Phase(seconds, rates, phase.clock_ratio, phase.reasons)
+    busy, power, nvlink, *throttled = phase.rates  # the last are 0 or 1
+    rates = (on_grain(busy, _BUSY_GRAIN), on_grain(power, _POWER_GRAIN), on_grain(nvlink, _NVLINK_GRAIN))
+    return Phase(seconds, (*rates, *throttled), phase.clock_ratio, phase.reasons)
 
 
 class Curve:

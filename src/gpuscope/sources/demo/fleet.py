@@ -80,6 +80,7 @@ class DemoFleet:
         if self.node_count < 1:
             raise UsageError("demo nodes: a fleet has at least 1")
         self._nodes: dict[int, Node] = {}
+        self._books: dict[str, CurveBook] = {}
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -121,7 +122,7 @@ class DemoFleet:
             role = next((r for t, r in MIX if find_model(t)[0] is find_model(text)[0]), "cluster")
         model, split = find_model(text)
         machine = self._machine(index, model)
-        book = CurveBook(model, self._seed)
+        book = self._books.setdefault(model.key, CurveBook(model, self._seed))
         gpus = self._plan(index, role, model, split, machine.boot, book)
         if index == 0 and gpus:
             play(self._cues, Stage(gpus, book), self.started_at)

@@ -52,11 +52,19 @@ class CurveBook:
         self._model = model
         self._seed = seed
         self._curves: dict[tuple[str, int, float, float], Curve] = {}
+        self._rhythms: dict[tuple[str, int], list[Beat]] = {}
 
     def curve(self, work: Workload, variant: int = 0, scale: float = 1.0, part: float = 1.0) -> Curve:
         key = (work.name, variant, scale, part)
         found = self._curves.get(key)
         if found is None:
-            beats = work.rhythm(Random(f"{self._seed}/{work.name}/{variant}"))
+            beats = self._rhythm(work, variant)
             found = self._curves[key] = load_curve(self._model, work, beats, scale, part)
+        return found
+
+    def _rhythm(self, work: Workload, variant: int) -> list[Beat]:
+        found = self._rhythms.get((work.name, variant))
+        if found is None:
+            found = work.rhythm(Random(f"{self._seed}/{work.name}/{variant}"))
+            self._rhythms[work.name, variant] = found
         return found

@@ -177,7 +177,7 @@ class _GangPlan:
             hour = (self._origin + start) % 86_400 / 3600
             crowd = 0.3 + 0.6 * (0.5 - 0.5 * cos(2 * pi * (hour - 3) / 24))
             # Few different levels, so that few different curves are kept.
-            steps.append((start, min(1.0, round(crowd * self._random.uniform(0.85, 1.15) * 16) / 16)))
+            steps.append((start, min(1.0, round(crowd * self._random.uniform(0.85, 1.15) * 10) / 10)))
             start += _DIURNAL_STEP
         return steps
 
