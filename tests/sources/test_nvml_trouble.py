@@ -102,20 +102,21 @@ def test_a_refusal_is_no_failure_and_is_not_asked_again_for_minutes(rig: Rig, er
         "nvmlSystemGetProcessName",
     ],
 )
-@pytest.mark.parametrize("error", ["UNKNOWN", "NOT_SUPPORTED", "NO_DATA", "TIMEOUT"])
-def test_no_single_call_takes_the_others_down(rig: Rig, call: str, error: str) -> None:
+def test_no_single_call_takes_the_others_down(rig: Rig, call: str) -> None:
+    rig.driver.gpus(2)
     rig.driver.processes(0, [Process(77)])
     rig.read()
-    rig.driver.fail(call, error=error)
-    for _ in range(3):
-        reading = rig.tick()
-        assert [device.power_watts for device in reading.devices] == [71.0] * 8
-    rig.driver.heal()
-    rig.tick(REPROBE_SECONDS)
-    again = rig.tick()
-    assert again.failures == {}
-    assert again.devices[0].graphics_engine_active_ratio == 0
-    assert again.devices[0].energy_joules is not ABSENT
+    for error in ("UNKNOWN", "NOT_SUPPORTED", "NO_DATA", "TIMEOUT"):
+        rig.driver.fail(call, error=error)
+        for _ in range(2):
+            reading = rig.tick()
+            assert [device.power_watts for device in reading.devices] == [71.0] * 2, error
+        rig.driver.heal()
+        rig.tick(REPROBE_SECONDS)
+        again = rig.tick()
+        assert again.failures == {}
+        assert again.devices[0].graphics_engine_active_ratio == 0
+        assert again.devices[0].energy_joules is not ABSENT
 
 
 def test_every_call_fails_at_first_and_heals(rig: Rig) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gpuscope.sources.nvml import codes
 from gpuscope.sources.nvml.gate import Gate
+from gpuscope.sources.nvml.library import plain
 from gpuscope.sources.nvml.rows import Convert, Label, as_is, divided_by, milliwatts, put, times
 
 CALL: Final = "nvmlDeviceGetFieldValues"
@@ -123,7 +124,7 @@ class FieldBatch:
 
     def _take(self, rows: Sequence[FieldRow]) -> None:
         self._rows = tuple(rows)
-        self._array = (self._gate.library.nvml.c_nvmlFieldValue_t * len(self._rows))()
+        self._array = (plain(self._gate.library.nvml.c_nvmlFieldValue_t) * len(self._rows))()
         for row, value in zip(self._rows, self._array, strict=True):
             value.fieldId, value.scopeId = row.id, row.scope
 
@@ -162,6 +163,6 @@ def field_number(value: Any) -> Any:
 
 def link_count(gate: Gate) -> int:
     """How many NVLinks this GPU has, connected or not."""
-    value = gate.library.nvml.c_nvmlFieldValue_t(fieldId=LINK_COUNT)
+    value = plain(gate.library.nvml.c_nvmlFieldValue_t)(fieldId=LINK_COUNT)
     asked = gate.run(CALL, gate.handle, ctypes.c_int(1), ctypes.byref(value))
     return int(field_number(value)) if asked and value.nvmlReturn == codes.SUCCESS else 0

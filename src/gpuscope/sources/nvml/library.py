@@ -11,6 +11,7 @@ import _ctypes
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from gpuscope.errors import SourceError, SourceMissing
@@ -98,6 +99,17 @@ class Library:
         self.nvml._nvmlGetFunctionPointer_cache.clear()
         if loaded is not None:
             _ctypes.dlclose(loaded._handle)
+
+
+@cache
+def plain(layout: Any) -> Any:
+    """A structure of the binding without its conversions: with them, each access costs a driver call."""
+    if issubclass(layout, ctypes.Array):
+        return plain(layout._type_) * layout._length_
+    if not issubclass(layout, ctypes.Structure):
+        return layout
+    members = [(name, plain(kind)) for name, kind in layout._fields_]
+    return type(layout.__name__, (ctypes.Structure,), {"_fields_": members})
 
 
 def _raising(pointer: Function, error_type: type[Exception]) -> Function:

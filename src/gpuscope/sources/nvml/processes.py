@@ -15,7 +15,7 @@ from gpuscope.readings import ABSENT, Maybe, Pid, Process, Uuid
 from gpuscope.sources.nvml import codes
 from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.gate import Gate
-from gpuscope.sources.nvml.library import Library
+from gpuscope.sources.nvml.library import Library, plain
 from gpuscope.sources.nvml.rows import as_is, percent
 
 # In the order nvidia-smi writes them: an MPS client is "M+C".
@@ -83,7 +83,7 @@ class ProcessLists:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._array = _Array(library.nvml.c_nvmlProcessInfo_v3_t)
+        self._array = _Array(plain(library.nvml.c_nvmlProcessInfo_v3_t))
 
     def read(self, gate: Gate) -> Maybe[dict[int, Running]]:
         """By PID; ABSENT if no list could be read."""
@@ -120,7 +120,7 @@ class ProcessShares:
     def __init__(self, gate: Gate, clocks: Clocks = SYSTEM) -> None:
         self._gate = gate
         self._clocks = clocks
-        self._array = _Array(gate.library.nvml.c_nvmlProcessUtilizationSample_t)
+        self._array = _Array(plain(gate.library.nvml.c_nvmlProcessUtilizationSample_t))
         self._since_us = 0
         self._asked_us = 0
 

@@ -16,7 +16,7 @@ from gpuscope.readings import ABSENT
 from gpuscope.sources.nvml import codes
 from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.gate import Gate
-from gpuscope.sources.nvml.library import Library
+from gpuscope.sources.nvml.library import Library, plain
 from gpuscope.sources.nvml.rows import Convert, Label, percent, put, times
 
 SHORTEST_WINDOW_SECONDS: Final = 0.1  # NVIDIA's own lower limit
@@ -58,17 +58,18 @@ class Gpm:
     """The request for all metrics, made once for every GPU: it is 20 kB large."""
 
     def __init__(self, library: Library) -> None:
-        self._request = library.nvml.c_nvmlGpmMetricsGet_t()
+        self._request = plain(library.nvml.c_nvmlGpmMetricsGet_t)()
         self._request.version = library.nvml.NVML_GPM_METRICS_GET_VERSION
         self._request.numMetrics = len(METRICS)
-        for metric, slot in zip(METRICS, self._request.metrics, strict=False):
+        self._slots = [self._request.metrics[place] for place in range(len(METRICS))]
+        for metric, slot in zip(METRICS, self._slots, strict=True):
             slot.metricId = metric.id
 
     def between(self, gate: Gate, earlier: Any, later: Any) -> dict[str, Any]:
         self._request.sample1, self._request.sample2 = earlier, later
         values: dict[str, Any] = {}
         if gate.run("nvmlGpmMetricsGet", ctypes.byref(self._request)):
-            for metric, slot in zip(METRICS, self._request.metrics, strict=False):
+            for metric, slot in zip(METRICS, self._slots, strict=True):
                 if slot.nvmlReturn == codes.SUCCESS and math.isfinite(slot.value):
                     put(values, metric.field, metric.label, metric.convert(slot.value))
         return values

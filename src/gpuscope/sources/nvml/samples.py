@@ -15,6 +15,7 @@ from typing import Final
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.gate import Gate
+from gpuscope.sources.nvml.library import plain
 
 CALL: Final = "nvmlDeviceGetSamples"
 GPU_UTILIZATION: Final = 1
@@ -63,7 +64,7 @@ class UtilizationSamples:
         self._busy_seconds: Maybe[float] = ABSENT
         self._type = ctypes.c_uint()
         self._count = ctypes.c_uint()
-        self._buffer = (gate.library.nvml.c_nvmlSample_t * 0)()
+        self._buffer = (plain(gate.library.nvml.c_nvmlSample_t) * 0)()
 
     def read(self) -> tuple[Maybe[float], Maybe[float]]:
         """The mean ratio since the last call and the running busy seconds."""
@@ -96,7 +97,7 @@ class UtilizationSamples:
     def _make_room(self) -> bool:
         self._count.value = 0
         if self._call(None) and self._count.value:
-            self._buffer = (self._gate.library.nvml.c_nvmlSample_t * self._count.value)()
+            self._buffer = (plain(self._gate.library.nvml.c_nvmlSample_t) * self._count.value)()
         return len(self._buffer) > 0
 
     def _call(self, buffer: object) -> bool:
