@@ -63,6 +63,15 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_bytes(text: str) -> int:
+    """`512MiB`, `10GB` or a bare number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B?)", text, re.ASCII)
+    if match is None:
+        raise ValueError("not a size such as 512MiB or 10GiB")
+    base = 1000 if match[3] == "B" and match[2] else 1024
+    return int(float(match[1]) * base ** " KMGT".index(match[2] or " "))
+
+
 def parse_words(text: str) -> tuple[str, ...]:
     return tuple(word for word in (part.strip() for part in text.split(",")) if word)
 
@@ -108,9 +117,7 @@ class Settings:
         None, parse_listen, "address to serve on (default :9400)", "HOST:PORT"
     )
     interval: float = _setting(1.0, parse_interval, "how often the fast numbers are read", "1s")
-    counters: str = _setting(
-        "", str, "dcgm-exporter CSV file that lists the dcgm family's metrics", "FILE.csv"
-    )
+    counters: str = _setting("", str, "dcgm-exporter CSV file that lists the dcgm family's metrics", "FILE.csv")
     fields: tuple[str, ...] = _setting(
         (), parse_words, "DCGM field ids to add to the dcgm_legacy family, by id: +191,+51", "+ID,+ID"
     )
@@ -141,6 +148,15 @@ class Settings:
     )
     log_level: str = _setting(
         "info", one_of("debug", "info", "warning", "error"), "how much to log on standard error", "LEVEL"
+    )
+
+    data: str = _setting(
+        "~/.local/share/gpuscope", str, "folder that keeps the history; one process at a time may use it", "DIR"
+    )
+    store_interval: float = _setting(5.0, parse_interval, "how often this machine's numbers are stored", "5s")
+    retention: float = _setting(30 * 86400.0, parse_duration, "how long history is kept", "30d")
+    retention_bytes: int | None = _setting(
+        None, parse_bytes, "how large the history may grow before its oldest part goes", "10GiB"
     )
 
     nvidia_smi_command: str = _setting(

@@ -16,6 +16,7 @@ from gpuscope.errors import GpuscopeError
 from gpuscope.settings import Settings, env_name, load_settings, setting_rows
 
 COMMANDS = {
+    "up": "collect, keep and show everything of this machine, in one process",
     "agent": "serve this machine's GPU metrics to Prometheus",
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show what is on this machine's GPUs now",
@@ -26,7 +27,8 @@ COMMANDS = {
 
 COLLECTING_SETTINGS = (
     "source", "node", "expected_gpus", "full_commands", "state_dir", "nvidia_smi_command",
-    "nvidia_smi_interval", "nvidia_smi_timeout", "dcgmi_command", "dcgm_host", "scenario", "seed", "demo_gpus", "demo_model",
+    "nvidia_smi_interval", "nvidia_smi_timeout", "dcgmi_command", "dcgm_host", "scenario",
+    "seed", "demo_gpus", "demo_model",
 )  # fmt: skip
 """What every command takes that reads this machine's GPUs."""
 

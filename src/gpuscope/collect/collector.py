@@ -44,6 +44,7 @@ class Collector:
         clock: Clock,
         ledger: XidLedger,
         expected_gpus: Maybe[int] = ABSENT,
+        integrator: Integrator | None = None,
     ) -> None:
         self.plan = plan
         self._runners = [planned.runner for planned in plan]
@@ -52,7 +53,7 @@ class Collector:
         self._clock = clock
         self._ledger = ledger
         self._expected_gpus = expected_gpus
-        self._integrator = Integrator(longest_gap_seconds=max(30.0, 10 * interval))
+        self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._last_reading: dict[str, Reading] = {}

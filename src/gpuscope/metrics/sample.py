@@ -16,11 +16,12 @@ from gpuscope.readings import ABSENT, Maybe
 class LabelSet:
     """Label pairs in the order they are written. `text` belongs to the encoder, which fills it once."""
 
-    __slots__ = ("_extended", "pairs", "text")
+    __slots__ = ("_extended", "_hash", "pairs", "text")
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self.pairs = tuple(pairs)
         self.text: str | None = None
+        self._hash = hash(self.pairs)
         self._extended: dict[object, LabelSet] = {}
 
     @classmethod
@@ -38,10 +39,10 @@ class LabelSet:
         return known
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, LabelSet) and self.pairs == other.pairs
+        return self is other or (isinstance(other, LabelSet) and self.pairs == other.pairs)
 
     def __hash__(self) -> int:
-        return hash(self.pairs)
+        return self._hash
 
     def __repr__(self) -> str:
         return f"LabelSet({dict(self.pairs)!r})"
@@ -58,6 +59,10 @@ def label_texts(names: Iterable[str], texts: Iterable[Maybe[str]]) -> LabelSet:
 class Sample(NamedTuple):
     labels: LabelSet
     value: float | int
+
+
+Samples = Sequence[tuple[LabelSet, float | int]]
+"""A plain pair is a sample too: where thousands are made each second, the name costs more than the pair."""
 
 
 NumberStyle = Callable[[float | int], str]
@@ -83,5 +88,5 @@ class MetricFamily:
     name: str
     type: str
     help: str
-    samples: Sequence[Sample]
+    samples: Samples
     number: NumberStyle = native_number

@@ -7,10 +7,9 @@ metric is adding a row. Rows without a `reading` are filled by code of their own
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscope.metrics.sample import MetricFamily, Sample
+from gpuscope.metrics.sample import MetricFamily, Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class NativeMetric:
     labels: tuple[str, ...] = ()
     unit: str = ""  # where the name does not end in it
 
-    def family(self, samples: Sequence[Sample]) -> MetricFamily:
+    def family(self, samples: Samples) -> MetricFamily:
         return MetricFamily(self.name, self.type, self.help, samples)
 
     @property

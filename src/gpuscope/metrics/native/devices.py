@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from typing import Any
 
 from gpuscope.metrics.catalogue.native import (
     COUNTER_METRICS,
@@ -19,6 +20,8 @@ from gpuscope.metrics.catalogue.native import (
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.readings import ABSENT, Counters, Device, MigInstance, Snapshot, Uuid
 from gpuscope.readings.throttle import THROTTLE_REASONS
+
+Pair = tuple[LabelSet, float | int]
 
 # One attrgetter call reads all rows of a thing at once; a MIG instance simply has fewer of them.
 _INSTANCE_METRICS = tuple(row for row in GPU_METRICS if row.reading in MigInstance.__dataclass_fields__)
@@ -62,7 +65,7 @@ class DeviceMetrics:
             self._labels.clear()
 
     def _catalogue_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        samples: dict[str, list[Sample]] = {row.name: [] for row in (*GPU_METRICS, *COUNTER_METRICS)}
+        samples: dict[str, list[Pair]] = {row.name: [] for row in (*GPU_METRICS, *COUNTER_METRICS)}
         for device in snapshot.devices:
             labels = self._of(device)
             _add(samples, GPU_METRICS, labels, _read_device(device))
@@ -96,17 +99,16 @@ class DeviceMetrics:
 
 
 def _add(
-    samples: dict[str, list[Sample]], rows: Sequence[NativeMetric], labels: LabelSet, values: tuple[object, ...]
+    samples: dict[str, list[Pair]], rows: Sequence[NativeMetric], labels: LabelSet, values: tuple[Any, ...]
 ) -> None:
     for row, value in zip(rows, values, strict=True):
         if value is ABSENT:
             continue
-        if row.labels:
-            into = samples[row.name]
-            for key, number in value.items():  # type: ignore[attr-defined]  # rows with labels read mappings
-                into.append(Sample(labels.plus(row.labels, key), number))
-        else:
-            samples[row.name].append(Sample(labels, value))  # type: ignore[arg-type]  # the others read numbers
+        if not row.labels:
+            samples[row.name].append((labels, value))
+        elif value:
+            names, plus = row.labels, labels.plus
+            samples[row.name] += [(plus(names, key), number) for key, number in value.items()]
 
 
 def _info(snapshot: Snapshot) -> MetricFamily:

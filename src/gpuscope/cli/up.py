@@ -1,0 +1,46 @@
+"""Collect, keep and show everything of this machine in one process: agent, history, PromQL, API and page.
+
+With --demo it is a simulated fleet through the same pipeline; an empty data folder is first filled with six
+hours of its history.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.settings import Settings
+
+SETTINGS = (
+    "data", "listen", "store_interval", "retention", "retention_bytes", "web_config_file", "interval",
+    "demo_nodes", *COLLECTING_SETTINGS,
+)  # fmt: skip
+
+EPILOG = """examples:
+  gpuscope up                          this machine's GPUs, page and API on http://127.0.0.1:9470
+  gpuscope up --demo                   a simulated fleet of 4 nodes with 8 GPUs each
+  gpuscope up --demo --scenario xid79@+2m
+"""
+
+DEMO_NODES = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--demo", action="store_true", help="a simulated fleet instead of this machine")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope import wiring
+    from gpuscope.wiring.server import STORED_FAMILIES, run_up
+
+    if args.demo or settings.source == "demo":
+        from gpuscope.wiring.demo import build_demo
+
+        settings = replace(settings, source="demo", demo_nodes=settings.demo_nodes or DEMO_NODES)
+        demo = build_demo(settings)
+        run_up(settings, demo.collectors, demo.fill_if_empty)
+        return 0
+    collector = wiring.build_collector(settings, STORED_FAMILIES)
+    run_up(settings, [collector], lambda store: None)
+    return 0

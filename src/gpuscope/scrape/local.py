@@ -1,0 +1,55 @@
+"""Our own agent's snapshots go into the store directly: what a scrape would give, without the text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+
+from gpuscope.metrics.sample import LabelSet, MetricFamily
+from gpuscope.scrape.appender import Report, TargetAppender, sorted_labels
+from gpuscope.store import Appended, Store
+
+
+class LocalTarget:
+    def __init__(self, store: Store, labels: Mapping[str, str]) -> None:
+        self._labels = dict(labels)
+        self._appender = TargetAppender(store, "local " + " ".join(labels.values()), labels)
+        self._ids: dict[str, dict[LabelSet, int]] = {}
+        self._metadata: dict[str, MetricFamily] = {}
+
+    def submit(self, families: Iterable[MetricFamily], at_ms: int) -> Future[Appended]:
+        started = time.perf_counter()
+        if self._appender.refresh():
+            self._ids.clear()
+        ids: list[int] = []
+        values: list[float] = []
+        added = 0
+        for family in families:
+            self._metadata[family.name] = family
+            known = self._ids.setdefault(family.name, {})
+            for labels, value in family.samples:
+                series = known.get(labels)
+                if series is None:
+                    series = known[labels] = self._resolve(family.name, labels)
+                    added += 1
+                ids.append(series)
+                values.append(value)
+            if len(known) > 4 * len(family.samples) + 1000:  # processes come and go; their labels must not stay
+                known.clear()
+        duration = time.perf_counter() - started
+        report = Report(True, duration, len(ids), len(ids), added)
+        return self._appender.submit(at_ms, ids, values, report)
+
+    def _resolve(self, name: str, labels: LabelSet) -> int:
+        merged = sorted_labels({**dict(labels.pairs), **self._labels, "__name__": name})
+        return self._appender.series_id(merged)
+
+    def metadata(self) -> dict[str, list[dict[str, str]]]:
+        return {
+            name: [{"type": "gauge" if f.type == "info" else f.type, "help": f.help, "unit": ""}]
+            for name, f in self._metadata.items()
+        }
+
+    def close(self, at_ms: int) -> None:
+        self._appender.close(at_ms)

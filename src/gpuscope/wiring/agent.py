@@ -1,0 +1,188 @@
+"""Builds and runs what collects: which sources, in what order of trust, which listeners, and how they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from gpuscope.collect.clock import Clock, SystemClock
+from gpuscope.collect.collector import Collector, Planned, Wanted
+from gpuscope.collect.expected import expected_gpus
+from gpuscope.collect.runner import Runner
+from gpuscope.collect.xids import XidLedger
+from gpuscope.errors import NoGpuReadable, UsageError
+from gpuscope.exposition.textfile import TextfileWriter
+from gpuscope.readings import ABSENT, Snapshot
+from gpuscope.server.exporter import Exporter
+from gpuscope.server.http import Handler, Response, Server
+from gpuscope.server.listener import ListenerPlan
+from gpuscope.server.web_config import WebConfig, load_web_config
+from gpuscope.settings import Settings
+from gpuscope.sources import load_source
+
+log = logging.getLogger("gpuscope")
+
+
+def _is_up(name: str) -> Callable[[Sequence[Runner]], bool]:
+    return lambda runners: any(runner.spec.name == name and runner.status().up for runner in runners)
+
+
+def _profiling_missing(runners: Sequence[Runner]) -> bool:
+    """Whether some GPU that answers has no profiling numbers from the driver: DCGM may know them."""
+    for runner in runners:
+        reading = runner.fresh()
+        if runner.spec.name == "nvml" and reading is not ABSENT:
+            devices = [device for device in reading.devices if not device.lost]
+            return any(device.sm_active_ratio is ABSENT for device in devices)
+    return True
+
+
+def plan_sources(settings: Settings, families: Collection[str]) -> list[tuple[str, Wanted]]:
+    """Source names in order of trust, each with when it is wanted."""
+    always: Wanted = lambda runners: True  # noqa: E731 - a name for the common case reads better than a def
+    if settings.source == "demo":
+        return [("demo", always)]
+    plan: list[tuple[str, Wanted]] = []
+    if settings.source == "auto":
+        nvml_up = _is_up("nvml")
+        plan.append(("nvml", always))
+        if shutil.which(settings.dcgmi_command.split()[0]):
+            plan.append(("dcgm", _profiling_missing))
+        plan.append(("nvidia-smi", lambda runners: not nvml_up(runners)))
+    else:
+        plan.append((settings.source, always))
+    plan.append(("kernel-log", always))
+    if "host" in families:
+        plan.append(("host", always))
+    return plan
+
+
+def build_collector(settings: Settings, families: Collection[str], clock: Clock | None = None) -> Collector:
+    clock = clock or SystemClock()
+    plan = [
+        Planned(Runner(load_source(name), settings, clock), wanted)
+        for name, wanted in plan_sources(settings, families)
+    ]
+    state_dir = Path(settings.state_dir) if settings.state_dir else None
+    return Collector(
+        plan,
+        node=settings.node_name(),
+        interval=settings.interval,
+        clock=clock,
+        ledger=XidLedger(state_dir / "xids.json" if state_dir else None),
+        expected_gpus=ABSENT if settings.source == "demo" else expected_gpus(settings),
+    )
+
+
+class Running:
+    """A collector with its threads; stops them in the right order, even if one of them hangs."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+        self._workers = [
+            threading.Thread(target=planned.runner.run, name=planned.runner.spec.name, daemon=True)
+            for planned in collector.plan
+        ]
+        self._cycle = threading.Thread(target=collector.run, name="cycle", daemon=True)
+
+    def start_workers(self) -> None:
+        for worker in self._workers:
+            worker.start()
+
+    def start(self) -> None:
+        self.start_workers()
+        self._cycle.start()
+
+    def stop(self) -> None:
+        self.collector.stop()
+        if self._cycle.is_alive():
+            self._cycle.join(timeout=5.0)
+        for worker in self._workers:
+            worker.join(timeout=1.0)  # a stuck driver call must not keep the agent from stopping
+
+
+def build_exporter(plan: ListenerPlan) -> Exporter:
+    return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title)
+
+
+def read_once(running: Running, reads: int = 2, seconds_apart: float = 1.0) -> Snapshot:
+    """A snapshot for one-shot commands; reads twice where a number needs two readings."""
+    running.start_workers()
+    try:
+        running.collector.tick()
+        for _ in range(reads - 1):
+            threading.Event().wait(seconds_apart)
+            running.collector.tick()
+    finally:
+        running.stop()
+    return running.collector.snapshot
+
+
+def require_gpu(snapshot: Snapshot) -> None:
+    if not any(not device.lost for device in snapshot.devices):
+        reasons = "; ".join(f"{status.name}: {status.why}" for status in snapshot.sources if not status.up)
+        raise NoGpuReadable(f"no GPU readable. {reasons}. `gpuscope doctor` says more")
+
+
+def write_textfile(
+    running: Running, exporter: Exporter, writer: TextfileWriter, *, every: float, stop: threading.Event
+) -> None:
+    """Rewrites the file at a fixed beat until `stop` is set, then takes it away."""
+    running.start()
+    try:
+        # The first reading needs a moment; a file without GPUs would look like GPUs lost.
+        while not stop.wait(0.2) and not running.collector.snapshot.sources:
+            pass
+        while not stop.is_set():
+            try:
+                writer.write(exporter.exposition())
+            except OSError as error:
+                log.error("textfile: %s; the old file stays", error)
+            stop.wait(every)
+    finally:
+        running.stop()
+        writer.remove()
+
+
+def serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
+    """Runs until SIGINT or SIGTERM."""
+    asyncio.run(_serve_agent(running, plans))
+
+
+async def _serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_number, stop.set)
+    servers = []
+    try:
+        for plan in plans:
+            exporter = build_exporter(plan)
+            running.collector.subscribe(exporter.publish)
+            servers.append(await _listen(plan, exporter))
+        running.start()
+        await stop.wait()
+    finally:
+        for server in servers:
+            await server.stop()
+        await loop.run_in_executor(None, running.stop)
+
+
+async def _listen(plan: ListenerPlan, exporter: Exporter) -> Server:
+    web = load_web_config(Path(plan.web_config_file)) if plan.web_config_file else WebConfig()
+    alive: Handler = lambda request: Response(b"OK")  # noqa: E731
+    routes = {**exporter.routes(plan.metrics_path), **dict.fromkeys(plan.probes, alive)}
+    server = Server(routes, guard=web.guard, tls=web.tls)
+    try:
+        port = await server.start(plan.host, plan.port)
+    except OSError as error:
+        where = f"{plan.host or '*'}:{plan.port}"
+        raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another with --listen") from None
+    scheme = "https" if web.tls else "http"
+    log.info("%s on %s://%s:%d%s", plan.title, scheme, plan.host or "localhost", port, plan.metrics_path)
+    return server

@@ -1,0 +1,194 @@
+"""Builds and runs what keeps and answers: store, PromQL, API; `up` also collects on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from gpuscope.collect.collector import Collector
+from gpuscope.errors import UsageError
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.families import Builder, load_family
+from gpuscope.promql import Engine
+from gpuscope.readings import Snapshot
+from gpuscope.scrape.local import LocalTarget
+from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.app import build_app
+from gpuscope.server.own_metrics import store_families
+from gpuscope.server.web_config import WebConfig, load_web_config
+from gpuscope.settings import Settings
+from gpuscope.store import Appended, Store, StoreError, StoreOptions
+from gpuscope.wiring.agent import Running
+
+log = logging.getLogger("gpuscope")
+
+STORED_FAMILIES = ("native", "host")
+DEFAULT_LISTEN = ("127.0.0.1", 9470)
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def open_store(settings: Settings) -> Store:
+    folder = Path(settings.data).expanduser()
+    options = StoreOptions(
+        retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
+    )
+    try:
+        return Store(folder, options)
+    except StoreError as error:
+        raise UsageError(f"--data {folder}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--data {folder}: {error.strerror}; choose another folder") from None
+
+
+class Feed:
+    """Stores one node's snapshots every `store_interval`; a failing store costs history, not the live view."""
+
+    def __init__(self, settings: Settings, store: Store, node: str) -> None:
+        self._builders: list[Builder] = [load_family(name).build(settings) for name in STORED_FAMILIES]
+        self._every = settings.store_interval
+        self._next_at = 0.0
+        self._trouble = ""
+        self.target = LocalTarget(store, {"job": "gpuscope", "instance": node})
+
+    def take(self, snapshot: Snapshot) -> None:
+        # Half a second of tolerance: snapshots come on a beat of their own.
+        if snapshot.taken_at < self._next_at - 0.5:
+            return
+        self._next_at = snapshot.taken_at + self._every
+        try:
+            self.submit(snapshot).result()
+        except StoreError as error:
+            if str(error) != self._trouble:
+                log.error("history is not stored: %s", error)
+            self._trouble = str(error)
+            return
+        if self._trouble:
+            log.info("history is stored again")
+        self._trouble = ""
+
+    def submit(self, snapshot: Snapshot) -> Future[Appended]:
+        families = [family for builder in self._builders for family in builder.to_families(snapshot)]
+        return self.target.submit(families, int(snapshot.taken_at * 1000))
+
+
+class LocalTargets:
+    """The API's view of the nodes this process collects from itself."""
+
+    def __init__(self, feeds: Sequence[tuple[Collector, Feed]]) -> None:
+        self._feeds = feeds
+
+    def targets_json(self, state: str) -> dict[str, Any]:
+        active = [self._target(collector) for collector, _ in self._feeds] if state != "dropped" else []
+        return {"activeTargets": active, "droppedTargets": [], "droppedTargetCounts": {}}
+
+    def _target(self, collector: Collector) -> dict[str, Any]:
+        snapshot = collector.snapshot
+        troubles = [f"{status.name}: {status.why}" for status in snapshot.sources if not status.up]
+        labels = {"job": "gpuscope", "instance": snapshot.node}
+        return {
+            "discoveredLabels": labels,
+            "labels": labels,
+            "scrapePool": "gpuscope",
+            "scrapeUrl": "",
+            "globalUrl": "",
+            "lastError": "; ".join(troubles),
+            "lastScrape": _rfc3339(snapshot.taken_at),
+            "lastScrapeDuration": 0,
+            "health": "up" if snapshot.devices else "unknown",
+            "scrapeInterval": "5s",
+            "scrapeTimeout": "5s",
+        }
+
+    def metadata(self) -> dict[str, list[dict[str, str]]]:
+        merged: dict[str, list[dict[str, str]]] = {}
+        for _, feed in self._feeds:
+            merged |= feed.target.metadata()
+        return merged
+
+    def config_text(self) -> str:
+        return ""
+
+
+def _rfc3339(at: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callable[[Store], None]) -> None:
+    """Collects, stores and serves until SIGINT or SIGTERM. `prepare` may fill an empty store first."""
+    web = _web(settings)
+    store = open_store(settings)
+    try:
+        feeds = [(collector, Feed(settings, store, collector.snapshot.node)) for collector in collectors]
+        store.start()
+        prepare(store)
+        for collector, feed in feeds:
+            collector.subscribe(feed.take)
+        api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
+        app = build_app(
+            api.routes(),
+            own_metrics=lambda: encode_text(store_families(store.stats())),
+            ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
+            guard=web.guard,
+        )
+        running = [Running(collector) for collector in collectors]
+        for one in running:
+            one.start()
+        try:
+            serve(app, settings.listen or DEFAULT_LISTEN, web.tls)
+        finally:
+            for one in running:
+                one.stop()
+    finally:
+        store.close()
+
+
+def _web(settings: Settings) -> WebConfig:
+    host, _ = settings.listen or DEFAULT_LISTEN
+    if settings.web_config_file:
+        return load_web_config(Path(settings.web_config_file))
+    if host not in LOOPBACK:
+        raise UsageError(
+            f"--listen {host or '*'}: off this machine everybody could read and query; "
+            "give --web-config-file with TLS and users, or listen on 127.0.0.1"
+        )
+    return WebConfig()
+
+
+def serve(app: ASGIApp, listen: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+    host, port = listen
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
+    if tls is not None:
+        config.load()
+        config.ssl = tls
+    server = _Server(config)
+    asyncio.run(server.run_until_stopped(f"{'https' if tls else 'http'}://{host}:{{port}}"))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with our own signals and our own word on where it listens."""
+
+    async def run_until_stopped(self, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._leave)
+        serving = loop.create_task(self._serve())
+        while not self.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            log.info("gpuscope is at %s", address.format(port=port))
+        await serving
+
+    def _leave(self) -> None:
+        self.should_exit = True
