@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.collect import xids
@@ -202,6 +202,7 @@ JSON = st.recursive(
 STATE_KEYS = ["boot_id", "log_sequence", "log_microseconds", "log_latest", "gpus", "shown", "counts"]
 
 
+@settings(deadline=None)  # the state is written through to the disk
 @given(key=st.sampled_from(STATE_KEYS), value=JSON)
 def test_any_value_in_any_place_of_the_state_is_survived(key: str, value: object) -> None:
     logging.disable(logging.WARNING)
@@ -339,6 +340,7 @@ OCCURRENCES = st.lists(
 )
 
 
+@settings(deadline=None)  # the state is written through to the disk
 @given(occurrences=OCCURRENCES, turns=TURNS, restarts=st.sets(st.integers(0, 20)), numbered=st.booleans())
 def test_restarts_at_any_point_neither_lose_nor_repeat(
     occurrences: list[Occurrence], turns: list[bool], restarts: set[int], numbered: bool

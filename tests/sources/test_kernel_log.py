@@ -6,11 +6,13 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.collect.xid_state import LogPosition
 from gpuscope.collect.xids import XidLedger
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.readings import ABSENT, Device, Uuid, XidEvent
@@ -69,8 +71,18 @@ def source_of(device: FakeKmsg, clock: FakeClock) -> KernelLog:
     return KernelLog(KmsgReader(-1, device), clock.now, clock.since_boot)
 
 
+POSITIONS: WeakKeyDictionary[KernelLog, LogPosition] = WeakKeyDictionary()
+
+
 def read(source: KernelLog) -> tuple[XidEvent, ...]:
-    return source.read(frozenset(Tier)).xids
+    """What is new: readings repeat events, and the ledger tells them by their place in the log, as here."""
+    position = POSITIONS.setdefault(source, LogPosition())
+    new = []
+    for event in source.read(frozenset(Tier)).xids:
+        if not position.has_passed(event):
+            position.advance(event)
+            new.append(event)
+    return tuple(new)
 
 
 def test_an_xid_with_its_place_and_time() -> None:
@@ -87,6 +99,18 @@ def test_an_xid_with_its_place_and_time() -> None:
         ),
     )
     assert read(source) == ()
+
+
+def test_an_event_is_repeated_in_case_a_reading_was_overtaken_and_counted_once() -> None:
+    gpu = Device(uuid=Uuid(UUID), index=0, pci_bus_id="00000000:8D:00.0")
+    device, ledger = FakeKmsg(record(1), record(2)), XidLedger(boot_id="boot-1")
+    source = source_of(device, FakeClock())
+    source.read(frozenset(Tier))  # nobody made a snapshot of this one
+    device.answers.append(record(3))
+    for _ in range(4):
+        ledger.add(source.read(frozenset(Tier)).xids)
+    assert [total.count for total in ledger.totals([gpu])] == [3]
+    assert source.read(frozenset(Tier)).xids == (), "not for ever"
 
 
 def test_the_gpu_is_known_by_the_line_before() -> None:
@@ -216,7 +240,7 @@ esac
     assert [event.at for event in read(source)] == [1001.0, 1003.0]
     assert read(source) == (), "not asked again so soon"
     beat.at += commands.POLL_SECONDS
-    (event,) = source.read(frozenset(Tier)).xids
+    (event,) = read(source)
     assert (event.log_sequence, event.log_microseconds) == (ABSENT, 5_000_000)
     beat.at += commands.POLL_SECONDS
     with pytest.raises(SourceError, match="failed with status 1"):
@@ -245,6 +269,12 @@ def test_dmesg_gives_what_stands_behind_the_last_line(tmp_path: Path) -> None:
     beat.at += commands.POLL_SECONDS
     log.write_text(f"[   90.000000] {XID}\n[   91.000000] {XID}\n")
     assert [event.log_microseconds for event in read(source)] == [91_000_000]
+
+
+def test_lines_out_of_order_are_all_counted(tmp_path: Path) -> None:
+    dmesg = write_program(tmp_path / "dmesg", f"printf '[    3.000002] {XID}\\n[    3.000001] {XID}\\n'")
+    source = KernelLog(DmesgReader(dmesg, Beat()), FakeClock().now, FakeClock().since_boot)
+    assert [event.log_microseconds for event in read(source)] == [3_000_001, 3_000_002]
 
 
 def test_a_command_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

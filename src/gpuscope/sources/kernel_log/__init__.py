@@ -9,6 +9,7 @@ older than our last read.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 from gpuscope.errors import SourceError, SourceMissing
@@ -23,6 +24,9 @@ from gpuscope.sources.kernel_log.xid_line import parse_gpu_line, parse_xid_line
 CHANNEL = "kernel_log"
 KMSG = "/dev/kmsg"
 MOST_GPUS = 256
+# A slow read may be overtaken by the next before a snapshot was made of it. So a reading repeats the events of
+# those before; the ledger knows by their place in the log which it has counted.
+READINGS_REPEATED = 2
 
 FIX = (
     "give the agent CAP_SYSLOG and /dev/kmsg, or put its user into the group systemd-journal; "
@@ -42,16 +46,23 @@ class KernelLog:
         self._since_boot = since_boot
         self._read_up_to: Maybe[float] = ABSENT  # whatever comes now was written after this
         self._uuid_at: dict[str, Uuid] = {}
+        self._events: deque[tuple[XidEvent, ...]] = deque(maxlen=1 + READINGS_REPEATED)
 
     def read(self, due: frozenset[Tier]) -> Reading:
         began = self._now()
         batch = self._reader.read()
+        overruns = 0
         if batch is None:
-            return Reading()
-        events = [event for record in batch.records if (event := self._to_event(record)) is not None]
-        self._read_up_to = began if batch.caught_up else ABSENT
-        failures = {f"{self._reader.name} overrun": batch.overruns} if batch.overruns else {}
-        return Reading(xids=tuple(events), failures=failures)
+            self._events.append(())
+        else:
+            found = (self._to_event(record) for record in batch.records)
+            self._events.append(tuple(event for event in found if event is not None))
+            self._read_up_to = began if batch.caught_up else ABSENT
+            overruns = batch.overruns
+        return Reading(
+            xids=tuple(event for events in self._events for event in events),
+            failures={f"{self._reader.name} overrun": overruns} if overruns else {},
+        )
 
     def close(self) -> None:
         self._reader.close()

@@ -11,7 +11,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from gpuscope.errors import SourceError
@@ -48,6 +48,11 @@ def each_line(command: Sequence[str], take: Callable[[bytes], None]) -> None:
         raise SourceError(f"{command[0]}: no answer within {TIMEOUT_SECONDS:.0f} s")
     if process.returncode > 0:
         raise SourceError(f"{command[0]}: failed with status {process.returncode}")
+
+
+def _batch(records: Iterable[Record]) -> Batch:
+    """In the order of time: without numbers it tells how far the log was read, and CPUs write out of order."""
+    return Batch(tuple(sorted(records, key=lambda record: record.microseconds)))
 
 
 class JournalReader:
@@ -96,7 +101,7 @@ class JournalReader:
         cursor = (_json_object(last) or {}).get("__CURSOR")
         if isinstance(cursor, str):
             self._cursor = cursor
-        return Batch(tuple(records))
+        return _batch(records)
 
     def close(self) -> None:
         pass
@@ -159,7 +164,7 @@ class DmesgReader:
 
         each_line(self._command, take)
         records = (parse_dmesg_line(line.decode("utf-8", "replace")) for line in lines)
-        return Batch(tuple(record for record in records if record is not None))
+        return _batch(record for record in records if record is not None)
 
     def close(self) -> None:
         pass
