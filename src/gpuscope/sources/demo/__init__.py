@@ -18,9 +18,14 @@ from gpuscope.sources.demo.fleet import DemoFleet
 from gpuscope.sources.demo.models import MODELS
 from gpuscope.sources.demo.scenarios import SCENARIOS
 
-__all__ = ["MODELS", "SCENARIOS", "SOURCE", "DemoFleet", "DemoSource", "open_node"]
+__all__ = ["MODELS", "SCENARIOS", "SOURCE", "DemoFleet", "DemoSource", "check_settings", "open_node"]
 
 log = logging.getLogger("gpuscope.source")
+
+
+def check_settings(settings: Settings) -> None:
+    """Raises UsageError for a scenario, model or size that cannot be; before anything is started."""
+    DemoFleet(settings)
 
 
 class DemoSource:

@@ -55,6 +55,13 @@ def read_host(machine: Machine, at: float, busy_seconds: Callable[[float], float
         cpu_seconds=_cpu_seconds(machine, uptime, busy),
         cpu_guest_seconds=_guest_seconds(machine.cpus),
         memory=_memory(machine, at, held_gpus),
+        kernel={
+            "context_switches_total": (uptime * 3_000 + busy * 9_000) // 1,
+            "intr_total": (uptime * 2_000 + busy * 5_000) // 1,
+            "forks_total": (uptime * 1.5) // 1,
+            "procs_running": 1.0 + round(loads[0]),
+            "procs_blocked": 0.0,
+        },
         filesystems=_filesystems(machine, at),
         disks=_disks(uptime, busy),
         networks=_networks(uptime, busy),

@@ -128,7 +128,8 @@ def _ecc_storm(stage: Stage, at: float) -> None:
     gpu = stage.gpu(1)
     if gpu.model.ecc:
         gpu.faults.ecc_at = at
-        gpu.faults.xids += [(at, 48), (at, 63), *((at + 60.0 * n, 94) for n in range(1, 240))]
+        again = 94 if gpu.model.row_remap_banks else 48  # only from Ampere on is an error contained
+        gpu.faults.xids += [(at, 48), (at, 63), *((at + 60.0 * n, again) for n in range(1, 240))]
 
 
 def _pcie_x8(stage: Stage, at: float) -> None:
