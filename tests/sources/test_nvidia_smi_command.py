@@ -88,6 +88,10 @@ def test_a_run_past_its_time_is_killed_with_its_children(tmp_path: Path) -> None
     assert all(map(is_gone, pids))
 
 
+def test_no_time_is_no_limit() -> None:
+    assert python("print(1)", timeout=0).run().stdout == "1\n"
+
+
 def test_a_helper_left_behind_does_not_hold_the_answer_up() -> None:
     """ssh leaves a connection master that keeps the pipes open."""
     code = (

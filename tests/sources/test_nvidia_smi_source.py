@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.collect.clock import SystemClock
+from gpuscope.collect.runner import Runner
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.readings import ABSENT, Driver, Reading
 from gpuscope.settings import Settings
@@ -77,6 +79,16 @@ def test_an_executable_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SourceMissing, match="nvidia-smi is not there"):
         SOURCE.open(Settings())
+
+
+def test_a_shell_on_the_far_side_changes_nothing(tmp_path: Path) -> None:
+    """As ssh does it: the arguments are joined with blanks and split again by a remote shell."""
+    fake = FakeSmi(tmp_path, A100, "load")
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    settings = Settings(nvidia_smi_command=f"{ssh} node7 {fake.command}", nvidia_smi_timeout=60.0)
+    assert SOURCE.open(settings).read(EVERY_TIER) == open_source(fake).read(EVERY_TIER)
 
 
 # What is read.
@@ -277,3 +289,20 @@ def test_a_list_that_fails_leaves_instances_absent_and_is_tried_again(tmp_path: 
     assert (reading.devices[0].instances, reading.failures) == ((), {"-L": 1})
     fake.apply(faults={})
     assert len(source.read(FAST).devices[0].instances) == 4
+
+
+def test_a_failed_read_and_a_failed_part_are_told_apart(tmp_path: Path) -> None:
+    fake = FakeSmi(tmp_path, T4, faults={"--query-compute-apps": {"kind": "exit", "code": 3}})
+    settings = Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0)
+    runner = Runner(SOURCE, settings, SystemClock())
+    assert (runner.status().code, runner.status().failed_reads) == (ABSENT, 0)
+    runner.cycle()
+    status = runner.status()
+    assert (status.up, status.code, status.failures, status.failed_reads) == (True, 0, 1, 0)
+    fake.apply(
+        faults={"--query-gpu": {"kind": "exit", "code": 9, "stdout": "no driver"}, "-L": {"kind": "exit"}}
+    )
+    runner.cycle()
+    status = runner.status()
+    assert (status.up, status.code, status.failures, status.failed_reads) == (False, 9, 2, 1)
+    assert runner.fresh() is ABSENT

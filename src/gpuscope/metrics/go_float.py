@@ -6,10 +6,13 @@ Shortest digits that read back the same, an exponent from 1e+06 up and below 1e-
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 SMALLEST_PLAIN_EXPONENT = -4
 FIRST_LARGE_EXPONENT = 6
 
 
+@lru_cache(maxsize=4096)  # most numbers are 0, 1 or what they were a second ago
 def go_float(value: float | int) -> str:
     number = float(value)
     if number != number:

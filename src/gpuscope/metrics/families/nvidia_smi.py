@@ -15,7 +15,7 @@ from gpuscope.metrics.nvidia_smi.apps import add_apps
 from gpuscope.metrics.nvidia_smi.collected import Collected, LabelSets
 from gpuscope.metrics.nvidia_smi.columns import (
     Cells,
-    ColumnFilter,
+    Columns,
     add_columns,
     add_info,
     cells_of_devices,
@@ -41,7 +41,7 @@ class Options:
 class NvidiaSmiBuilder:
     def __init__(self, options: Options = Options()) -> None:  # noqa: B008 - frozen
         self._options = options
-        self._columns = ColumnFilter(options.query_field_names, options.query_field_names_exclude)
+        self._columns = Columns(options.query_field_names, options.query_field_names_exclude)
         self._label_sets = LabelSets()
         self._last_rows: Sequence[Cells] = ()
         self._last_families: Sequence[MetricFamily] = ()

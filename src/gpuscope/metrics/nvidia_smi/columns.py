@@ -7,12 +7,13 @@ leave columns out as the exporter's flags do; the identity columns always stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from gpuscope.metrics.catalogue.smi import print_cells
 from gpuscope.metrics.nvidia_smi.collected import Collected
-from gpuscope.metrics.nvidia_smi.naming import PREFIX, usable_names
+from gpuscope.metrics.nvidia_smi.naming import PREFIX, MetricName, usable_names
 from gpuscope.metrics.nvidia_smi.values import cell_value, plain_uuid
 from gpuscope.readings import ABSENT, Snapshot
 
@@ -35,16 +36,26 @@ INFO_HELP: Final = f"A metric with a constant '1' value labeled by gpu {', '.joi
 NOT_GIVEN: Final = "[N/A]"
 
 
-class ColumnFilter:
-    """`--query-field-names` and `--query-field-names-exclude`: names in full, or with `*` for any part."""
+class Columns:
+    """Names of the wanted columns: `--query-field-names` and its `-exclude`, where `*` is any part."""
 
     def __init__(self, only: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self._only = frozenset(only)
         self._exclude = [
             re.compile(re.escape(pattern).replace(r"\*", ".*") + r"\Z") for pattern in exclude if pattern
         ]
+        self._headers: dict[str, None] = {}
+        self._names: dict[str, MetricName] = {}
 
-    def keeps(self, header: str) -> bool:
+    def names(self, rows: Iterable[Cells]) -> Mapping[str, MetricName]:
+        """By header; worked out anew only when the headers changed, which is when the driver did."""
+        headers = dict.fromkeys(chain.from_iterable(rows))
+        if headers != self._headers:
+            self._headers = headers
+            self._names = usable_names(filter(self._wants, headers))
+        return self._names
+
+    def _wants(self, header: str) -> bool:
         field = header.partition(" [")[0]
         if field in INFO_LABELS.values():
             return True
@@ -63,10 +74,8 @@ def cells_of_devices(snapshot: Snapshot) -> list[Cells]:
     return rows
 
 
-def add_columns(collected: Collected, rows: Iterable[Cells], columns: ColumnFilter) -> None:
-    rows = list(rows)
-    headers = dict.fromkeys(header for cells in rows for header in cells if columns.keeps(header))
-    names = usable_names(headers)
+def add_columns(collected: Collected, rows: Sequence[Cells], columns: Columns) -> None:
+    names = columns.names(rows)
     for cells in rows:
         labels = (("uuid", plain_uuid(cells.get("uuid", ""))),)
         for header, cell in cells.items():

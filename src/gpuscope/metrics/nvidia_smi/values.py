@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Final
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]*[.])?[0-9]+")
@@ -34,6 +35,7 @@ _STATES: Final = {  # fields that hold one of NVML's states: nothing but these w
 }
 
 
+@lru_cache(maxsize=4096)  # GPUs of a node mostly say the same, and mostly what they said before
 def cell_value(header: str, cell: str, multiplier: float) -> float | None:
     text = cell.strip()
     if header in _STATES:
