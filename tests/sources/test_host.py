@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -186,6 +187,19 @@ def test_a_hanging_filesystem_costs_nothing_but_its_own_numbers(
         assert host.load1 == 12.07
     assert stat.calls.count(f"{tree.root}/home") == 1
     stat.release.set()
+
+
+def test_no_thread_to_be_had_costs_the_filesystems_alone(
+    tree: HostTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    reading = HostSource(tree.settings()).read(ALL)
+    assert reading.failures == {"filesystems": 1}
+    assert isinstance(reading.host, Host)
+    assert reading.host.load1 == 12.07
 
 
 def test_no_procfs_is_said_with_the_fix(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class HostSource:
                 fields.update(read())
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError):
+            except (OSError, ValueError, RuntimeError):  # the last: no thread to be had for statvfs
                 failures[name] = 1
         return Reading(host=Host(**fields), failures=failures)
 
