@@ -1,0 +1,158 @@
+"""The API over a small store, asked as Grafana and promtool ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from gpuscope.promql import Engine
+from gpuscope.scrape.appender import STALE
+from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.store import Store, Tick
+
+START = 1_700_000_000
+CLOCK_MS = (START + 1000) * 1000
+
+
+class AtTheEnd:
+    def now_ms(self) -> int:
+        return CLOCK_MS
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    store = Store(tmp_path_factory.mktemp("store"), clock=AtTheEnd())
+    target = store.target("t")
+    ids = store.resolve(
+        target,
+        [
+            (("__name__", "temp"), ("gpu", "0"), ("job", "a")),
+            (("__name__", "temp"), ("gpu", "1"), ("job", "a")),
+            (("__name__", "power"), ("gpu", "0"), ("name", 'odd"\n<x>')),
+        ],
+    )
+    for step in range(61):
+        values = np.array([40.0 + step, 50.0, 100.0])
+        if step == 60:
+            values[1] = STALE
+        store.append(Tick(target, (START + 15 * step) * 1000, ids, values))
+    with TestClient(Starlette(routes=EmbeddedApi(store, Engine(store)).routes())) as client:
+        yield client
+    store.close()
+
+
+def data(client: TestClient, path: str, **parameters: Any) -> Any:
+    answer = client.get(path, params=parameters)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    assert body["status"] == "success"
+    return body["data"]
+
+
+def error(client: TestClient, path: str, **parameters: Any) -> tuple[int, str, str]:
+    answer = client.get(path, params=parameters)
+    body = answer.json()
+    assert body["status"] == "error"
+    return answer.status_code, body["errorType"], body["error"]
+
+
+END = START + 900
+
+
+def test_an_instant_query_by_get_and_by_post(client: TestClient) -> None:
+    expected = {
+        "resultType": "vector",
+        "result": [{"metric": {"__name__": "temp", "gpu": "0", "job": "a"}, "value": [END, "100"]}],
+    }
+    assert data(client, "/api/v1/query", query="temp", time=END) == expected
+    posted = client.post("/api/v1/query", data={"query": "temp", "time": "2023-11-14T22:28:20Z"})
+    assert posted.json()["data"] == expected
+
+
+def test_a_range_query(client: TestClient) -> None:
+    answer = data(client, "/api/v1/query_range", query="sum(temp)", start=START, end=START + 60, step="30s")
+    assert answer["result"] == [
+        {"metric": {}, "values": [[START, "90"], [START + 30, "92"], [START + 60, "94"]]}
+    ]
+
+
+def test_series_labels_and_values(client: TestClient) -> None:
+    assert data(client, "/api/v1/labels") == ["__name__", "gpu", "job", "name"]
+    assert data(client, "/api/v1/labels", **{"match[]": "temp"}) == ["__name__", "gpu", "job"]
+    assert data(client, "/api/v1/label/gpu/values") == ["0", "1"]
+    assert data(client, "/api/v1/label/name/values") == ['odd"\n<x>']
+    series = data(client, "/api/v1/series", **{"match[]": ['temp{gpu="1"}', "power"]})
+    assert [s["__name__"] for s in series] == ["power", "temp"]
+    limited = client.get("/api/v1/label/gpu/values", params={"limit": 1}).json()
+    assert limited["data"] == ["0"]
+    assert limited["warnings"] == ["results truncated due to limit"]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "kind"),
+    [
+        ("/api/v1/query", {"query": "sum("}, 400, "bad_data"),
+        ("/api/v1/query", {"query": "temp", "time": "yesterday"}, 400, "bad_data"),
+        ("/api/v1/query", {"query": "temp", "time": "NaN"}, 400, "bad_data"),
+        ("/api/v1/query", {"query": "temp + on(job) temp", "time": START}, 422, "execution"),
+        ("/api/v1/query_range", {"query": "temp", "start": 0, "end": 10}, 400, "bad_data"),
+        ("/api/v1/query_range", {"query": "temp", "start": 9, "end": 1, "step": 1}, 400, "bad_data"),
+        ("/api/v1/query_range", {"query": "temp", "start": 0, "end": 1e6, "step": 1}, 400, "bad_data"),
+        ("/api/v1/query_range", {"query": "temp", "start": 0, "end": 1, "step": "0"}, 400, "bad_data"),
+        ("/api/v1/series", {}, 400, "bad_data"),
+        ("/api/v1/series", {"match[]": "sum(temp)"}, 400, "bad_data"),
+        ("/api/v1/labels", {"limit": "-1"}, 400, "bad_data"),
+    ],
+)
+def test_mistakes_have_prometheus_shape_and_status(
+    client: TestClient, path: str, parameters: dict[str, Any], status: int, kind: str
+) -> None:
+    assert error(client, path, **parameters)[:2] == (status, kind)
+
+
+def test_status_pages_and_what_is_empty(client: TestClient) -> None:
+    assert data(client, "/api/v1/status/buildinfo")["version"].startswith("3.")
+    assert data(client, "/api/v1/status/tsdb")["headStats"]["numSeries"] == 3
+    assert data(client, "/api/v1/status/runtimeinfo")["corruptionCount"] == 0
+    assert data(client, "/api/v1/rules") == {"groups": []}
+    assert data(client, "/api/v1/alerts") == {"alerts": []}
+    assert data(client, "/api/v1/targets")["activeTargets"] == []
+    assert data(client, "/api/v1/metadata") == {}
+    assert data(client, "/api/v1/format_query", query="sum( temp )by(gpu)") == "sum by (gpu) (temp)"
+
+
+def test_a_form_too_large_is_refused(client: TestClient) -> None:
+    answer = client.post("/api/v1/query", data={"query": "x" * (2 << 20)})
+    assert answer.status_code == 400
+
+
+def test_federation_sends_the_newest_sample_and_nothing_stale(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuscope.server.api.embedded._now_ms", lambda: END * 1000)
+    text = client.get("/federate", params={"match[]": ['{__name__=~".+"}', "temp"]}).text
+    assert text == (
+        "# TYPE power untyped\n"
+        f'power{{gpu="0",instance="",name="odd\\"\\n<x>"}} 100 {END}000\n'
+        "# TYPE temp untyped\n"
+        f'temp{{gpu="0",instance="",job="a"}} 100 {END}000\n'
+    )
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(query=st.text(max_size=20), time=st.text(max_size=10), step=st.text(max_size=6))
+def test_any_request_gets_an_answer_in_json(client: TestClient, query: str, time: str, step: str) -> None:
+    parameters = {"query": query, "time": time, "start": time, "end": time, "step": step, "match[]": query}
+    for path in ("/api/v1/query", "/api/v1/query_range", "/api/v1/series", "/api/v1/format_query"):
+        answer = client.get(path, params=parameters)
+        assert answer.status_code in (200, 400, 422)
+        assert json.loads(answer.content)["status"] in ("success", "error")
