@@ -16,7 +16,7 @@ from gpuscope.collect.clock import SystemClock
 from gpuscope.collect.runner import Runner
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
-from gpuscope.readings import ABSENT, Snapshot
+from gpuscope.readings import ABSENT, Snapshot, SourceStatus, XidTotal
 from gpuscope.settings import Settings
 from gpuscope.sources.nvidia_smi import SOURCE
 from tests.fake_smi import CAPTURES, SHARED_CAPTURES, FakeSmi
@@ -91,3 +91,24 @@ def _values(snapshot: Snapshot) -> dict[tuple[str, str], str]:
         for sample in family.samples
         if family.name != "nvidia_smi_gpu_info"
     }
+
+
+def test_readings_of_another_source_give_the_driver_reading_exporter(tmp_path: Path) -> None:
+    """The same machine without nvidia-smi's cells, as NVML would tell of it: printed columns and the extras."""
+    snapshot = _without_cells(
+        collect(FakeSmi(tmp_path, CAPTURES / "linux-x86_64__a100-mig-mixed__550.90.07.txt", "load"))
+    )
+    cut, whole = snapshot.devices
+    activity = {"graphics_engine_active_ratio": 0.875, "sm_active_ratio": 0.5, "tensor_active_ratio": 0.0}
+    cut = replace(
+        cut,
+        energy_joules=987654.321,
+        pcie_bytes_per_second={"tx": 1.5e9, "rx": 0.0},
+        instances=tuple(replace(instance, **activity) for instance in cut.instances),
+    )
+    status = SourceStatus(name="nvml", up=True, why="", code=0)
+    xids = (XidTotal(gpu_uuid=whole.uuid, xid=63, count=2, last_at=1_700_000_000.25),)
+    snapshot = replace(snapshot, devices=(cut, whole), sources=(status,), xids=xids)
+    options = Options(compute_apps=True, compute_apps_mig=True, pcie_throughput=True)
+    text = encode_text(NvidiaSmiBuilder(options).to_families(snapshot))
+    check_golden(Path("nvidia_smi") / "a100-mig-mixed__from-readings.metrics", text)
