@@ -150,7 +150,7 @@ def test_ids_this_dcgm_does_not_know_are_not_asked_for(
 ) -> None:
     machine.save(known=[54, 100, 150])
     device = open_source(machine).read(FAST).devices[0]
-    assert device.dcgm_fields.keys() == {54, 100, 150}
+    assert device.dcgm_fields.keys() == {0, 54, 100, 150}
     assert machine.commands()[-1].endswith("-e 54,100,150")
 
 
@@ -205,6 +205,7 @@ def test_mig_instances_have_their_own_uuid_and_the_drivers_ids(
     assert (big.uuid, big.gpu_instance, big.compute_instance, big.profile) == ("MIG-aaaa-1", 1, 0, "3g.20gb")
     assert big.memory_used_bytes == 9843 * 1048576
     assert big.dcgm_fields[150] == 33
+    assert big.dcgm_fields[0] == 2, "the number DCGM gives it"
     assert small.uuid == "MIG-GPU-00000000-aaaa-bbbb-cccc-000000000000/5/0"
     assert first.utilization_ratio is ABSENT
     assert not first.lost
@@ -231,7 +232,7 @@ def test_a_lost_gpu_keeps_its_name_and_costs_no_other(
     machine.save(gpus=[{"id": 0, "values": blank}, h100(1)])
     reading = read_until(source, lambda reading: reading.devices[0].lost)
     lost, alive = reading.devices
-    assert lost == Device(uuid=lost.uuid, index=0, lost=True, dcgm_fields={})
+    assert lost == Device(uuid=lost.uuid, index=0, lost=True, dcgm_fields={0: 0})
     assert lost.uuid.startswith("GPU-00000000")
     assert alive.temperature_celsius == {"gpu": 69}
 

@@ -18,7 +18,8 @@ MIB: Final = 1048576.0
 PROFILING_IDS: Final = range(1000, 1100)
 """Fields of the profiling module, which may refuse to be watched where everything else works."""
 
-FIRST_CPU_ID: Final = 1100
+ENTITY_NUMBER_ID: Final = 0
+"""DCGM has no field 0; under it `Part.dcgm_fields` keeps the number DCGM itself gives a GPU or an instance."""
 
 GPU_LEVELS: Final = frozenset({0, 1, 2, 4, 5})
 """Levels of fields that dcgm-exporter reads from GPUs: machine, GPU, vGPU, GPU and compute instance."""

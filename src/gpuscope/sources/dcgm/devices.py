@@ -11,7 +11,13 @@ from dataclasses import fields
 from typing import Any
 
 from gpuscope.readings import ABSENT, Device, Driver, Maybe, MigInstance, Uuid
-from gpuscope.readings.dcgm_fields import DRIVER_READINGS, FIELD_READINGS, TEXT_READINGS, dcgm_fields
+from gpuscope.readings.dcgm_fields import (
+    DRIVER_READINGS,
+    ENTITY_NUMBER_ID,
+    FIELD_READINGS,
+    TEXT_READINGS,
+    dcgm_fields,
+)
 from gpuscope.readings.device import Part
 from gpuscope.sources.dcgm.fields import CUDA_VERSION_ID, INDEX_ID, UUID_ID
 from gpuscope.sources.dcgm.hierarchy import MigSlot
@@ -73,7 +79,7 @@ class DeviceMaker:
             index=index if isinstance(index, int) else entity.id,
             lost=not any(field_id in values for field_id in _ALIVE_IDS),
             instances=tuple(instance for instance in instances if instance is not None),
-            dcgm_fields=dict(values),
+            dcgm_fields={ENTITY_NUMBER_ID: entity.id, **values},
             **_attributes(values, _DEVICE_TARGETS),
         )
 
@@ -92,7 +98,7 @@ class DeviceMaker:
             gpu_instance=slot.gpu_instance,
             compute_instance=slot.compute_instance,
             profile=profile if isinstance(profile, str) else ABSENT,
-            dcgm_fields=dict(values),
+            dcgm_fields={ENTITY_NUMBER_ID: entity.id, **values},
             **_attributes(values, _INSTANCE_TARGETS),
         )
 

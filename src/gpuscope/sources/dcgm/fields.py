@@ -69,8 +69,6 @@ def _counters_file_ids(path: str) -> Iterator[int]:
         name = line.partition(",")[0].strip(' "')
         if name in known:
             yield known[name]
-        elif name == "DCGM_EXP_P2P_STATUS":
-            yield 64
 
 
 def parse_field_list(text: str) -> frozenset[int]:

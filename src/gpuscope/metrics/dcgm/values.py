@@ -1,0 +1,189 @@
+"""A field's value for a GPU or a MIG instance: DCGM's own where DCGM was asked, else worked out from readings.
+
+Whole numbers are ints, doubles floats, texts strings, as DCGM types them. On a MIG instance a field that DCGM
+keeps per instance never falls back to the GPU's value; the others (temperature, power) repeat the GPU's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from gpuscope.metrics.catalogue.dcgm import XID_ID
+from gpuscope.metrics.catalogue.row import reader
+from gpuscope.metrics.dcgm.device_selector import Entity
+from gpuscope.readings import ABSENT, Device, Maybe, Snapshot
+from gpuscope.readings.dcgm_fields import (
+    DRIVER_READINGS,
+    FIELD_READINGS,
+    MIB,
+    TEXT_READINGS,
+    dcgm_fields,
+    is_blank,
+    kind_of,
+)
+from gpuscope.readings.device import Part
+
+Value = int | float | str
+_PER_INSTANCE = frozenset({4, 5})
+_XID_SOURCES = frozenset({"nvml", "kernel-log", "demo"})
+
+
+class Values:
+    """Values in one snapshot. `nvlink_rates` are in MB/s by UUID, worked out where the driver only counts."""
+
+    def __init__(self, snapshot: Snapshot, nvlink_rates: Mapping[str, float]) -> None:
+        self._snapshot = snapshot
+        self._nvlink_rates = nvlink_rates
+        self._last_xid: dict[str, int] = {}
+        for total in sorted(snapshot.xids, key=lambda total: total.last_at):
+            self._last_xid[total.gpu_uuid] = total.xid
+        self._hears_xids = hears_xids(snapshot)
+
+    def of(self, field_id: int, entity: Entity) -> Maybe[Value]:
+        device, instance = entity.device, entity.instance
+        if instance is not None:
+            if instance.dcgm_fields:
+                return _said(instance, field_id)
+            if is_per_instance(field_id):
+                return _converted(field_id, instance)
+        value = _said(device, field_id)
+        return self._worked_out(field_id, device) if value is ABSENT else value
+
+    def _worked_out(self, field_id: int, device: Device) -> Maybe[Value]:
+        if device.lost:
+            return ABSENT
+        if field_id == XID_ID:
+            return self._last_xid.get(device.uuid, 0 if self._hears_xids else ABSENT)
+        if field_id in DRIVER_READINGS:
+            text: Maybe[str] = getattr(self._snapshot.driver, DRIVER_READINGS[field_id])
+            return text
+        if field_id == _NVLINK_THROUGHPUT_ID:
+            rate = self._nvlink_rates.get(device.uuid)
+            return ABSENT if rate is None else round(rate)
+        return _converted(field_id, device)
+
+
+def hears_xids(snapshot: Snapshot) -> bool:
+    """Whether somebody would tell us of an XID: only then is none seen the same as none happened."""
+    return any(source.up and source.name in _XID_SOURCES for source in snapshot.sources)
+
+
+def is_per_instance(field_id: int) -> bool:
+    field = dcgm_fields().get(field_id)
+    return field is not None and field.level in _PER_INSTANCE and field_id != XID_ID
+
+
+def _said(part: Part, field_id: int) -> Maybe[Value]:
+    value = part.dcgm_fields.get(field_id, ABSENT)
+    return ABSENT if value is ABSENT or is_blank(value) else value
+
+
+def _converted(field_id: int, part: Part) -> Maybe[Value]:
+    convert = _converters().get(field_id)
+    return ABSENT if convert is None else convert(part)
+
+
+Convert = Callable[[Part], Maybe[Value]]
+
+
+@cache
+def _converters() -> dict[int, Convert]:
+    converters: dict[int, Convert] = {
+        row.id: _number(reader(row.reading), row.unit, kind_of(row.id)) for row in FIELD_READINGS
+    }
+    converters |= {field_id: _text(path) for field_id, path in TEXT_READINGS.items()}
+    converters |= {field_id: _nvlink_errors(error) for field_id, error in _NVLINK_ERROR_IDS.items()}
+    converters[52] = lambda part: getattr(part, "index", ABSENT)
+    converters[54] = lambda part: getattr(part, "uuid", ABSENT)
+    converters[93] = _bar1_free
+    converters[254] = _memory_used_share
+    return converters
+
+
+def _number(read: Callable[[object], Maybe[float]], unit: float, kind: str) -> Convert:
+    def convert(part: Part) -> Maybe[Value]:
+        value = read(part)
+        if value is ABSENT:
+            return ABSENT
+        if kind == "d":
+            return float(value / unit)
+        # DCGM cuts bytes down to whole MiB; every other unit is an integer of the driver's that we multiplied.
+        return math.floor(value / unit) if unit == MIB else round(value / unit)
+
+    return convert
+
+
+def _text(path: str) -> Convert:
+    attribute, _, key = path.partition(".")
+
+    def convert(part: Part) -> Maybe[Value]:
+        value: Maybe[str] | Mapping[str, str] = getattr(part, attribute, ABSENT)
+        if isinstance(value, Mapping):
+            return value.get(key, ABSENT)
+        return value
+
+    return convert
+
+
+_NVLINK_THROUGHPUT_ID = 449
+_NVLINK_ERROR_IDS = {409: "crc_flit", 419: "crc_data", 429: "replay", 439: "recovery"}
+
+
+def _nvlink_errors(error: str) -> Convert:
+    def convert(part: Part) -> Maybe[Value]:
+        counts = [count for labels, count in getattr(part, "nvlink_errors", {}).items() if labels[1] == error]
+        return round(sum(counts)) if counts else ABSENT
+
+    return convert
+
+
+def _bar1_free(part: Part) -> Maybe[Value]:
+    if part.bar1_total_bytes is ABSENT or part.bar1_used_bytes is ABSENT:
+        return ABSENT
+    return math.floor((part.bar1_total_bytes - part.bar1_used_bytes) / MIB)
+
+
+def _memory_used_share(part: Part) -> Maybe[Value]:
+    """Used memory as a share of what is not reserved."""
+    used, total, reserved = part.memory_used_bytes, part.memory_total_bytes, part.memory_reserved_bytes
+    if used is ABSENT or total is ABSENT:
+        return ABSENT
+    usable = total - (0.0 if reserved is ABSENT else reserved)
+    return used / usable if usable > 0 else ABSENT
+
+
+class NvlinkRates:
+    """NVLink throughput in MB/s: what the profiling units say, else the growth of the driver's counters."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, float, float]] = {}  # uuid -> bytes, at, rate
+
+    def advance(self, snapshot: Snapshot) -> dict[str, float]:
+        rates = {}
+        for device in snapshot.devices:
+            if device.profiled_nvlink_bytes_per_second:
+                rates[str(device.uuid)] = sum(device.profiled_nvlink_bytes_per_second.values()) / 1e6
+            elif device.nvlink_bytes:
+                rate = self._growth(device.uuid, sum(device.nvlink_bytes.values()), snapshot.taken_at)
+                if rate is not None:
+                    rates[str(device.uuid)] = rate / 1e6
+        return rates
+
+    def _growth(self, uuid: str, now: float, at: float) -> float | None:
+        """Counters are read less often than snapshots are made: a repeated count keeps the last rate."""
+        before = self._last.get(uuid)
+        if before is None or at < before[1] or now < before[0]:
+            self._last[uuid] = (now, at, math.nan)
+            return None
+        count, since, rate = before
+        if now > count:
+            rate = (now - count) / (at - since) if at > since else rate
+            self._last[uuid] = (now, at, rate)
+        elif at - since > IDLE_SECONDS:
+            rate = 0.0
+        return None if math.isnan(rate) else rate
+
+
+IDLE_SECONDS = 30.0  # three times the medium tier: a count that stands still for so long is no traffic

@@ -1,0 +1,382 @@
+"""Family `dcgm`: byte for byte what dcgm-exporter gives, and what it must never give."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.catalogue.dcgm import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
+from gpuscope.metrics.dcgm.counters_csv import each_once
+from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
+from gpuscope.metrics.families import load_family
+from gpuscope.metrics.families.dcgm import DcgmBuilder, build_with
+from gpuscope.readings import ABSENT, Device, MigInstance, Snapshot, Uuid, XidTotal
+from gpuscope.settings import Settings
+from tests.goldens import check_golden
+from tests.metrics.dcgm_machines import a100_mig, geforce, h100, snapshot, t4
+
+NOW = 1_700_000_000.0
+ALL_COUNTERS = each_once([*DEFAULT_COUNTERS, *OPT_IN_COUNTERS])
+
+
+def options(*argv: str, **env: str) -> DcgmOptions:
+    return parse_dcgm_exporter_args(argv, env)[0]
+
+
+def text(builder: DcgmBuilder, shot: Snapshot) -> str:
+    return encode_text(builder.to_families(shot)).decode()
+
+
+def default_text(*devices: Device, argv: tuple[str, ...] = ()) -> str:
+    return text(build_with(Settings(), options(*argv)), snapshot(*devices))
+
+
+def series(exposition: str, name: str) -> list[str]:
+    return [line for line in exposition.splitlines() if line.startswith(name + "{")]
+
+
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [
+        ("h100x2", (h100(0), h100(1))),
+        ("a100-mig", (a100_mig(), h100(1))),
+        ("t4", (t4(),)),
+        ("geforce", (geforce(),)),
+    ],
+)
+def test_goldens_of_default_counters(name: str, devices: tuple[Device, ...]) -> None:
+    check_golden(Path("dcgm") / f"{name}.metrics", default_text(*devices).encode())
+
+
+def test_golden_of_every_row() -> None:
+    builder = DcgmBuilder(ALL_COUNTERS, DcgmOptions())
+    shots = [snapshot(h100(0), at=NOW + 30 * n, xids=[xid(h100(0), 63, NOW)]) for n in range(3)]
+    for shot in shots:
+        output = text(builder, shot)
+    check_golden(Path("dcgm") / "h100-all-rows.metrics", output.encode())
+
+
+def test_golden_of_the_old_namespace() -> None:
+    argv = ("-o", "-f", "/etc/dcgm-exporter/1.x-compatibility-metrics.csv")
+    check_golden(Path("dcgm") / "h100-old-namespace.metrics", default_text(h100(0), argv=argv).encode())
+
+
+def test_one_line_letter_by_letter() -> None:
+    assert series(default_text(h100(0)), "DCGM_FI_DEV_GPU_TEMP") == [
+        'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-00000000-aaaa-bbbb-cccc-dddddddddddd",'
+        'pci_bus_id="00000000:1A:00.0",device="nvidia0",modelName="NVIDIA H100 80GB HBM3",Hostname="node1",'
+        'DCGM_FI_DRIVER_VERSION="550.163.01"} 68'
+    ]
+
+
+def test_numbers_are_plain_or_have_six_decimals() -> None:
+    output = default_text(h100(0))
+    assert series(output, "DCGM_FI_DEV_POWER_USAGE")[0].endswith(" 613.257000")
+    assert series(output, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")[0].endswith(" 1234567891")
+    assert series(output, "DCGM_FI_DEV_GPU_UTIL")[0].endswith(" 58")
+    assert series(output, "DCGM_FI_DEV_FB_USED")[0].endswith(" 40960")
+    assert series(output, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")[0].endswith(" 4000")
+    assert series(output, "DCGM_FI_PROF_PCIE_TX_BYTES")[0].endswith(" 123456789")
+    assert series(output, "DCGM_FI_PROF_DRAM_ACTIVE")[0].endswith(" 0.000000")
+
+
+def test_families_come_in_order_of_field_id() -> None:
+    names = re.findall(r"# TYPE (\S+)", default_text(h100(0)))
+    ids = {counter.name: counter.id for counter in DEFAULT_COUNTERS}
+    assert [ids[name] for name in names] == sorted(ids[name] for name in names)
+
+
+def test_another_parser_reads_the_same() -> None:
+    families = list(text_string_to_metric_families(default_text(h100(0), h100(1))))
+    assert len(families) == 24  # of the 25, the vGPU licence is not there
+    assert all(len(family.samples) == 2 for family in families)
+
+
+def test_zero_is_a_sample_and_absent_is_none() -> None:
+    output = default_text(t4())
+    assert series(output, "DCGM_FI_DEV_GPU_UTIL")[0].endswith(" 0")
+    assert series(output, "DCGM_FI_DEV_MEMORY_TEMP") == []
+    assert "MEMORY_TEMP" not in output, "no HELP without a sample"
+
+
+def test_what_dcgm_said_goes_before_what_we_work_out() -> None:
+    output = default_text(t4())
+    assert series(output, "DCGM_FI_DEV_POWER_USAGE")[0].endswith(" 27.310000")
+    assert series(output, "DCGM_FI_PROF_PCIE_TX_BYTES")[0].endswith(" 4294967296")
+
+
+def test_blank_markers_of_dcgm_are_no_samples() -> None:
+    blank = replace(t4(), power_watts=ABSENT, dcgm_fields={155: 140737488355330.0, 1009: 9223372036854775794})
+    output = default_text(blank)
+    assert series(output, "DCGM_FI_DEV_POWER_USAGE") == []
+    assert series(output, "DCGM_FI_PROF_PCIE_TX_BYTES") == []
+
+
+def test_a_lost_gpu_takes_no_other_away() -> None:
+    lost = Device(uuid=h100(0).uuid, index=0, lost=True)
+    output = default_text(lost, h100(1))
+    assert len(series(output, "DCGM_FI_DEV_GPU_TEMP")) == 1
+    assert 'gpu="1"' in series(output, "DCGM_FI_DEV_GPU_TEMP")[0]
+
+
+def test_mig_instances_stand_in_for_their_gpu() -> None:
+    lines = series(default_text(a100_mig(), h100(1)), "DCGM_FI_DEV_FB_USED")
+    assert [re.search(r" (\d+)$", line)[1] for line in lines] == ["13", "0", "40960"]  # type: ignore[index]
+    assert 'modelName="NVIDIA A100-SXM4-40GB",GPU_I_PROFILE="3g.20gb",GPU_I_ID="1",Hostname=' in lines[0]
+    assert 'GPU_I_PROFILE="1g.5gb",GPU_I_ID="13"' in lines[1]
+    assert "GPU_I_ID" not in lines[2]
+    assert 'UUID="GPU-00000000' in lines[0], "the GPU's UUID, also for an instance"
+
+
+def test_an_instance_repeats_the_gpus_temperature_but_not_its_profiling() -> None:
+    output = default_text(a100_mig())
+    assert len(series(output, "DCGM_FI_DEV_GPU_TEMP")) == 2
+    assert [line[-8:] for line in series(output, "DCGM_FI_PROF_GR_ENGINE_ACTIVE")] == ["0.125000"]
+    assert series(output, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE") == []
+
+
+def test_an_instance_read_by_dcgm_has_what_its_row_had() -> None:
+    instance = MigInstance(
+        uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, profile="1g.10gb", dcgm_fields={150: 33, 252: 5}
+    )
+    output = default_text(h100(0, instances=(instance,)))
+    assert series(output, "DCGM_FI_DEV_GPU_TEMP")[0].endswith(" 33")
+    assert series(output, "DCGM_FI_DEV_POWER_USAGE") == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("f", ["1", "13", None]),
+        ("g", [None, None]),
+        ("g:1", [None]),
+        ("i", ["1", "13"]),
+        ("i:1", ["13"]),
+        ("i:0-1", ["1", "13"]),
+        ("g:7", []),
+    ],
+)
+def test_device_selection(selector: str, expected: list[str | None]) -> None:
+    lines = series(default_text(a100_mig(), h100(1), argv=("-d", selector)), "DCGM_FI_DEV_GPU_TEMP")
+    found = [re.search(r'GPU_I_ID="(\d+)"', line) for line in lines]
+    assert [match[1] if match else None for match in found] == expected
+
+
+def xid(device: Device, code: int, at: float) -> XidTotal:
+    return XidTotal(gpu_uuid=device.uuid, xid=code, count=1, last_at=at)
+
+
+def test_the_xid_gauge_sticks_to_the_last_code() -> None:
+    device = h100(0)
+    builder = build_with(Settings(), options())
+    shot = snapshot(device, xids=[xid(device, 79, NOW - 5), xid(device, 48, NOW - 900)])
+    line = series(text(builder, shot), "DCGM_FI_DEV_XID_ERRORS")[0]
+    assert line.endswith(',err_code="79",err_msg="GPU has fallen off the bus"} 79')
+
+
+def test_no_xid_is_zero_only_where_somebody_listens() -> None:
+    builder = build_with(Settings(), options())
+    assert series(text(builder, snapshot(h100(0))), "DCGM_FI_DEV_XID_ERRORS")[0].endswith(
+        ',err_code="0",err_msg="No Error"} 0'
+    )
+    assert series(text(builder, snapshot(h100(0), up="")), "DCGM_FI_DEV_XID_ERRORS") == []
+
+
+@pytest.mark.parametrize(("code", "message"), [(172, "Uncorrectable SRAM Error"), (173, "Unknown Error")])
+def test_xid_messages_end_where_dcgm_exporters_do(code: int, message: str) -> None:
+    output = default_text(h100(0, dcgm_fields={230: code}))
+    assert f'err_code="{code}",err_msg="{message}"}} {code}' in output
+
+
+def test_names_of_dcgm_4_6_are_exported_as_written(tmp_path: Path) -> None:
+    counters = tmp_path / "counters.csv"
+    counters.write_text("DCGM_FI_DEV_BOARD_POWER_WATTS, gauge, Power.\nDCGM_FI_DEV_XID_ERROR, gauge, XID.\n")
+    output = text(build_with(Settings(counters=str(counters)), options()), snapshot(h100(0)))
+    assert series(output, "DCGM_FI_DEV_BOARD_POWER_WATTS")[0].endswith(" 613.257000")
+    assert 'err_code="0"' in series(output, "DCGM_FI_DEV_XID_ERROR")[0]
+
+
+def test_both_hostname_labels() -> None:
+    assert 'Hostname="node1"' in default_text(h100(0))
+    newer = replace(options(), hostname_label="hostname")
+    assert ',hostname="node1"' in text(build_with(Settings(), newer), snapshot(h100(0)))
+
+
+def test_a_host_engine_named_outright_lends_its_name() -> None:
+    assert 'Hostname="gpu7"' in default_text(h100(0), argv=("-r", "gpu7:5555"))
+    assert 'Hostname="node1"' in default_text(h100(0), argv=("-k", "-r", "gpu7:5555"))
+
+
+def test_blanks_in_the_model_name() -> None:
+    output = default_text(h100(0, model="NVIDIA  H100 80GB"), argv=("-rbmn",))
+    assert 'modelName="NVIDIA-H100-80GB"' in output
+
+
+def test_hostile_label_values_are_escaped() -> None:
+    output = default_text(h100(0, model='x"} 1\nevil{a="\\'))
+    assert 'modelName="x\\"} 1\\nevil{a=\\"\\\\"' in output
+    assert len(list(text_string_to_metric_families(output))) == 24
+
+
+def test_jobs_of_the_mapping_folder(tmp_path: Path) -> None:
+    (tmp_path / "1").write_text("4711\n4712\n4711\n")
+    (tmp_path / "0.13").write_text("99\n")
+    (tmp_path / "0").write_text("wrong: the GPU is split\n")
+    (tmp_path / "notes.txt").write_text("not a GPU\n")
+    (tmp_path / "2").mkdir()
+    builder = build_with(Settings(), options("--hpc-job-mapping-dir", str(tmp_path)))
+    lines = series(text(builder, snapshot(a100_mig(), h100(1))), "DCGM_FI_DEV_XID_ERRORS")
+    jobs = [re.search(r'err_msg="No Error"(?:,hpc_job="(\w+)")?}', line)[1] for line in lines]  # type: ignore[index]
+    assert jobs == [None, "99", "4711", "4712"]
+    (tmp_path / "1").write_text("")
+    lines = series(text(builder, snapshot(h100(1))), "DCGM_FI_DEV_GPU_TEMP")
+    assert len(lines) == 1
+    assert "hpc_job" not in lines[0]
+
+
+def test_a_missing_mapping_folder_is_said_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    builder = build_with(Settings(), options("--hpc-job-mapping-dir", str(tmp_path / "none")))
+    for _ in range(3):
+        assert len(series(text(builder, snapshot(h100(0))), "DCGM_FI_DEV_GPU_TEMP")) == 1
+    assert caplog.text.count("HPC job folder") == 1
+
+
+def test_more_attributes_can_be_plugged_in() -> None:
+    def pods(entity: object) -> list[dict[str, str]]:
+        return [{"pod": "train-0", "namespace": "ml", "container": "main"}]
+
+    builder = build_with(Settings(), options(), [pods])
+    line = series(text(builder, snapshot(h100(0))), "DCGM_FI_DEV_XID_ERRORS")[0]
+    assert 'DCGM_FI_DRIVER_VERSION="550.163.01",container="main",err_code="0",err_msg="No Error",' in line
+    assert line.endswith('namespace="ml",pod="train-0"} 0')
+
+
+def own(name: str, **changes: object) -> DcgmBuilder:
+    return DcgmBuilder(each_once([Counter(9000, name, "counter", "help")]), replace(DcgmOptions(), **changes))  # type: ignore[arg-type]
+
+
+def test_xid_counts_are_samples_in_the_window() -> None:
+    builder = own("DCGM_EXP_XID_ERRORS_COUNT", xid_count_window_size=90_000)
+    device = h100(0)
+    assert series(text(builder, snapshot(device)), "DCGM_EXP_XID_ERRORS_COUNT")[0].endswith(
+        'Hostname="node1",window_size_in_ms="90000"} 0'
+    )
+    for second in range(0, 301, 1):
+        shot = snapshot(device, at=NOW + second, xids=[xid(device, 31, NOW)])
+        lines = series(text(builder, shot), "DCGM_EXP_XID_ERRORS_COUNT")
+    assert len(lines) == 1
+    assert lines[0].endswith('window_size_in_ms="90000",xid="31"} 4')
+
+
+def test_clock_events_are_counted_by_bit() -> None:
+    builder = own("DCGM_EXP_CLOCK_EVENTS_COUNT")
+    for n, reasons in enumerate([0x4, 0x44, 0x0]):
+        output = text(builder, snapshot(h100(0, throttle_reasons=reasons), at=NOW + 30 * n))
+    found = dict(re.findall(r'clock_event="(\w+)",window_size_in_ms="300000"} (\d+)', output))
+    assert found == {"power_cap": "2", "hw_thermal": "1"}
+
+
+def test_clocks_never_held_back_have_no_series_and_unknown_ones_a_zero() -> None:
+    builder = own("DCGM_EXP_CLOCK_EVENTS_COUNT")
+    output = text(builder, snapshot(h100(0, throttle_reasons=0), h100(1, throttle_reasons=ABSENT)))
+    (line,) = series(output, "DCGM_EXP_CLOCK_EVENTS_COUNT")
+    assert 'gpu="1"' in line
+    assert line.endswith('window_size_in_ms="300000"} 0')
+
+
+def health(builder: DcgmBuilder, shot: Snapshot) -> dict[str, tuple[str, str]]:
+    pattern = r'health_error_code="(\w+)",health_watch="(\w+)"} (\d+)'
+    return {watch: (result, code) for code, watch, result in re.findall(pattern, text(builder, shot))}
+
+
+def test_health_of_a_good_gpu_says_only_what_was_looked_at() -> None:
+    found = health(own("DCGM_EXP_GPU_HEALTH_STATUS"), snapshot(h100(0)))
+    assert found == dict.fromkeys(("PCIE", "NVLINK", "MEM", "THERMAL", "POWER", "ALL"), ("0", "DCGM_FR_OK"))
+    assert health(own("DCGM_EXP_GPU_HEALTH_STATUS"), snapshot(geforce(), up="")) == {
+        "PCIE": ("0", "DCGM_FR_OK")
+    }
+
+
+def test_health_of_a_bad_gpu() -> None:
+    builder = own("DCGM_EXP_GPU_HEALTH_STATUS")
+    device = h100(0)
+    health(builder, snapshot(device))
+    worse = h100(
+        0,
+        pcie_replays=20.0,
+        violation_seconds={"power": 1.6, "thermal": 0.1},
+        nvlink_up={"0": 1.0, "1": 0.0},
+        row_remap_failed=1.0,
+    )
+    found = health(builder, snapshot(worse, at=NOW + 10, xids=[xid(device, 95, NOW)]))
+    assert found == {
+        "PCIE": ("10", "DCGM_FR_PCI_REPLAY_RATE"),
+        "NVLINK": ("20", "DCGM_FR_NVLINK_DOWN"),
+        "MEM": ("20", "DCGM_FR_ROW_REMAP_FAILURE"),
+        "THERMAL": ("10", "DCGM_FR_CLOCK_THROTTLE_THERMAL"),
+        "POWER": ("10", "DCGM_FR_CLOCK_THROTTLE_POWER"),
+        "ALL": ("20", "DCGM_FR_UNCONTAINED_ERROR"),
+    }
+    later = health(builder, snapshot(worse, at=NOW + 200))
+    assert (later["PCIE"][0], later["POWER"][0]) == ("0", "0"), "a minute without growth is good again"
+
+
+def test_p2p_status_is_absent_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    counters = tmp_path / "counters.csv"
+    counters.write_text("DCGM_EXP_P2P_STATUS, counter, P2P NvLink status\n")
+    builder = build_with(Settings(counters=str(counters)), options())
+    assert text(builder, snapshot(h100(0))) == ""
+    assert "DCGM_EXP_P2P_STATUS" in caplog.text
+
+
+def test_nvlink_throughput_from_the_drivers_counters() -> None:
+    builder = build_with(Settings(), options())
+
+    def shot(second: float, total: float) -> Snapshot:
+        quiet = h100(0, profiled_nvlink_bytes_per_second={}, nvlink_bytes={"tx": total, "rx": total})
+        return snapshot(quiet, at=NOW + second)
+
+    name = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
+    assert series(text(builder, shot(0, 0)), name) == []
+    assert series(text(builder, shot(10, 5e9)), name)[0].endswith(" 1000")
+    assert series(text(builder, shot(11, 5e9)), name)[0].endswith(" 1000"), "the counter is read every 10 s"
+    assert series(text(builder, shot(60, 5e9)), name)[0].endswith(" 0")
+
+
+def test_label_sets_keep_their_text_between_snapshots() -> None:
+    builder = build_with(Settings(), options())
+    first, second = (list(builder.to_families(snapshot(h100(0), at=NOW + n))) for n in range(2))
+    assert first[0].samples[0].labels is second[0].samples[0].labels
+
+
+def test_the_family_registers_itself(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("DCGM_EXPORTER_DEVICES_STR", "g:1")
+    monkeypatch.setenv("DCGM_EXPORTER_ENABLE_PPROF", "true")
+    builder = load_family("dcgm").build(Settings())
+    output = encode_text(builder.to_families(snapshot(h100(0), h100(1)))).decode()
+    assert len(series(output, "DCGM_FI_DEV_GPU_TEMP")) == 1
+    assert "--enable-pprof is not honoured" in caplog.text
+
+
+def test_the_lists_are_dcgm_exporters() -> None:
+    assert len([counter for counter in DEFAULT_COUNTERS if not counter.is_label]) == 25
+    assert [counter.name for counter in DEFAULT_COUNTERS if counter.is_label] == ["DCGM_FI_DRIVER_VERSION"]
+    assert len(OPT_IN_COUNTERS) == 37
+
+
+def test_every_field_is_listed() -> None:
+    rows = {row.id: row for row in field_rows()}
+    assert len(rows) == 643
+    fan = rows[191]
+    assert (fan.tag, fan.short_name, fan.kind, fan.reading) == (
+        "fan_speed",
+        "FANSP",
+        "integer",
+        "fan_speed_ratio.0",
+    )
+    assert rows[203].names == ("DCGM_FI_DEV_GPU_UTIL_RATIO", "DCGM_FI_DEV_GPU_UTIL", "dcgm_gpu_utilization")
