@@ -137,7 +137,7 @@ def test_means_of_consecutive_readings_add_up_to_the_whole() -> None:
     parts = [FLEET.reading(0, b, a) for a, b in pairwise(edges)]
     whole = FLEET.reading(0, edges[-1], edges[0])
     for index, device in enumerate(whole.devices):
-        added = sum(part.devices[index].utilization_mean_ratio * 3.7 for part in parts)  # type: ignore[operator]
+        added = sum(part.devices[index].utilization_mean_ratio * 3.7 for part in parts)  # type: ignore[operator, misc]
         assert added == pytest.approx(device.utilization_mean_ratio * 3.7 * 59, abs=1e-4)  # type: ignore[operator]
 
 
@@ -168,7 +168,7 @@ def check_device(device: Device) -> None:
     assert device.temperature_celsius.get("memory", 0) < 95
     for clock, hertz in device.clock_hertz.items():
         assert 0 < hertz <= device.clock_max_hertz[clock]
-    assert sum(i.memory_total_bytes for i in device.instances) <= device.memory_total_bytes  # type: ignore[misc]
+    assert sum(i.memory_total_bytes for i in device.instances) <= device.memory_total_bytes  # type: ignore[misc, operator]
     if device.utilization_ratio is not ABSENT and device.sm_active_ratio is not ABSENT:
         assert device.tensor_active_ratio <= device.sm_active_ratio <= device.utilization_ratio + 0.01  # type: ignore[operator]
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from operator import sub
 
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid, XidEvent
+from gpuscope.sources.demo.board import standing_fields
 from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.identity import Identity
 from gpuscope.sources.demo.jobs import Running, Tenant, run_of
 from gpuscope.sources.demo.models import MIB, MigProfile, Model
-from gpuscope.sources.demo.sheet import GpuState, instance_fields, moving_fields, standing_fields
+from gpuscope.sources.demo.sheet import GpuState, instance_fields, moving_fields
 from gpuscope.sources.demo.track import Moment, Timeline
 
 MEMORY_GRAIN = 2 * MIB  # the driver hands memory out in pages of 2 MiB
@@ -200,5 +201,5 @@ def _instance(model: Model, part: Slice, moment: Moment, used: float) -> MigInst
         gpu_instance=part.gpu_instance,
         compute_instance=0,
         profile=part.profile.name,
-        **instance_fields(model, part.profile, part.part, moment, used),
+        **instance_fields(model, part.profile, moment, used),
     )

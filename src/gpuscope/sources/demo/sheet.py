@@ -1,7 +1,7 @@
 """A GPU's state written out as the fields of a reading, rounded as the driver rounds.
 
-`standing_fields` never change and are made once; `moving_fields` are made at every reading. A field that the
-model cannot give is left out, and thereby ABSENT.
+Here is what moves, made at every reading; what never changes is in `board`. A field that the model cannot give
+is left out, and thereby ABSENT.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 
 _IDLE = THROTTLE_REASONS["gpu_idle"]
 _WARMING_SECONDS = 60.0
 _OLD_ECC_PLACES = ("device_memory", "l1_cache", "l2_cache", "register_file")
-_NVLINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")
 
 Fields = dict[str, Any]
 
@@ -50,70 +49,6 @@ class GpuState:
         return not any(moment.spell.tenants for moment in self.moments)
 
 
-def standing_fields(index: int, model: Model, identity: Identity, mig: bool) -> Fields:
-    fields: Fields = {
-        "model": model.name,
-        "brand": model.brand,
-        "architecture": model.architecture,
-        "compute_capability": model.compute_capability,
-        "pci_bus_id": identity.pci_bus_id,
-        "minor_number": index,
-        "vbios_version": model.vbios,
-        "inforom_versions": model.inforom,
-        "memory_total_bytes": model.memory_bytes,
-        "memory_reserved_bytes": model.reserved_mib * MIB,
-        "bar1_total_bytes": model.bar1_mib * MIB,
-        "temperature_threshold_celsius": _thresholds(model),
-        "power_limit_watts": {
-            "current": float(model.power_limit),
-            "enforced": float(model.power_limit),
-            "default": float(model.power_limit),
-            "min": float(model.power_limit_min),
-            "max": float(model.power_limit_max),
-        },
-        "clock_max_hertz": {
-            "graphics": model.graphics_mhz * MHZ,
-            "sm": model.graphics_mhz * MHZ,
-            "memory": model.memory_mhz * MHZ,
-            "video": model.video_mhz * MHZ,
-        },
-        "pcie_link_generation_max": float(model.pcie_generation),
-        "pcie_link_width_max": 16.0,
-        "ecc_enabled": float(model.ecc),
-        "ecc_pending": float(model.ecc),
-        "compute_mode": 0.0,
-        "persistence_mode": float(not model.fans),
-        "display_active": 0.0,
-        "display_attached": 0.0,
-        "accounting_enabled": 0.0,
-    }
-    if model.part_number is not None:  # a GeForce tells neither
-        fields |= {"board_part_number": model.part_number, "serial": identity.serial}
-    if model.mig:
-        fields |= {"mig_enabled": float(mig), "mig_pending": float(mig)}
-    if model.application_mhz is not None:
-        fields["clock_application_hertz"] = {
-            "graphics": model.application_mhz * MHZ,
-            "memory": model.memory_mhz * MHZ,
-        }
-    if model.nvlinks and not mig:
-        links = [str(link) for link in range(model.nvlinks)]
-        fields["nvlink_up"] = dict.fromkeys(links, 1.0)
-        fields["nvlink_errors"] = {(link, error): 0.0 for link in links for error in _NVLINK_ERRORS}
-    return fields
-
-
-def _thresholds(model: Model) -> dict[str, float]:
-    thresholds = {
-        "shutdown": float(model.shutdown_celsius),
-        "slowdown": float(model.slowdown_celsius),
-        "gpu_max": float(model.gpu_max_celsius),
-    }
-    if model.memory_max_celsius is not None:
-        thresholds["memory_max"] = float(model.memory_max_celsius)
-    return thresholds
-
-
 def moving_fields(state: GpuState, faults: Faults) -> Fields:
     model = state.model
     reserved = model.reserved_mib * MIB
@@ -131,7 +66,7 @@ def moving_fields(state: GpuState, faults: Faults) -> Fields:
     return fields
 
 
-def instance_fields(model: Model, profile: MigProfile, part: float, moment: Moment, used: float) -> Fields:
+def instance_fields(model: Model, profile: MigProfile, moment: Moment, used: float) -> Fields:
     total = profile.memory_mib * MIB
     bar1 = model.bar1_mib * MIB * profile.memory_mib / model.memory_mib
     fields: Fields = {
@@ -323,24 +258,27 @@ def _ecc_fields(state: GpuState, faults: Faults) -> Fields:
             for place in places
         },
     }
-    storm = float(uncorrected > 0)
-    if model.row_remap_banks:
-        rows = min(uncorrected, 8.0)
-        fields |= {
-            "remapped_rows": {"correctable": old, "uncorrectable": rows},
-            "row_remap_pending": storm,
-            "row_remap_failed": float(uncorrected > 8),
-            "row_remap_banks": {
-                "max": model.row_remap_banks - rows - old,
-                "high": old,
-                "partial": rows,
-                "low": 0.0,
-                "none": 0.0,
-            },
+    return fields | _spare_fields(model, old, uncorrected)
+
+
+def _spare_fields(model: Model, corrected: float, uncorrected: float) -> Fields:
+    """What the memory does about errors: whole pages are retired, or, from Ampere on, rows replaced."""
+    pending = float(uncorrected > 0)
+    if not model.row_remap_banks:
+        return {
+            "retired_pages": {"single_bit": corrected, "double_bit": min(uncorrected, 60.0)},
+            "retired_pages_pending": pending,
         }
-    else:
-        fields |= {
-            "retired_pages": {"single_bit": old, "double_bit": min(uncorrected, 60.0)},
-            "retired_pages_pending": storm,
-        }
-    return fields
+    rows = min(uncorrected, 8.0)
+    return {
+        "remapped_rows": {"correctable": corrected, "uncorrectable": rows},
+        "row_remap_pending": pending,
+        "row_remap_failed": float(uncorrected > 8),
+        "row_remap_banks": {
+            "max": model.row_remap_banks - rows - corrected,
+            "high": corrected,
+            "partial": rows,
+            "low": 0.0,
+            "none": 0.0,
+        },
+    }

@@ -1,0 +1,94 @@
+"""What never changes about a GPU: its names, sizes, limits and modes, as the fields of a reading.
+
+Made once per GPU. A field that the model cannot give is left out, and thereby ABSENT.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuscope.sources.demo.identity import Identity
+from gpuscope.sources.demo.models import MHZ, MIB, Model
+
+_NVLINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")
+
+Fields = dict[str, Any]
+
+
+def standing_fields(index: int, model: Model, identity: Identity, mig: bool) -> Fields:
+    return _names(index, model, identity) | _sizes(model) | _limits(model) | _modes(model, mig)
+
+
+def _names(index: int, model: Model, identity: Identity) -> Fields:
+    fields: Fields = {
+        "model": model.name,
+        "brand": model.brand,
+        "architecture": model.architecture,
+        "compute_capability": model.compute_capability,
+        "pci_bus_id": identity.pci_bus_id,
+        "minor_number": index,
+        "vbios_version": model.vbios,
+        "inforom_versions": model.inforom,
+    }
+    if model.part_number is not None:  # a GeForce tells neither
+        fields |= {"board_part_number": model.part_number, "serial": identity.serial}
+    return fields
+
+
+def _sizes(model: Model) -> Fields:
+    return {
+        "memory_total_bytes": model.memory_bytes,
+        "memory_reserved_bytes": model.reserved_mib * MIB,
+        "bar1_total_bytes": model.bar1_mib * MIB,
+        "pcie_link_generation_max": float(model.pcie_generation),
+        "pcie_link_width_max": 16.0,
+    }
+
+
+def _limits(model: Model) -> Fields:
+    thresholds = {
+        "shutdown": float(model.shutdown_celsius),
+        "slowdown": float(model.slowdown_celsius),
+        "gpu_max": float(model.gpu_max_celsius),
+    }
+    if model.memory_max_celsius is not None:
+        thresholds["memory_max"] = float(model.memory_max_celsius)
+    fields: Fields = {
+        "temperature_threshold_celsius": thresholds,
+        "power_limit_watts": {
+            "current": float(model.power_limit),
+            "enforced": float(model.power_limit),
+            "default": float(model.power_limit),
+            "min": float(model.power_limit_min),
+            "max": float(model.power_limit_max),
+        },
+        "clock_max_hertz": {
+            "graphics": model.graphics_mhz * MHZ,
+            "sm": model.graphics_mhz * MHZ,
+            "memory": model.memory_mhz * MHZ,
+            "video": model.video_mhz * MHZ,
+        },
+    }
+    if model.application_mhz is not None:
+        graphics, memory = model.application_mhz * MHZ, model.memory_mhz * MHZ
+        fields["clock_application_hertz"] = {"graphics": graphics, "memory": memory}
+    return fields
+
+
+def _modes(model: Model, mig: bool) -> Fields:
+    fields: Fields = {
+        "ecc_enabled": float(model.ecc),
+        "ecc_pending": float(model.ecc),
+        "compute_mode": 0.0,
+        "persistence_mode": float(not model.fans),
+        "display_active": 0.0,
+        "display_attached": 0.0,
+        "accounting_enabled": 0.0,
+    }
+    if model.mig:
+        fields |= {"mig_enabled": float(mig), "mig_pending": float(mig)}
+    if model.nvlinks and not mig:
+        links = [str(link) for link in range(model.nvlinks)]
+        fields["nvlink_up"] = dict.fromkeys(links, 1.0)
+        fields["nvlink_errors"] = {(link, error): 0.0 for link in links for error in _NVLINK_ERRORS}
+    return fields
