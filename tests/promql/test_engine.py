@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpuscope.promql import (
     BadQueryError,
     Engine,
     ExecutionError,
     Matrix,
+    PromQLError,
     QueryCanceledError,
     QueryTimeoutError,
     Samples,
@@ -22,15 +26,13 @@ from gpuscope.promql import (
 )
 from gpuscope.promql.parse import FUNCTIONS
 from gpuscope.store.series import Matcher, Series
-from tests.promql.corpus import by_hand, random_expressions
+from tests.promql.corpus import RANGES, VECTORS, by_hand, random_expressions
 from tests.promql.hostile import START_MS, hostile_storage
 from tests.promql.memory import STALE, MemoryStorage
 from tests.promql.prometheus import Question, points, same
+from tests.promql.test_parse import TOKENS
 
-
-@pytest.fixture(scope="module")
-def hostile() -> MemoryStorage:
-    return hostile_storage()
+HOSTILE = hostile_storage()
 
 
 @pytest.fixture
@@ -130,6 +132,21 @@ def test_a_deep_tree_is_an_error_not_a_crash(storage: MemoryStorage) -> None:
     assert isinstance(Engine(storage).instant("x{a='2'}" + " + x{a='2'}" * 100, 0), Vector)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from([*TOKENS, *VECTORS, *RANGES]), max_size=8).map(" ".join),
+    st.integers(-(2**62), 2**62),
+)
+def test_any_text_at_any_time_has_an_answer_or_an_error(text: str, time_ms: int) -> None:
+    with contextlib.suppress(PromQLError):
+        Engine(HOSTILE, max_samples=10**6).instant(text, time_ms)
+
+
+def test_subqueries_are_bounded(storage: MemoryStorage) -> None:
+    with pytest.raises(ExecutionError, match="subquery"):
+        Engine(storage).instant("sum_over_time(x[100y:1ms])", 0)
+
+
 def test_absent_nan_and_zero_are_three_things() -> None:
     storage = MemoryStorage()
     storage.add({"__name__": "v", "is": "zero"}, [(0, 0.0)])
@@ -145,18 +162,18 @@ def test_absent_nan_and_zero_are_three_things() -> None:
     assert vector.values[1] == 0.0
 
 
-def test_stored_arrays_are_not_touched(hostile: MemoryStorage) -> None:
-    before = [(one.timestamps.copy(), one.values.copy()) for one in hostile.series]
+def test_stored_arrays_are_not_touched() -> None:
+    before = [(one.timestamps.copy(), one.values.copy()) for one in HOSTILE.series]
     for expr in ("-gauge", "gauge > 300", "sum(gauge)", "rate(gauge[5m])", "sort(gauge)", "clamp(gauge, 1, 2)"):
-        Engine(hostile).range(expr, START_MS, START_MS + 3_600_000, 60_000)
-        Engine(hostile).instant(expr, START_MS + 3_600_000)
-    for one, (timestamps, values) in zip(hostile.series, before, strict=True):
+        Engine(HOSTILE).range(expr, START_MS, START_MS + 3_600_000, 60_000)
+        Engine(HOSTILE).instant(expr, START_MS + 3_600_000)
+    for one, (timestamps, values) in zip(HOSTILE.series, before, strict=True):
         assert (one.timestamps == timestamps).all()
         assert (one.values.view(np.int64) == values.view(np.int64)).all()
 
 
-def test_a_range_query_is_its_instant_queries(hostile: MemoryStorage) -> None:
-    engine = Engine(hostile)
+def test_a_range_query_is_its_instant_queries() -> None:
+    engine = Engine(HOSTILE)
     start, step = START_MS + 600_000, 1_111_000
     for expr in random_expressions(seed=3, count=120):
         if "start()" in expr or "end()" in expr:

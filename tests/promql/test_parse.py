@@ -146,6 +146,15 @@ def test_what_is_not_stable_is_refused_by_name(text: str, named: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["x offset 99999999y", "x offset -99999999y", "x[99999999y]", "x[5m:99999999y]", "x{a=~'b{1,9999}'}"],
+)
+def test_what_only_the_library_can_take_is_bad_data(text: str) -> None:
+    with pytest.raises(BadQueryError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
     "text", ["", "sum(", "rate(x)", "x[0s]", "x[0.0001]", "{}", '{a=~".*"}', "1 == 2", "x @ 1e30"]
 )
 def test_what_is_wrong_is_bad_data(text: str) -> None:

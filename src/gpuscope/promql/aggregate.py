@@ -18,6 +18,9 @@ from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import Columns
 from gpuscope.store.series import Labels
 
+# Groups of more rows are summed pairwise each on its own, smaller ones row by row together.
+_LARGE_GROUP = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:
@@ -90,12 +93,24 @@ def _mean(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Float
 
 
 def _totals(values: Floats, present: Bools, groups: Groups) -> tuple[Floats, Floats]:
-    """The compensated sum of each group, and its error term: the groups' k-th rows are added together."""
+    """The compensated sum of each group, and its error term."""
     filled = np.where(present, values, 0.0)
     sizes = groups.sizes
+    total, error = np.empty((len(sizes), values.shape[1])), np.empty((len(sizes), values.shape[1]))
+    for group in np.flatnonzero(sizes > _LARGE_GROUP):
+        rows = filled[groups.starts[group] : groups.starts[group + 1]]
+        total[group], error[group] = sums.sum_rows(rows)
+    small = np.flatnonzero(sizes <= _LARGE_GROUP)
+    if small.size:
+        total[small], error[small] = _small_totals(filled, groups.starts[small], sizes[small])
+    return total, error
+
+
+def _small_totals(filled: Floats, first: NDArray[np.intp], sizes: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """The groups' k-th rows are added together, for k = 1, 2, ..."""
     # Largest groups first: those with a k-th row are then always the leading ones.
     by_size = np.argsort(-sizes, kind="stable")
-    first, sizes = groups.starts[:-1][by_size], sizes[by_size]
+    first, sizes = first[by_size], sizes[by_size]
     total = filled[first]
     error = np.zeros(total.shape)
     for k in range(1, int(sizes[0])):

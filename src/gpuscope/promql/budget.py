@@ -35,8 +35,12 @@ class Budget:
             raise QueryTimeoutError("query timed out")
 
     def charge(self, samples: int) -> None:
-        """Count samples about to be held in memory."""
+        """Count samples that are, or are about to be, held in memory."""
+        self.afford(samples)
         self.samples += samples
-        if self.samples > self._max_samples:
-            raise ExecutionError(f"query would load more than {self._max_samples} samples into memory")
         self.check()
+
+    def afford(self, samples: int) -> None:
+        """Refuse a step that would need more memory than is left, before it takes it."""
+        if self.samples + samples > self._max_samples:
+            raise ExecutionError(f"query would load more than {self._max_samples} samples into memory")

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuscope.promql import aggregate, calendar, functions, matching, rank, select
 from gpuscope.promql.budget import Budget
-from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.errors import BadQueryError, ExecutionError
 from gpuscope.promql.frame import Floats, Frame, Ints, Steps
 from gpuscope.promql.notes import Notes
 from gpuscope.promql.operators import OPERATORS
@@ -39,6 +39,9 @@ from gpuscope.store.series import Labels, Matcher, Series, Storage
 
 # As many windows at a time as keep a kernel's arrays inside a processor's cache.
 MOST_WINDOWS = 65_536
+
+# Two months of seconds: beyond that somebody mistyped a unit.
+MAX_SUBQUERY_STEPS = 5_000_000
 
 # Functions whose result moves with the clock even when their arguments stand still.
 _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
@@ -145,7 +148,12 @@ class Evaluator:
         """A subquery's own steps: multiples of its step, the first after the first window's open edge."""
         step = expr.step_ms or self._settings.subquery_step_ms
         start = ((first_end - expr.range_ms) // step + 1) * step
-        return Steps.between(start, last_end, step)
+        steps = Steps.between(start, last_end, step)
+        if steps.count > MAX_SUBQUERY_STEPS:
+            raise ExecutionError(
+                f"a subquery of {steps.count} steps; at most {MAX_SUBQUERY_STEPS} are evaluated"
+            )
+        return steps
 
     def subquery(self, expr: Subquery, time_ms: int) -> tuple[Frame, Ints]:
         """The samples of a subquery asked for by itself at one time."""
@@ -186,9 +194,7 @@ class Evaluator:
                 raise BadQueryError(f"{expr.op} needs a number")
             return rank.extreme(frame, groups, param, largest=expr.op == "topk")
         if expr.op == "quantile" and param is not None:
-            outside = np.isnan(param) | (param < 0) | (param > 1)
-            if outside.any():
-                self.notes.warn(f"quantile value should be between 0 and 1, got {param[outside][0]:g}")
+            self.notes.warn_of_quantiles(param)
         return aggregate.aggregate(expr.op, frame, groups, param)
 
     def _binary(self, expr: Binary, steps: Steps) -> Frame:
@@ -198,7 +204,7 @@ class Evaluator:
         left, right = self.vector(expr.left, steps), self.vector(expr.right, steps)
         if expr.op in SET_OPERATORS:
             return matching.combine_sets(expr.op, left, right, expr.matching)
-        return matching.combine(expr.op, left, right, expr.matching, expr.returns_bool)
+        return matching.combine(expr, left, right, self.budget)
 
     def _with_scalar(self, expr: Binary, steps: Steps, left_is_scalar: bool) -> Frame:
         if left_is_scalar:

@@ -92,6 +92,7 @@ _RANGE_KERNELS: dict[str, Kernel] = {
 
 def _over_range(evaluator: Evaluator, call: Call, argument: Expr, steps: Steps, kernel: Kernel) -> Frame:
     labels, chunks = evaluator.windows(argument, steps)
+    evaluator.budget.afford(len(labels) * steps.count)
     values = np.empty((len(labels), steps.count))
     present = np.empty(values.shape, dtype=np.bool_)
     for rows, windows in chunks:
@@ -117,9 +118,7 @@ def _note_non_counters(evaluator: Evaluator, frame: Frame) -> None:
 
 def _quantile_over_time(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     rank = evaluator.scalar(call.args[0], steps)
-    outside = np.isnan(rank) | (rank < 0) | (rank > 1)
-    if outside.any():
-        evaluator.notes.warn(f"quantile value should be between 0 and 1, got {rank[outside][0]:g}")
+    evaluator.notes.warn_of_quantiles(rank)
 
     def kernel(windows: Windows) -> tuple[Floats, Bools]:
         there = windows.counts > 0

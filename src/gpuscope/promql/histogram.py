@@ -39,9 +39,7 @@ class _Histogram:
 
 def quantile(rank: Floats, frame: Frame, notes: Notes) -> Frame:
     """The value below which a `rank` (one per step) of the observations lie."""
-    outside = np.isnan(rank) | (rank < 0) | (rank > 1)
-    if outside.any():
-        notes.warn(f"quantile value should be between 0 and 1, got {rank[outside][0]:g}")
+    notes.warn_of_quantiles(rank)
 
     def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
         fixed, forced = _monotonic(counts)

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import Bools, Frame
 from gpuscope.promql.operators import OPERATORS
-from gpuscope.promql.syntax import COMPARISONS, Matching
+from gpuscope.promql.syntax import COMPARISONS, Binary, Matching
 from gpuscope.store.series import Labels
 
 Index = NDArray[np.intp]
@@ -76,8 +77,9 @@ class _Pairs:
     labels: list[Labels]
 
 
-def combine(op: str, left: Frame, right: Frame, matching: Matching, returns_bool: bool) -> Frame:
+def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
     """Arithmetic or comparison between the samples of matching series."""
+    op, matching, returns_bool = expr.op, expr.matching, expr.returns_bool
     swapped = matching.many == "right"
     many, one = (right, left) if swapped else (left, right)
     # At a step where a side is empty nothing can match, and nothing is an error.
@@ -85,6 +87,7 @@ def combine(op: str, left: Frame, right: Frame, matching: Matching, returns_bool
     one_rows = _rows_by_signature(one, matching)
     _check_unique(one, one_rows, active, "left" if swapped else "right")
     pairs = _pair_up(many, one, one_rows, op, matching, returns_bool)
+    budget.afford(len(pairs.labels) * len(active))
     present = many.present[pairs.many] & one.present[pairs.one]
     first, second = many.values[pairs.many], one.values[pairs.one]
     if swapped:

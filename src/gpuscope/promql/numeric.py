@@ -1,8 +1,9 @@
-"""Functions of one sample: rounding, logarithms, trigonometry, clamping; dates are in calendar.py."""
+"""Functions of one number: rounding, logarithms, trigonometry, clamping, and a number as text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import numpy as np
 
@@ -57,3 +58,13 @@ def _minimum(bound: Floats, values: Floats) -> Floats:
 def _maximum(bound: Floats, values: Floats) -> Floats:
     either = (bound == np.inf) | (values == np.inf)
     return np.where(either, np.inf, np.maximum(bound, values))
+
+
+def number_text(value: float) -> str:
+    """The shortest decimal that reads back as `value`, never with an exponent."""
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    text = format(Decimal(repr(value)), "f")
+    return text.removesuffix(".0")

@@ -15,6 +15,7 @@ from typing import Any
 import promql_parser
 
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
+from gpuscope.promql.regex import compile_whole
 from gpuscope.promql.syntax import (
     Aggregate,
     At,
@@ -154,6 +155,8 @@ def parse(text: str) -> Expr:
         return _Converter(text).expr(tree)
     except RecursionError as error:
         raise BadQueryError("parse error: the query is nested too deeply") from error
+    except OverflowError as error:
+        raise BadQueryError("parse error: duration out of range") from error
 
 
 def _check_nesting(text: str) -> None:
@@ -196,7 +199,7 @@ class _Converter:
     def _vector_selector(self, node: Any) -> VectorSelector:
         if node.matchers.or_matchers:
             raise UnsupportedError('"or" between label matchers is a VictoriaMetrics extension')
-        matchers = [Matcher(m.name, _MATCH_OPS[str(m.op)], m.value) for m in node.matchers.matchers]
+        matchers = [_matcher(matcher) for matcher in node.matchers.matchers]
         if node.name is not None:
             matchers.insert(0, Matcher("__name__", MatchOp.EQUAL, node.name))
         return VectorSelector(tuple(matchers), _milliseconds(node.offset), self._at(node))
@@ -258,6 +261,17 @@ class _Converter:
         if seconds > 9e15:
             raise BadQueryError(f"parse error: timestamp out of bounds for @ modifier: {seconds}")
         return round(seconds * 1000)
+
+
+def _matcher(node: Any) -> Matcher:
+    op = _MATCH_OPS[str(node.op)]
+    if op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
+        # The library has tried it with another engine, whose limits are not RE2's.
+        try:
+            compile_whole(node.value)
+        except ValueError as error:
+            raise BadQueryError(f"parse error: regular expression for {node.name}: {error}") from error
+    return Matcher(node.name, op, node.value)
 
 
 def _matching(modifier: Any) -> Matching:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import numpy as np
 
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.aggregate import Groups, group_rows
 from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import Floats, Frame
+from gpuscope.promql.numeric import number_text
 from gpuscope.store.series import Labels
 
 
@@ -58,13 +57,3 @@ def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: b
     counts = np.zeros((len(groups.labels), frame.values.shape[1]))
     np.add.at(counts, (group_of_pair[pair_of], step), 1.0)
     return Frame(groups.labels, counts, counts > 0)
-
-
-def number_text(value: float) -> str:
-    """The shortest decimal that reads back as `value`, never with an exponent."""
-    if np.isnan(value):
-        return "NaN"
-    if np.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    text = format(Decimal(repr(value)), "f")
-    return text.removesuffix(".0")

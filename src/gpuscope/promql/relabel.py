@@ -5,24 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import re2
-
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import Frame
+from gpuscope.promql.regex import compile_whole
 from gpuscope.store.series import Labels
 
 # Go's template: $1, $name or ${name}; $$ is a dollar. The name is as long as it can be.
 _REFERENCE = re.compile(r"\$(?:(\$)|\{([^{}]*)\}|([0-9A-Za-z_]+))")
-_QUIET = re2.Options()
-_QUIET.log_errors = False  # a user's slip is answered, not written to our standard error
 
 
 def label_replace(frame: Frame, target: str, template: str, source: str, pattern: str) -> Frame:
     """Where the whole value of `source` matches, `target` becomes the filled-in template."""
     try:
-        regex = re2.compile(f"(?s:{pattern})", _QUIET)
-    except re2.error as error:
+        regex = compile_whole(pattern)
+    except ValueError as error:
         raise ExecutionError(f"invalid regular expression in label_replace(): {pattern}") from error
     _check_name(target, "destination", "label_replace")
 

@@ -11,6 +11,12 @@ import numpy as np
 from gpuscope.promql.frame import Floats, Ints
 from gpuscope.promql.windows import Columns
 
+# Above this, some order of summation might overflow where Prometheus' order does not; NaN is above it, too.
+_LARGE = 1e290
+# Windows shorter than this, or that hardly overlap, are summed one by one: preparing blocks would cost more.
+_SHORT = 32
+_OVERLAP = 3
+
 
 def add(increment: Floats, total: Floats, error: Floats) -> None:
     """total += increment in place; what the rounding lost goes to `error`."""
@@ -24,25 +30,89 @@ def add(increment: Floats, total: Floats, error: Floats) -> None:
 
 
 def window_sums(values: Floats, low: Ints, counts: Ints) -> Floats:
-    columns = Columns(low, counts)
-    total, error = np.zeros(counts.size), np.zeros(counts.size)
-    for active, index in columns:
-        add(values[index], total[:active], error[:active])
-    return columns.restore(total + error)
+    total, error = _totals(values, low, counts)
+    return total + error
 
 
 def window_means(values: Floats, low: Ints, counts: Ints) -> Floats:
     """Sum over count; where the sum overflows, the mean is carried along instead."""
+    total, error = _totals(values, low, counts)
+    means = total / counts + error / counts
+    for i in np.flatnonzero(np.isinf(total)):
+        means[i] = _mean_of_large(values[low[i] : low[i] + counts[i]])
+    return means
+
+
+def _totals(values: Floats, low: Ints, counts: Ints) -> tuple[Floats, Floats]:
+    """Each window's sum and what its rounding lost."""
+    longest = int(counts.max())
+    overlapping = int(counts.sum()) > _OVERLAP * values.size
+    if longest < _SHORT or not overlapping or not (np.abs(values) < _LARGE).all():
+        return _totals_in_order(values, low, counts)
+    return _totals_by_blocks(values, low, counts, longest)
+
+
+def _totals_in_order(values: Floats, low: Ints, counts: Ints) -> tuple[Floats, Floats]:
     columns = Columns(low, counts)
     total, error = np.zeros(counts.size), np.zeros(counts.size)
     for active, index in columns:
         add(values[index], total[:active], error[:active])
-    n = counts[columns.order]
-    means = columns.restore(total / n + error / n)
-    overflowed = np.flatnonzero(columns.restore(np.isinf(total).astype(np.float64)))
-    for i in overflowed:
-        means[i] = _mean_of_large(values[low[i] : low[i] + counts[i]])
-    return means
+    return columns.restore(total), columns.restore(error)
+
+
+def _totals_by_blocks(values: Floats, low: Ints, counts: Ints, block: int) -> tuple[Floats, Floats]:
+    """For long windows that overlap: each is the tail of a block and the head of the next, both summed before.
+
+    With blocks as long as the longest window, a window ends in the block it begins in or in the next one. The
+    work no longer grows with the overlap; only the few windows inside one block are summed by themselves.
+    """
+    padded = np.zeros(-(-values.size // block) * block)
+    padded[: values.size] = values
+    blocks = padded.reshape(-1, block)
+    heads, head_errors = _running(blocks)
+    tails, tail_errors = _running(blocks[:, ::-1])
+    last = low + counts - 1
+    begins, ends = low // block, last // block
+    tail, head = block - 1 - low % block, last % block
+    total, error = tails[tail, begins], tail_errors[tail, begins]
+    extra_error = head_errors[head, ends]
+    add(heads[head, ends], total, error)
+    error += extra_error
+    inside = np.flatnonzero(begins == ends)
+    if inside.size:
+        total[inside], error[inside] = _totals_in_order(values, low[inside], counts[inside])
+    return total, error
+
+
+def _running(blocks: Floats) -> tuple[Floats, Floats]:
+    """Running sums and errors along each row; transposed, so that each step writes one contiguous line."""
+    total, error = np.zeros(len(blocks)), np.zeros(len(blocks))
+    totals, errors = np.empty(blocks.shape[::-1]), np.empty(blocks.shape[::-1])
+    for k in range(blocks.shape[1]):
+        add(blocks[:, k], total, error)
+        totals[k], errors[k] = total, error
+    return totals, errors
+
+
+def sum_rows(rows: Floats) -> tuple[Floats, Floats]:
+    """The sum of all rows, and what its rounding lost; pairwise, in about log2(len(rows)) steps.
+
+    In order instead where an intermediate sum may leave the range of a double: there the order is the result.
+    """
+    if not (np.abs(rows) < _LARGE).all():
+        total, error = rows[0].copy(), np.zeros(rows.shape[1:])
+        for row in rows[1:]:
+            add(row, total, error)
+        return total, error
+    totals, errors = rows, np.zeros(rows.shape)
+    while len(totals) > 1:
+        half = len(totals) // 2
+        left, left_errors = totals[:half].copy(), errors[:half].copy()
+        add(totals[half : 2 * half], left, left_errors)
+        left_errors += errors[half : 2 * half]
+        odd = slice(2 * half, None)
+        totals, errors = np.concatenate([left, totals[odd]]), np.concatenate([left_errors, errors[odd]])
+    return totals[0], errors[0]
 
 
 def _mean_of_large(values: Floats) -> float:
