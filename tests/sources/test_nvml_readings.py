@@ -75,6 +75,21 @@ LEVELS: dict[str, tuple[str, Any, float]] = {
     "ecc_corrected_volatile_texture": ("ecc_location_errors", ("corrected", "volatile", "texture_memory"), 1),
     "ecc_uncorrected_aggregate_cbu": ("ecc_location_errors", ("uncorrected", "aggregate", "cbu"), 1),
     "ecc_uncorrected_volatile_sram": ("ecc_location_errors", ("uncorrected", "volatile", "sram"), 1),
+    "sram_volatile_parity": ("ecc_sram_errors", ("parity", "volatile"), 1),
+    "sram_volatile_secded": ("ecc_sram_errors", ("sec_ded", "volatile"), 1),
+    "sram_aggregate_parity": ("ecc_sram_errors", ("parity", "aggregate"), 1),
+    "sram_aggregate_secded": ("ecc_sram_errors", ("sec_ded", "aggregate"), 1),
+    "sram_bucket_l2": ("ecc_sram_sources", "l2", 1),
+    "sram_bucket_sm": ("ecc_sram_sources", "sm", 1),
+    "sram_bucket_pcie": ("ecc_sram_sources", "pcie", 1),
+    "sram_bucket_mcu": ("ecc_sram_sources", "microcontroller", 1),
+    "sram_bucket_other": ("ecc_sram_sources", "other", 1),
+    "sram_threshold_exceeded": ("ecc_sram_threshold_exceeded", None, 1),
+    "tlimit_shutdown": ("temperature_margin_threshold_celsius", "shutdown", 1),
+    "tlimit_slowdown": ("temperature_margin_threshold_celsius", "slowdown", 1),
+    "tlimit_memory_max": ("temperature_margin_threshold_celsius", "memory_max", 1),
+    "tlimit_gpu_max": ("temperature_margin_threshold_celsius", "gpu_max", 1),
+    "recovery_action": ("recovery_action", None, 1),
     "retired_pending": ("retired_pages_pending", None, 1),
     "remapped_correctable": ("remapped_rows", "correctable", 1),
     "remapped_uncorrectable": ("remapped_rows", "uncorrectable", 1),
@@ -91,11 +106,12 @@ LEVELS: dict[str, tuple[str, Any, float]] = {
     "display_mode": ("display_attached", None, 1),
     "display_active": ("display_active", None, 1),
 }
-# A key without which others are not answered either; and what is not a number on its own.
+# Keys that one call answers together: one taken away takes the others with it.
 TOGETHER = {
     "memory_total", "memory_used", "memory_reserved", "bar1_total", "bar1_used", "ecc_mode", "ecc_pending",
     "power_min_mw", "power_max_mw", "remap_banks_max", "remap_banks_high", "remap_banks_partial",
     "remap_banks_low", "remap_banks_none", "util", "util_memory",
+    *(key for key in LEVELS if key.startswith("sram_")),
 }  # fmt: skip
 MODELS = ("H100", "A100", "T4", "RTX 4090", "V100", "GB200")
 
@@ -282,6 +298,13 @@ def test_slower_numbers_are_repeated_between_their_readings(rig: Rig) -> None:
     assert device.temperature_celsius["gpu"] == 50
     assert device.persistence_mode == 1
     assert rig.tick(60, frozenset({Tier.FAST, Tier.SLOW})).devices[0].persistence_mode == 0
+
+
+def test_margins_may_be_negative(rig: Rig) -> None:
+    rig.driver.set(0, tlimit_shutdown=-8, temperature_margin=-3)
+    device = rig.device()
+    assert device.temperature_margin_threshold_celsius["shutdown"] == -8
+    assert device.temperature_margin_celsius == -3
 
 
 def test_unknown_performance_state_is_absent(rig: Rig) -> None:

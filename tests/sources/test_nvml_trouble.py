@@ -136,6 +136,14 @@ def test_text_that_is_not_utf8_is_counted(rig: Rig, monkeypatch: pytest.MonkeyPa
     assert rig.source._failures == {"nvmlDeviceGetName": 1}
 
 
+def test_a_slow_call_that_failed_stands_until_it_is_asked_again(rig: Rig) -> None:
+    rig.driver.fail("nvmlDeviceGetComputeMode", 0)
+    assert rig.read().failures == {"nvmlDeviceGetComputeMode": 1}
+    rig.driver.heal()
+    assert rig.tick(1, FAST).failures == {"nvmlDeviceGetComputeMode": 0}  # counted once, failing all the while
+    assert rig.tick(60).failures == {}
+
+
 # A GPU
 
 

@@ -103,7 +103,8 @@ class Device(Part):
 
     temperature_celsius: ByLabel = NOTHING  # by sensor: gpu, memory
     temperature_threshold_celsius: ByLabel = NOTHING  # by threshold: shutdown, slowdown, memory_max, gpu_max
-    temperature_margin_celsius: Maybe[float] = ABSENT
+    temperature_margin_celsius: Maybe[float] = ABSENT  # degrees left; newer cards have no thresholds but this
+    temperature_margin_threshold_celsius: ByLabel = NOTHING  # margins at which the card acts, by threshold
 
     power_watts: Maybe[float] = ABSENT
     power_instant_watts: Maybe[float] = ABSENT
@@ -137,12 +138,17 @@ class Device(Part):
     ecc_enabled: Maybe[float] = ABSENT
     ecc_pending: Maybe[float] = ABSENT
     ecc_location_errors: ByLabels = NOTHING  # by (error, lifetime, location)
+    ecc_sram_errors: ByLabels = NOTHING  # uncorrected, by (check, lifetime): parity | sec_ded
+    ecc_sram_sources: ByLabel = NOTHING  # uncorrected, aggregate, by unit: l2, sm, microcontroller, pcie, other
+    ecc_sram_threshold_exceeded: Maybe[float] = ABSENT  # 1: NVIDIA takes such a card back
     retired_pages: ByLabel = NOTHING  # by cause: single_bit, double_bit
     retired_pages_pending: Maybe[float] = ABSENT
     remapped_rows: ByLabel = NOTHING  # by cause: correctable, uncorrectable
     row_remap_pending: Maybe[float] = ABSENT
     row_remap_failed: Maybe[float] = ABSENT
     row_remap_banks: ByLabel = NOTHING  # by availability: max, high, partial, low, none
+
+    recovery_action: Maybe[float] = ABSENT  # 0 none, 1 GPU reset, 2 reboot, 3 drain, 4 drain and reset
 
     compute_mode: Maybe[float] = ABSENT  # 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
     persistence_mode: Maybe[float] = ABSENT

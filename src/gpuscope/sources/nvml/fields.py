@@ -70,6 +70,11 @@ SLOW_FIELDS: Final = (
     FieldRow("remapped_rows", "uncorrectable", 143),
     FieldRow("row_remap_pending", None, 144),
     FieldRow("row_remap_failed", None, 145),
+    FieldRow("temperature_margin_threshold_celsius", "shutdown", 193),
+    FieldRow("temperature_margin_threshold_celsius", "slowdown", 194),
+    FieldRow("temperature_margin_threshold_celsius", "memory_max", 195),
+    FieldRow("temperature_margin_threshold_celsius", "gpu_max", 196),
+    FieldRow("recovery_action", None, 230),
 )
 
 # Each error's field of link 0, of link 6 (the ids go on from there), and the one that takes the link as scope:

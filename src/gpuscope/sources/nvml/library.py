@@ -30,7 +30,10 @@ class Library:
         except ImportError:
             raise SourceMissing("the Python package nvidia-ml-py is not installed") from None
         self.nvml: Any = pynvml
-        self._functions: dict[str, Function] = {"nvmlDeviceGetFanSpeedRPM": self._fan_speed_rpm}
+        self._functions: dict[str, Function] = {
+            "nvmlDeviceGetFanSpeedRPM": self._fan_speed_rpm,
+            "nvmlDeviceGetSramEccErrorStatus": self._sram_ecc_status,
+        }
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -61,6 +64,11 @@ class Library:
         info.version, info.fan = self.nvml.nvmlFanSpeedInfo_v1, fan
         self.raw("nvmlDeviceGetFanSpeedRPM")(handle, ctypes.byref(info))
         return int(info.speed)
+
+    def _sram_ecc_status(self, handle: Any) -> Any:
+        status = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
+        self.raw("nvmlDeviceGetSramEccErrorStatus")(handle, ctypes.byref(status))
+        return status
 
     def _not_found(self, *arguments: object) -> Any:
         raise self.nvml.NVMLError(codes.FUNCTION_NOT_FOUND)

@@ -259,6 +259,22 @@ DEVICE_ROWS: Final = (
     ),
     Row(
         SLOW,
+        (("nvmlDeviceGetSramEccErrorStatus", ()),),
+        (
+            Give("ecc_sram_errors", part("volatileUncParity"), ("parity", "volatile")),
+            Give("ecc_sram_errors", part("volatileUncSecDed"), ("sec_ded", "volatile")),
+            Give("ecc_sram_errors", part("aggregateUncParity"), ("parity", "aggregate")),
+            Give("ecc_sram_errors", part("aggregateUncSecDed"), ("sec_ded", "aggregate")),
+            Give("ecc_sram_sources", part("aggregateUncBucketL2"), "l2"),
+            Give("ecc_sram_sources", part("aggregateUncBucketSm"), "sm"),
+            Give("ecc_sram_sources", part("aggregateUncBucketMcu"), "microcontroller"),
+            Give("ecc_sram_sources", part("aggregateUncBucketPcie"), "pcie"),
+            Give("ecc_sram_sources", part("aggregateUncBucketOther"), "other"),
+            Give("ecc_sram_threshold_exceeded", part("bThresholdExceeded")),
+        ),
+    ),
+    Row(
+        SLOW,
         (("nvmlDeviceGetRowRemapperHistogram", ()),),
         tuple(
             Give("row_remap_banks", part(availability), availability)

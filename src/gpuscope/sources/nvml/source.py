@@ -32,6 +32,7 @@ class NvmlSource:
         self._kernel_list = kernel_list
         self._clocks = clocks
         self._failures: Counter[str] = Counter()
+        self._failing_in: dict[Tier, frozenset[str]] = {}
         self._gpus: list[Gpu] = []
         self._ghosts: dict[Uuid, Device] = {}  # lost GPUs that the present session does not list
         self._begin()
@@ -52,10 +53,8 @@ class NvmlSource:
         if Tier.MEDIUM in due or not self._gpus:
             self._take_stock()
         # The fast numbers of all GPUs first: the slower calls take their time, and would set them apart.
-        for tier in Tier:
-            if tier in due:
-                for gpu in self._gpus:
-                    gpu.read(tier)
+        for tier in sorted(due, key=lambda tier: tier.value):
+            self._read_tier(tier)
         processes = self._read_processes(refresh_names=Tier.MEDIUM in due)
         devices = tuple(gpu.to_reading() for gpu in self._gpus)
         return Reading(
@@ -63,8 +62,19 @@ class NvmlSource:
             devices=devices + self._still_lost(devices),
             processes=processes,
             xids=self._read_xids(),
-            failures=dict(self._failures),
+            failures=self._failing(due),
         )
+
+    def _read_tier(self, tier: Tier) -> None:
+        before = Counter() if tier is Tier.MEDIUM else Counter(self._failures)  # stock is taken with medium
+        for gpu in self._gpus:
+            gpu.read(tier)
+        self._failing_in[tier] = frozenset(self._failures - before)
+
+    def _failing(self, due: frozenset[Tier]) -> dict[str, int]:
+        """What failed in this reading; and with 0, what failed when its tier was last read."""
+        standing = [name for tier, names in self._failing_in.items() if tier not in due for name in names]
+        return {**dict.fromkeys(standing, 0), **self._failures}
 
     def _read_processes(self, refresh_names: bool) -> Maybe[tuple[Process, ...]]:
         read = [gpu.processes(self._lists, self._names) for gpu in self._gpus]
@@ -113,16 +123,20 @@ class NvmlSource:
 
     def _find_gpu(self, driver: Gate, index: int, known: dict[tuple[Uuid, int], Gpu]) -> Gpu | None:
         handle = uuid = ABSENT
+        lost = False
         try:
             handle = driver.answer(("nvmlDeviceGetHandleByIndex", (index,)))
             if handle is not ABSENT:
                 gate = Gate(self._library, handle, self._failures)
                 uuid = gate.answer(("nvmlDeviceGetUUID", ()))
         except GpuLostError:
-            pass
+            lost = True
         if uuid is ABSENT:
-            # It does not say who it is; whoever had this handle or this place does not answer any more.
-            return self._known_at(index, handle)
+            # It does not say who it is: whoever had this handle, or this place, before.
+            before = self._known_at(index, handle)
+            if before is None and lost:
+                self._failures["nvmlDeviceGetHandleByIndex"] += 1
+            return before
         gpu = known.get((uuid, address(handle)))
         if gpu is None:
             gpu = Gpu(gate, index, Uuid(uuid), self._gpm, self._failures, self._clocks)
@@ -133,7 +147,6 @@ class NvmlSource:
         for gpu in self._gpus:
             if gpu.index == index if handle is ABSENT else address(gpu.gate.handle) == address(handle):
                 return gpu
-        self._failures["nvmlDeviceGetHandleByIndex"] += 1
         return None
 
     def _kernel_gpus(self) -> frozenset[str]:
