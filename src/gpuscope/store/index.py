@@ -53,7 +53,7 @@ class Index:
         self._target = np.zeros(1024, np.int64)
         """Home target by series id; 0 where there is no such series."""
         self._shared: dict[int, set[int]] = {}
-        self._postings = Postings({})
+        self._postings = Postings(self._pairs_of)
         self._regexes: dict[tuple[str, MatchOp, str], tuple[int, list[int]]] = {}
         self._new = NewRows([], [], [])
         self.epoch = 0

@@ -1,0 +1,81 @@
+"""Helpers of the store's tests: a clock moved by hand, small stores, samples as plain dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from gpuscope.store import Store, Tick
+from gpuscope.store.series import Labels, Matcher, MatchOp, Series
+
+NOW = 1_700_000_000_000
+EVER = (-(2**62), 2**62)
+Contents = dict[Labels, dict[int, int]]
+"""Labels → time → the bits of the value."""
+
+
+class HandClock:
+    def __init__(self, at: int = NOW) -> None:
+        self.at = at
+
+    def now_ms(self) -> int:
+        return self.at
+
+
+def labels(name: str, **more: str) -> Labels:
+    return tuple(sorted({"__name__": name, **more}.items()))
+
+
+def equal(name: str, value: str) -> Matcher:
+    return Matcher(name, MatchOp.EQUAL, value)
+
+
+def named(name: str) -> list[Matcher]:
+    return [equal("__name__", name)]
+
+
+def tick(target: int, at: int, series: Iterable[int], values: Iterable[float]) -> Tick:
+    return Tick(target, at, np.array(list(series), np.int64), np.array(list(values), np.float64))
+
+
+def timed_tick(target: int, samples: Sequence[tuple[int, int, float]]) -> Tick:
+    """From (series, time, value) triples."""
+    series, times, values = zip(*samples, strict=True)
+    return Tick(
+        target,
+        max(times),
+        np.array(series, np.int64),
+        np.array(values, np.float64),
+        np.array(times, np.int64),
+    )
+
+
+def as_contents(found: Iterable[Series]) -> Contents:
+    contents: Contents = {}
+    for series in found:
+        assert series.labels not in contents, "a series came twice"
+        times = series.timestamps.tolist()
+        assert times == sorted(set(times)), "times must ascend"
+        contents[series.labels] = dict(zip(times, series.values.view(np.int64).tolist(), strict=True))
+    return contents
+
+
+def contents_of(store: Store) -> Contents:
+    return as_contents(store.select([], *EVER))
+
+
+def bits(value: float) -> int:
+    return int(np.float64(value).view(np.int64))
+
+
+def fill(store: Store, clock: HandClock, hours: float, *, step: int = 60_000, width: int = 3) -> list[int]:
+    """One target, whole numbers, one tick a step; returns the series ids."""
+    target = store.target("node")
+    ids = store.resolve(target, [labels(f"m{i}", node="a") for i in range(width)])
+    end = clock.at + int(hours * 3_600_000)
+    while clock.at < end:
+        number = clock.at // step
+        store.append(Tick(target, clock.at, ids, np.arange(width) + float(number % 97)))
+        clock.at += step
+    return ids.tolist()

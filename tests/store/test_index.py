@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscope.store import BadMatcherError
+from gpuscope.store.index import Index
+from gpuscope.store.matching import literals, predicate
+from gpuscope.store.series import Labels, Matcher, MatchOp
+from tests.store.support import labels
+
+NAMES = ("__name__", "gpu", "node")
+VALUES = ("", "a", "b", "ab", "a\nb", "node1", "x.y")
+PATTERNS = (
+    "a", "a|b", "(a|b)", "(?:a|b)", "a.*", "a.+", ".*", ".+", "", "a?", "[ab]+", ".*b", "x.y", "x\\.y", "|a",
+    "no.*|b",
+)  # fmt: skip
+
+label_sets = st.lists(
+    st.fixed_dictionaries({name: st.sampled_from(VALUES) for name in NAMES}), min_size=0, max_size=12
+)
+matchers = st.lists(
+    st.one_of(
+        st.builds(
+            Matcher,
+            st.sampled_from((*NAMES, "other")),
+            st.sampled_from([MatchOp.EQUAL, MatchOp.NOT_EQUAL]),
+            st.sampled_from(VALUES),
+        ),
+        st.builds(
+            Matcher,
+            st.sampled_from((*NAMES, "other")),
+            st.sampled_from([MatchOp.REGEX, MatchOp.NOT_REGEX]),
+            st.sampled_from(PATTERNS),
+        ),
+    ),
+    max_size=3,
+)
+
+
+def meets(matcher: Matcher, value: str) -> bool:
+    """The rule, spelt out with another regex engine."""
+    if matcher.op in (MatchOp.EQUAL, MatchOp.NOT_EQUAL):
+        return (value == matcher.value) is (matcher.op is MatchOp.EQUAL)
+    matched = re.fullmatch(matcher.value, value, re.DOTALL) is not None
+    return matched is (matcher.op is MatchOp.REGEX)
+
+
+@given(label_sets, matchers, st.integers(0, 12))
+@settings(max_examples=200, deadline=None)
+def test_selection_agrees_with_looking_at_every_series(
+    sets: list[dict[str, str]], wanted: list[Matcher], settled: int
+) -> None:
+    index = Index()
+    known: dict[int, dict[str, str]] = {}
+    for number, one in enumerate(sets):
+        if number == settled:
+            index = reloaded(index)  # what came before is in the sorted postings, the rest in the tail
+        known[index.resolve(1, tuple(one.items()))] = one
+    expected = [sid for sid, one in sorted(known.items()) if all(meets(m, one.get(m.name, "")) for m in wanted)]
+    assert index.select(wanted).tolist() == expected
+
+
+def reloaded(index: Index) -> Index:
+    fresh = Index()
+    rows = index.take_new()
+    fresh.load(rows.pairs, rows.series, rows.shared)
+    return fresh
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("op", [MatchOp.REGEX, MatchOp.NOT_REGEX])
+def test_regex_short_cuts_mean_the_same_as_the_regex(pattern: str, op: MatchOp) -> None:
+    matcher = Matcher("x", op, pattern)
+    for value in VALUES:
+        assert predicate(matcher)(value) is meets(matcher, value), value
+
+
+def test_lists_of_words_never_reach_the_regex_engine() -> None:
+    assert literals("a|b") == {"a", "b"}
+    assert literals("(a|b)") == {"a", "b"}
+    assert literals("a.b") is None
+    assert literals("(a)|(b)") is None
+
+
+@pytest.mark.parametrize("pattern", ["(", "a)|(b", "[", "*", "(?<=a)b", "\udc00."])
+def test_a_bad_regex_is_one_sentence_that_names_it(pattern: str) -> None:
+    with pytest.raises(BadMatcherError, match="invalid regular expression"):
+        Index().select([Matcher("x", MatchOp.REGEX, pattern)])
+
+
+def test_the_same_labels_have_the_same_id_whatever_the_order_and_empty_values() -> None:
+    index = Index()
+    one = index.resolve(1, (("a", "1"), ("b", "2")))
+    assert index.resolve(2, (("b", "2"), ("c", ""), ("a", "1"))) == one
+    assert index.labels(one) == (("a", "1"), ("b", "2"))
+    assert len(index) == 1
+
+
+def test_text_that_cannot_be_stored_is_refused_before_it_has_an_id() -> None:
+    index = Index()
+    with pytest.raises(UnicodeEncodeError):
+        index.resolve(1, (("a", "\ud800"),))
+    assert len(index) == 0
+    assert not index.take_new().series
+
+
+def test_what_a_failed_commit_gives_back_is_taken_again_in_order() -> None:
+    index = Index()
+    index.resolve(1, labels("a"))
+    first = index.take_new()
+    index.resolve(1, labels("b"))
+    index.put_back(first)
+    assert [sid for sid, _, _ in index.take_new().series] == [1, 2]
+
+
+def test_removed_series_leave_nothing_behind() -> None:
+    index = Index()
+    sets: list[Labels] = [labels("m", gpu=str(i)) for i in range(5)]
+    ids = [index.resolve(1, one) for one in sets]
+    epoch = index.epoch
+    with index.removing(ids[:4]) as orphans:
+        assert len(orphans) == 4
+    assert index.epoch > epoch
+    assert index.pairs_of() == {"__name__": ["m"], "gpu": ["4"]}
+    assert index.select([Matcher("gpu", MatchOp.REGEX, "[0-9]")]).tolist() == [ids[4]]
+    assert index.unknown(np.array(ids)).tolist() == ids[:4]
+    again = index.resolve(1, sets[0])
+    assert again not in ids
+
+
+def test_a_removal_that_fails_changes_nothing() -> None:
+    index = Index()
+    sid = index.resolve(1, labels("m"))
+    with pytest.raises(RuntimeError), index.removing([sid]):
+        raise RuntimeError
+    assert index.select([]).tolist() == [sid]
+
+
+def test_a_series_that_two_targets_write_is_found_under_both() -> None:
+    index = Index()
+    sids = np.array([index.resolve(1, labels("m", gpu=str(i))) for i in range(3)], np.int64)
+    index.claim(2, sids[1:2])
+    groups = index.by_target(index.select([]))
+    assert {target: ids.tolist() for target, ids in groups.items()} == {1: sids.tolist(), 2: [int(sids[1])]}
+
+
+def test_many_new_series_are_found_before_and_after_they_are_sorted_in() -> None:
+    index = Index()
+    for i in range(3000):
+        index.resolve(1, labels("m", gpu=str(i)))
+        if i % 500 == 0:
+            assert index.select([Matcher("gpu", MatchOp.EQUAL, str(i))]).tolist() == [i + 1]
+    assert len(index.select([Matcher("gpu", MatchOp.NOT_EQUAL, "7")])) == 2999
