@@ -149,6 +149,14 @@ def test_an_instance_read_by_dcgm_has_what_its_row_had() -> None:
     assert series(output, "DCGM_FI_DEV_POWER_USAGE") == []
 
 
+def test_a_name_row_gives_an_instance_its_profile(tmp_path: Path) -> None:
+    counters = tmp_path / "counters.csv"
+    counters.write_text("DCGM_FI_DEV_NAME, label, Name\nDCGM_FI_DEV_GPU_TEMP, gauge, Temperature\n")
+    output = text(build_with(Settings(counters=str(counters)), options()), snapshot(a100_mig(), h100(1)))
+    names = re.findall(r'DCGM_FI_DEV_NAME="([^"]+)"', output)
+    assert names == ["3g.20gb", "1g.5gb", "NVIDIA H100 80GB HBM3"]
+
+
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from gpuscope.collect.clock import SystemClock
+from gpuscope.collect.runner import Runner
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Device, Reading
 from gpuscope.settings import Settings
@@ -272,6 +274,24 @@ def test_an_engine_that_hangs_is_noticed_and_killed(
     assert all(process.poll() is not None for process in processes)
 
 
+def test_a_runner_opens_it_again_after_it_died(machine: Machine) -> None:
+    runner = Runner(load_source("dcgm"), machine.settings, SystemClock())
+    try:
+        runner.cycle()
+        assert runner.status().up
+        machine.save(die=True)
+        while runner.status().up:
+            runner.cycle()
+            time.sleep(0.05)
+        assert (runner.status().code, runner.fresh()) == (235, ABSENT)
+        machine.save(die=False)
+        while not runner.status().up:
+            runner.cycle()
+        assert runner.fresh() is not ABSENT
+    finally:
+        runner._close()
+
+
 def test_no_host_engine(machine: Machine) -> None:
     machine.save(no_engine=True)
     with pytest.raises(SourceError, match=r"Unable to connect to host engine.*nv-hostengine"):
@@ -310,6 +330,11 @@ def test_counters_file_and_added_ids_are_asked_for(tmp_path: Path) -> None:
     ids = wanted_ids(Settings(counters=str(counters), fields=("+131", "abc")))
     assert {440, 131} <= set(ids)
     assert wanted_ids(Settings(counters=str(tmp_path / "none.csv"))) == wanted_ids(Settings())
+
+
+def test_costly_ids_only_for_the_family_that_exports_them() -> None:
+    assert not {200, 201} & set(wanted_ids(Settings()))
+    assert {200, 201} <= set(wanted_ids(Settings(families=("dcgm_legacy",))))
 
 
 def test_default_ids_fit_one_stream() -> None:

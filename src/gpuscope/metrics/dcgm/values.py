@@ -13,7 +13,7 @@ from functools import cache
 from gpuscope.metrics.catalogue.dcgm import XID_ID
 from gpuscope.metrics.catalogue.row import reader
 from gpuscope.metrics.dcgm.device_selector import Entity
-from gpuscope.readings import ABSENT, Device, Maybe, Snapshot
+from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Snapshot
 from gpuscope.readings.dcgm_fields import (
     DRIVER_READINGS,
     FIELD_READINGS,
@@ -95,11 +95,18 @@ def _converters() -> dict[int, Convert]:
     }
     converters |= {field_id: _text(path) for field_id, path in TEXT_READINGS.items()}
     converters |= {field_id: _nvlink_errors(error) for field_id, error in _NVLINK_ERROR_IDS.items()}
+    converters[50] = _name
     converters[52] = lambda part: getattr(part, "index", ABSENT)
     converters[54] = lambda part: getattr(part, "uuid", ABSENT)
     converters[93] = _bar1_free
     converters[254] = _memory_used_share
     return converters
+
+
+def _name(part: Part) -> Maybe[Value]:
+    """DCGM calls a MIG instance by its profile."""
+    name: Maybe[str] = getattr(part, "profile" if isinstance(part, MigInstance) else "model", ABSENT)
+    return name
 
 
 def _number(read: Callable[[object], Maybe[float]], unit: float, kind: str) -> Convert:

@@ -25,6 +25,10 @@ INDEX_ID = 52
 CUDA_VERSION_ID = 5
 MOST_IDS = 127  # in one `-e` list; one more and DCGM says "Bad parameter"
 
+# The driver measures PCIe throughput for 20 ms per call and direction; every second on every GPU that is too
+# much for a number most never ask DCGM for. The profiling units count it for nothing.
+_COSTLY_IDS = frozenset({200, 201})
+
 # What the dcgm families export and no reading holds: XID, NVLink errors and throughput, vGPU licence.
 _FAMILY_IDS = (230, 254, 409, 419, 429, 439, 449, 526)
 
@@ -34,7 +38,7 @@ DEFAULT_IDS = (
     CUDA_VERSION_ID,
     *DRIVER_READINGS,
     *TEXT_READINGS,
-    *(row.id for row in FIELD_READINGS),
+    *(row.id for row in FIELD_READINGS if row.id not in _COSTLY_IDS),
     *_FAMILY_IDS,
 )
 
@@ -45,7 +49,9 @@ _LIST_ROW = re.compile(r"(\S+)\s+(\S+)\s+(\d+)\s*\Z")
 
 def wanted_ids(settings: Settings) -> tuple[int, ...]:
     """The ids for our readings, those added by id, and those of the counters file; each once."""
-    ids = (*DEFAULT_IDS, *_added_ids(settings.fields), *_counters_file_ids(settings.counters))
+    ids = [*DEFAULT_IDS, *_added_ids(settings.fields), *_counters_file_ids(settings.counters)]
+    if "dcgm_legacy" in settings.families:
+        ids += sorted(_COSTLY_IDS)
     return tuple(dict.fromkeys(ids))
 
 

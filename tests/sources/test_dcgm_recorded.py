@@ -1,0 +1,114 @@
+"""Recorded dmon output, from text to devices: ours in tests/captures, DCGM's own beside the project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuscope.readings import ABSENT, Device
+from gpuscope.readings.dcgm_fields import dcgm_fields
+from gpuscope.sources.dcgm.devices import DeviceMaker
+from gpuscope.sources.dcgm.hierarchy import parse_hierarchy
+from gpuscope.sources.dcgm.table import DmonTable, Entity, Value
+
+OURS = Path(__file__).parents[1] / "captures" / "dcgmi"
+SHARED = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
+
+# In a recording the header is all there is to tell the ids by; a stream goes by the ids it asked for.
+IDS = {field.short_name: field_id for field_id, field in reversed(dcgm_fields().items())}
+
+
+def recorded(folder: Path, name: str) -> str:
+    path = folder / name
+    if not path.is_file():
+        pytest.skip(f"no recorded {name} beside the project")
+    return path.read_text()
+
+
+def samples(text: str, hierarchy: str = "") -> Iterator[tuple[Device, ...]]:
+    """The devices after each sample, as the stream would have had them."""
+    lines = text.splitlines()
+    names = lines[0].replace("# Entity", "#Entity").split()[1:]
+    table, maker = DmonTable([IDS[name] for name in names]), DeviceMaker()
+    rows: dict[Entity, dict[int, Value]] = {}
+    fresh: set[Entity] = set()
+    for line in lines:
+        row = table.feed(line)
+        if row is None:
+            continue
+        if row.entity in fresh:
+            yield maker.to_devices(rows, parse_hierarchy(hierarchy))
+            fresh.clear()
+        fresh.add(row.entity)
+        rows[row.entity] = dict(row.values)
+    assert table.rejected == 0
+    yield maker.to_devices(rows, parse_hierarchy(hierarchy))
+
+
+@pytest.mark.parametrize("version", ["1.x", "2.1", "3.3.9", "4.4", "4.6"])
+def test_our_recordings_of_two_gpus(version: str) -> None:
+    (first, second), *_ = samples(recorded(OURS, f"{version}/two-gpus.dmon.txt"))
+    assert (first.index, first.model) == (0, "Tesla V100-SXM2-16GB")
+    assert first.uuid == "GPU-3b1c1e5a-7b7f-4c0e-9d5e-000000000001"
+    assert first.clock_hertz["sm"] == 1530e6
+    assert first.power_watts == 249.871
+    assert first.utilization_ratio == 0
+    assert first.fan_speed_ratio == {}
+    assert second.utilization_ratio == pytest.approx(0.87)
+    assert second.ecc_errors == {("corrected", "volatile"): 2}
+
+
+def test_our_recording_of_a_gpu_that_is_lost() -> None:
+    *_, (first, second) = samples(recorded(OURS, "4.6/lost-gpu.dmon.txt"))
+    assert (first.lost, second.lost) == (False, True)
+    assert second.uuid == "GPU-3b1c1e5a-7b7f-4c0e-9d5e-000000000002"
+    assert second.power_watts is ABSENT
+
+
+def test_our_recording_of_mig() -> None:
+    hierarchy = recorded(OURS, "4.6/mig.discovery-c.txt")
+    ((first, second),) = samples(recorded(OURS, "4.6/mig.dmon.txt"), hierarchy)
+    assert [(instance.gpu_instance, instance.profile) for instance in first.instances] == [
+        (3, "2g.10gb"),
+        (9, "1g.5gb"),
+    ]
+    assert first.instances[1].memory_used_bytes == 0
+    assert second.instances == ()
+
+
+@pytest.mark.parametrize("version", ["3.3.9", "4.6.0"])
+def test_eight_busy_h100(version: str) -> None:
+    last = list(samples(recorded(SHARED, f"{version}/h100-busy.dmon-all.txt")))[-1]
+    assert [device.index for device in last] == list(range(8))
+    assert all(device.memory_used_bytes == 40960 * 1048576 for device in last)
+    assert all(not device.lost and device.power_watts is not ABSENT for device in last)
+
+
+def test_a_gpu_falls_off_the_bus_and_comes_back() -> None:
+    history = [
+        [device.lost for device in devices]
+        for devices in samples(recorded(SHARED, "4.6.0/h100-busy.x-uuid-lost.txt"))
+    ]
+    assert all(len(lost) == 8 for lost in history), "its row stays, and so does its name"
+    assert sum(history[0]) == 0
+    assert any(sum(lost) == 1 for lost in history)
+
+
+def test_an_xid_sticks() -> None:
+    codes = [
+        [device.dcgm_fields.get(230) for device in devices]
+        for devices in samples(recorded(SHARED, "4.6.0/h100-busy.x-xid.txt"))
+    ]
+    assert codes[0] == [None] * 8
+    assert 48 in codes[-1]
+
+
+def test_three_mig_instances() -> None:
+    hierarchy = recorded(SHARED, "4.6.0/a100-mig3.discovery-c.txt")
+    devices = list(samples(recorded(SHARED, "4.6.0/a100-mig3.dmon-mig-all.txt"), hierarchy))[-1]
+    found = {instance.gpu_instance: instance.uuid for device in devices for instance in device.instances}
+    assert sorted(found) == [1, 5, 13]
+    assert len(set(found.values())) == 3
+    assert all(uuid.startswith("MIG-") for uuid in found.values())
