@@ -20,6 +20,7 @@ COMMANDS = {
     "agent": "serve this machine's GPU metrics to Prometheus",
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show what is on this machine's GPUs now",
+    "query": "ask a gpuscope server, or any Prometheus, a PromQL question",
     "fields": "list every field: id, name, unit, families, and whether this machine has it",
     "doctor": "say what works here, what does not, why, and how to mend it",
     "completion": "print a completion script for your shell",

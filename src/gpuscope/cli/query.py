@@ -1,0 +1,200 @@
+"""Ask a gpuscope server, or any Prometheus, a PromQL question.
+
+Without a range it prints one line per series; with --start (and --end, --step) it draws a small plot in a
+terminal, or prints the values where nobody looks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuscope.cli.plot import render_plot
+from gpuscope.cli.terminal import DIM, paint, printable, render_table, wants_colour
+from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
+from gpuscope.settings import Settings, parse_duration
+
+SETTINGS = ()
+
+EPILOG = """examples:
+  gpuscope query 'sum by (user) (gpuscope_process_memory_bytes)'
+  gpuscope query 'gpuscope_gpu_utilization_ratio{gpu="0"}' --start -1h
+  gpuscope query 'up' --server http://prometheus:9090 --json
+Times are seconds since the epoch, RFC 3339, or relative to now: -1h, -15m.
+"""
+
+DEFAULT_SERVER = "http://127.0.0.1:9470"
+MOST_PLOTTED = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("expression", metavar="EXPR", help="a PromQL expression")
+    parser.add_argument(
+        "--server", metavar="URL", default=DEFAULT_SERVER, help=f"whom to ask ({DEFAULT_SERVER})"
+    )
+    parser.add_argument("--time", metavar="T", help="when to evaluate it (now)")
+    parser.add_argument("--start", metavar="T", help="first time of a range")
+    parser.add_argument("--end", metavar="T", help="last time of the range (now)")
+    parser.add_argument("--step", metavar="D", help="time between two values (about 120 of them)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the server's answer as it is")
+    form.add_argument("--csv", action="store_true", help="one row per sample: time, value, labels")
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """argparse would take the -1h of `--start -1h` for a flag."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and joined[-1] in ("--time", "--start", "--end"):
+            joined[-1] += "=" + word
+        else:
+            joined.append(word)
+    return parser.parse_args(joined)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    now = time.time()
+    asked = {"query": args.expression}
+    if args.start is None:
+        if args.end or args.step:
+            raise UsageError("--end and --step belong to a range: give --start too")
+        path, asked["time"] = "query", str(_time(args.time, now, "--time"))
+    else:
+        start, end = _time(args.start, now, "--start"), _time(args.end, now, "--end")
+        path, asked["start"], asked["end"] = "query_range", str(start), str(end)
+        asked["step"] = str(_step(args.step, start, end))
+    answer = ask(args.server, path, asked)
+    for note in (*answer.get("warnings", ()), *answer.get("infos", ())):
+        print(f"gpuscope: {printable(note)}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(answer, indent=2))
+    elif args.csv:
+        _write_csv(answer["data"])
+    else:
+        _print(answer["data"], wants_colour())
+    return 0
+
+
+def _time(text: str | None, now: float, flag: str) -> float:
+    if text is None:
+        return now
+    try:
+        if text.startswith("-"):
+            return now - parse_duration(text[1:])
+        try:
+            return float(text)
+        except ValueError:
+            when = datetime.fromisoformat(text)
+            return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    except ValueError:
+        raise UsageError(
+            f"{flag}: {text!r} is not a time such as -1h, 1700000000 or 2026-01-31T12:00:00Z"
+        ) from None
+
+
+def _step(text: str | None, start: float, end: float) -> float:
+    if text is None:
+        return max(1.0, round((end - start) / 120))
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--step: {text!r} is {error}") from None
+
+
+def ask(server: str, path: str, asked: dict[str, str]) -> dict[str, Any]:
+    """Asks with POST; the answer's JSON. An error the server explains is one sentence."""
+    if not server.startswith(("http://", "https://")):
+        raise UsageError(f"--server: {server!r} is not an http:// or https:// address")
+    url = f"{server.rstrip('/')}/api/v1/{path}"
+    body = urllib.parse.urlencode(asked).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=130) as reply:  # noqa: S310
+            answer: dict[str, Any] = json.load(reply)
+            return answer
+    except urllib.error.HTTPError as error:
+        with error:
+            raise GpuscopeError(f"{server}: {_explanation(error)}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise ServerUnreachable(f"cannot reach {server}: {reason}; is `gpuscope up` running?") from None
+
+
+def _explanation(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {error.code} {error.reason}"
+
+
+def _series_name(metric: dict[str, str]) -> str:
+    labels = ", ".join(f'{name}="{value}"' for name, value in sorted(metric.items()) if name != "__name__")
+    return metric.get("__name__", "") + (f"{{{labels}}}" if labels else "") or "{}"
+
+
+def _print(data: dict[str, Any], colour: bool) -> None:
+    kind, result = data["resultType"], data["result"]
+    if kind in ("scalar", "string"):
+        print(printable(result[1]))
+    elif not result:
+        print("no series")
+    elif kind == "vector":
+        _print_vector(result)
+    else:
+        _print_matrix(result, colour)
+
+
+def _print_vector(result: Sequence[dict[str, Any]]) -> None:
+    metrics = [series["metric"] for series in result]
+    # Labels that are the same everywhere say nothing about the rows: they stand once, above the table.
+    names = sorted({name for metric in metrics for name in metric})
+    shared = {name: metrics[0].get(name) for name in names if len({m.get(name) for m in metrics}) == 1}
+    columns = [name for name in names if name not in shared]
+    if len(result) == 1 or not columns:
+        for series in result:
+            print(f"{printable(_series_name(series['metric']))} {series['value'][1]}")
+        return
+    print(printable(_series_name({name: value for name, value in shared.items() if value is not None})))
+    rows = [
+        (*(printable(series["metric"].get(name, ""), 60) for name in columns), series["value"][1])
+        for series in result
+    ]
+    print("\n".join(render_table((*columns, "VALUE"), rows, ("VALUE",))))
+
+
+def _print_matrix(result: Sequence[dict[str, Any]], colour: bool) -> None:
+    if not sys.stdout.isatty():
+        for series in result:
+            print(printable(_series_name(series["metric"])))
+            for at, value in series.get("values", ()):
+                print(f"  {datetime.fromtimestamp(float(at), UTC).isoformat()}  {value}")
+        return
+    for series in result[:MOST_PLOTTED]:
+        print(printable(_series_name(series["metric"])))
+        points = [(float(at), float(value)) for at, value in series["values"]]
+        print("\n".join(render_plot([p for p in points if math.isfinite(p[1])])))
+    if len(result) > MOST_PLOTTED:
+        print(paint(f"and {len(result) - MOST_PLOTTED} more series; --json or --csv has them all", DIM, colour))
+
+
+def _write_csv(data: dict[str, Any]) -> None:
+    writer = csv.writer(sys.stdout)
+    result = data["result"]
+    if data["resultType"] in ("scalar", "string"):
+        writer.writerows([("time", "value"), result])
+        return
+    names = sorted({name for series in result for name in series["metric"]})
+    writer.writerow(("time", "value", *names))
+    for series in result:
+        labels = [series["metric"].get(name, "") for name in names]
+        for at, value in series.get("values") or [series["value"]]:
+            writer.writerow((at, value, *labels))
