@@ -243,6 +243,28 @@ def test_a_lost_gpu_that_a_new_session_does_not_list_stays_lost(rig: Rig) -> Non
         assert devices[1].model == "NVIDIA H100 80GB HBM3"
 
 
+def test_looking_for_a_lost_gpu_takes_nothing_from_the_others(rig: Rig) -> None:
+    rig.driver.gpus(2)
+    rig.driver.set(1, util=50)
+    rig.read()
+    rig.driver.lose(0)
+    rig.tick(LOST_RETRY_SECONDS, FAST)
+    before = rig.tick(1, FAST).devices[1]
+    session = rig.source._library
+    rig.driver.xid(1, 31)
+    readings = [rig.tick(1, due) for due in (frozenset({Tier.FAST, Tier.MEDIUM}), FAST, FAST)]
+    assert rig.source._library is not session
+    for reading in readings:
+        lost, other = reading.devices
+        assert lost.lost
+        assert other.ecc_enabled == 1
+        assert other.pcie_link_width == 16
+        assert other.utilization_mean_ratio == 0.5
+        assert reading.failures == {}
+    assert [event.xid for reading in readings for event in reading.xids] == [31]
+    assert other.busy_seconds - before.busy_seconds == pytest.approx(1.5, abs=0.1)
+
+
 # The driver
 
 

@@ -47,6 +47,10 @@ class Gpu:
         self._shares = ProcessShares(gate, clocks)
         self._busy: dict[str, Any] = {}
 
+    def follow(self, former: Gpu) -> None:
+        """Goes on where the same GPU stood in the session before."""
+        self._samples.follow(former._samples)
+
     def read(self, tier: Tier) -> None:
         if self.lost and tier is not Tier.FAST:
             return
@@ -57,15 +61,16 @@ class Gpu:
         except GpuLostError:
             self._lose()
 
+    def lacks(self, tier: Tier) -> bool:
+        """Whether this tier was never read, or not since the GPU came back."""
+        return self._reader is None or self._reader.lacks(tier)
+
     def _read(self, tier: Tier) -> None:
         reader = self._reader or self._get_to_know()
         values = reader.read(tier)
         if tier is Tier.FAST:
             self._read_busy()
             self._look_for_instances(values.get("mig_enabled", ABSENT))
-            for missing in (Tier.MEDIUM, Tier.SLOW):
-                if reader.lacks(missing) and self.lost:
-                    reader.read(missing)
         for instance in self._instances:
             instance.read(tier)
         if tier is Tier.MEDIUM or not all(instance.answers for instance in self._instances):

@@ -66,6 +66,11 @@ class UtilizationSamples:
         self._count = ctypes.c_uint()
         self._buffer = (plain(gate.library.nvml.c_nvmlSample_t) * 0)()
 
+    def follow(self, former: UtilizationSamples) -> None:
+        """Goes on from another's last sample: the driver's buffer outlives a session."""
+        self._last_us, self._last_found = former._last_us, former._last_found
+        self._mean, self._busy_seconds = former._mean, former._busy_seconds
+
     def read(self) -> tuple[Maybe[float], Maybe[float]]:
         """The mean ratio since the last call and the running busy seconds."""
         now = self._clocks.monotonic()

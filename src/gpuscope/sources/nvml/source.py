@@ -24,7 +24,7 @@ from gpuscope.sources.nvml.profiling import Gpm
 
 KERNEL_LIST: Final = Path("/proc/driver/nvidia/gpus")  # one folder per GPU, named by its bus address
 REPROBE_SECONDS: Final = 300.0  # when what was refused is asked again
-LOST_RETRY_SECONDS: Final = 120.0  # when a new session looks for a lost GPU
+LOST_RETRY_SECONDS: Final = 300.0  # when a new session looks for a lost GPU
 
 
 class NvmlSource:
@@ -33,7 +33,10 @@ class NvmlSource:
         self._clocks = clocks
         self._failures: Counter[str] = Counter()
         self._failing_in: dict[Tier, frozenset[str]] = {}
+        self._failing_in_stock: frozenset[str] = frozenset()
         self._gpus: list[Gpu] = []
+        self._former: dict[Uuid, Gpu] = {}  # of the session before, while a new one begins
+        self._last_xids: tuple[XidEvent, ...] = ()  # of the session before
         self._ghosts: dict[Uuid, Device] = {}  # lost GPUs that the present session does not list
         self._begin()
 
@@ -52,29 +55,33 @@ class NvmlSource:
         self._failures.clear()
         if Tier.MEDIUM in due or not self._gpus:
             self._take_stock()
+            self._failing_in_stock = frozenset(self._failures)
         # The fast numbers of all GPUs first: the slower calls take their time, and would set them apart.
-        for tier in sorted(due, key=lambda tier: tier.value):
-            self._read_tier(tier)
+        for tier in Tier:
+            self._read_tier(tier, tier in due)
         processes = self._read_processes(refresh_names=Tier.MEDIUM in due)
         devices = tuple(gpu.to_reading() for gpu in self._gpus)
         return Reading(
             driver=self._driver,
-            devices=devices + self._still_lost(devices),
+            devices=tuple(sorted(devices + self._still_lost(devices), key=lambda device: device.index)),
             processes=processes,
             xids=self._read_xids(),
             failures=self._failing(due),
         )
 
-    def _read_tier(self, tier: Tier) -> None:
-        before = Counter() if tier is Tier.MEDIUM else Counter(self._failures)  # stock is taken with medium
+    def _read_tier(self, tier: Tier, due: bool) -> None:
+        before = Counter(self._failures)
         for gpu in self._gpus:
-            gpu.read(tier)
-        self._failing_in[tier] = frozenset(self._failures - before)
+            if due or gpu.lacks(tier):
+                gpu.read(tier)
+        if due:
+            self._failing_in[tier] = frozenset(self._failures - before)
 
     def _failing(self, due: frozenset[Tier]) -> dict[str, int]:
         """What failed in this reading; and with 0, what failed when its tier was last read."""
-        standing = [name for tier, names in self._failing_in.items() if tier not in due for name in names]
-        return {**dict.fromkeys(standing, 0), **self._failures}
+        standing = [self._failing_in_stock]
+        standing += [names for tier, names in self._failing_in.items() if tier not in due]
+        return {**dict.fromkeys(frozenset().union(*standing), 0), **self._failures}
 
     def _read_processes(self, refresh_names: bool) -> Maybe[tuple[Process, ...]]:
         read = [gpu.processes(self._lists, self._names) for gpu in self._gpus]
@@ -86,7 +93,8 @@ class NvmlSource:
 
     def _read_xids(self) -> tuple[XidEvent, ...]:
         # Before the lost are taken out: the XID that says why a GPU fell off the bus may be waiting.
-        events = self._xids.poll()
+        events = self._last_xids + self._xids.poll()
+        self._last_xids = ()
         present = [gpu for gpu in self._gpus if not gpu.lost]
         watched = frozenset(address(gpu.gate.handle) for gpu in present)
         if watched != self._watched and self._xids.watch((gpu.gate.handle, gpu.uuid) for gpu in present):
@@ -107,6 +115,7 @@ class NvmlSource:
             for gpu in self._gpus:
                 gpu.forget()
         self._gpus = self._list_gpus()
+        self._former = {}
 
     def _list_gpus(self) -> list[Gpu]:
         """The driver's GPUs in its order; those that are still the same keep what is known of them."""
@@ -134,12 +143,14 @@ class NvmlSource:
         if uuid is ABSENT:
             # It does not say who it is: whoever had this handle, or this place, before.
             before = self._known_at(index, handle)
-            if before is None and lost:
+            if before is None and lost and all(ghost.index != index for ghost in self._ghosts.values()):
                 self._failures["nvmlDeviceGetHandleByIndex"] += 1
             return before
         gpu = known.get((uuid, address(handle)))
         if gpu is None:
             gpu = Gpu(gate, index, Uuid(uuid), self._gpm, self._failures, self._clocks)
+            if gpu.uuid in self._former:
+                gpu.follow(self._former[gpu.uuid])
         gpu.index = index
         return gpu
 
@@ -160,6 +171,8 @@ class NvmlSource:
     def _begin_again(self) -> None:
         """A new session in place of the old; the lost are remembered until someone is in their place."""
         self._ghosts |= {gpu.uuid: gpu.to_reading() for gpu in self._gpus if gpu.lost}
+        self._former = {gpu.uuid: gpu for gpu in self._gpus}
+        self._last_xids = self._xids.poll()
         self.close()
         self._begin()
 
