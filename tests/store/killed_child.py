@@ -1,0 +1,64 @@
+"""The process that `test_kill` kills: appends ticks at full speed and writes down each one acknowledged.
+
+Sealing and merging run all the time, on a clock that moves five minutes with every tick. Values follow from the
+tick's number and the series, so the parent knows what must be there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from gpuscope.store import Store, StoreOptions, Tick
+from gpuscope.store.options import HOUR_MS
+from tests.store.support import NOW, HandClock, labels
+
+STEP = 300_000
+WIDTH = 12
+TARGETS = 3
+OPTIONS = StoreOptions(window_ms=2 * HOUR_MS, retention_ms=10_000 * HOUR_MS)
+
+
+def value_of(number: int, target: int) -> np.ndarray:
+    return np.arange(WIDTH) * 1000.0 + number + target / 8
+
+
+def time_of(number: int, target: int) -> int:
+    return NOW + number * STEP + target
+
+
+def main(folder: Path, first: int) -> None:
+    clock = HandClock(NOW + first * STEP)
+    store = Store(folder, OPTIONS, clock)
+    targets = [store.target(f"node{n}") for n in range(TARGETS)]
+    ids = [
+        store.resolve(target, [labels(f"m{i}", node=str(n)) for i in range(WIDTH)])
+        for n, target in enumerate(targets)
+    ]
+    store.start()
+
+    def keep() -> None:
+        while True:
+            store.maintain()
+
+    threading.Thread(target=keep, daemon=True).start()
+    print("ready", flush=True)
+    number = first
+    while True:
+        clock.at = NOW + number * STEP
+        futures = [
+            store.submit(Tick(target, time_of(number, n), ids[n], value_of(number, n)))
+            for n, target in enumerate(targets)
+        ]
+        for n, future in enumerate(futures):
+            future.result()
+            os.write(1, f"{number} {n}\n".encode())
+        number += 1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,98 @@
+"""kill -9 at any instant: what was acknowledged is there, once, and nobody had to repair anything."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tests
+from gpuscope.store import Store
+from tests.store.killed_child import OPTIONS, STEP, TARGETS, WIDTH, time_of, value_of
+from tests.store.support import EVER, NOW, HandClock
+
+ROOT = Path(tests.__file__).parent.parent
+
+
+def run_and_kill(folder: Path, first: int, seconds: float) -> list[tuple[int, int]]:
+    """Acknowledged (tick number, target) pairs."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.store.killed_child", str(folder), str(first)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+    )
+    assert child.stdout is not None
+    out = b""
+    try:
+        while not out.startswith(b"ready\n"):
+            got = os.read(child.stdout.fileno(), 65536)
+            assert got, "the child ended by itself"
+            out += got
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([child.stdout], [], [], left)[0]:
+                out += os.read(child.stdout.fileno(), 65536)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        out += child.stdout.read()
+        child.stdout.close()
+        assert child.wait() == -signal.SIGKILL
+    lines = out[: out.rfind(b"\n")].decode().splitlines()[1:]
+    return [(int(number), int(target)) for number, target in (line.split() for line in lines)]
+
+
+def check_contents(folder: Path, acknowledged: set[tuple[int, int]], sent_to: int) -> tuple[int, int]:
+    """Compare every sample; returns the next tick number and how many blocks were merged."""
+    clock = HandClock(NOW + (sent_to + 1) * STEP)
+    with Store(folder, OPTIONS, clock) as store:
+        assert not list(folder.glob("*.damaged*"))
+        found = store.select([], *EVER)
+        assert len(found) in (0, TARGETS * WIDTH)
+        highest = -1
+        for series in found:
+            named = dict(series.labels)
+            target, which = int(named["node"]), int(named["__name__"][1:])
+            times = series.timestamps
+            assert (np.diff(times) > 0).all(), "a sample is there twice"
+            numbers = (times - NOW - target) // STEP
+            assert (times == [time_of(int(number), target) for number in numbers]).all()
+            assert (series.values == [value_of(int(number), target)[which] for number in numbers]).all()
+            lost = {number for number, n in acknowledged if n == target} - set(numbers.tolist())
+            assert not lost, f"acknowledged ticks of target {target} are lost: {sorted(lost)[:5]}"
+            highest = max(highest, int(numbers[-1]))
+        assert store.check().problems == []
+        bundles = store._writing().db.execute("SELECT count(DISTINCT id >> 32) FROM bundle").fetchone()[0]
+        stats = store.stats()
+        assert bundles == stats.blocks, "orphans of an unfinished seal or merge remain"
+        return highest + 1, stats.merged_blocks
+
+
+def kill_repeatedly(folder: Path, trials: int, chance: random.Random) -> None:
+    acknowledged: set[tuple[int, int]] = set()
+    first = 0
+    for _ in range(trials):
+        fresh = run_and_kill(folder, first, chance.uniform(0.05, 0.6))
+        acknowledged.update(fresh)
+        sent_to = max([number for number, _ in fresh], default=first) + 1
+        first, merged = check_contents(folder, acknowledged, sent_to)
+    assert acknowledged
+    assert merged, "no merge was under way: the trials prove little"
+
+
+def test_nothing_acknowledged_is_lost_or_doubled_by_kill_9(tmp_path: Path) -> None:
+    kill_repeatedly(tmp_path, 6, random.Random(4))
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_in_a_hundred_kills(tmp_path: Path) -> None:
+    for round_number in range(10):
+        kill_repeatedly(tmp_path / str(round_number), 10, random.Random(round_number))
