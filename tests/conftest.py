@@ -1,10 +1,15 @@
-"""Tests marked `slow` run only when SLOW=1 is in the environment."""
+"""What holds for all tests: `slow` ones run only when SLOW=1, and no test has a wall-clock limit."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("gpuscope", deadline=None)
+settings.load_profile("gpuscope")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,14 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope import wiring
-    from gpuscope.wiring.server import STORED_FAMILIES, run_up
+    from gpuscope.wiring.server import STORED_FAMILIES, fill_with_history, run_up
 
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo
 
         settings = replace(settings, source="demo", demo_nodes=settings.demo_nodes or DEMO_NODES)
         demo = build_demo(settings)
-        run_up(settings, demo.collectors, demo.fill_if_empty)
+        run_up(settings, demo.collectors, lambda store: fill_with_history(demo, settings, store))
         return 0
     collector = wiring.build_collector(settings, STORED_FAMILIES)
     run_up(settings, [collector], lambda store: None)

@@ -56,7 +56,6 @@ class Collector:
         self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
-        self._last_reading: dict[str, Reading] = {}
         self._stop = threading.Event()
         self.snapshot = Snapshot(node=node, taken_at=clock.now())
 
@@ -117,11 +116,8 @@ class Collector:
     def _fresh_readings(self) -> list[Reading]:
         readings = []
         for runner in self._runners:
+            self._ledger.add(runner.take_xids())
             reading = runner.fresh()
-            if reading is ABSENT or not runner.wanted:
-                continue
-            if self._last_reading.get(runner.spec.name) is not reading:
-                self._last_reading[runner.spec.name] = reading
-                self._ledger.add(reading.xids)
-            readings.append(reading)
+            if reading is not ABSENT and runner.wanted:
+                readings.append(reading)
         return readings

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from dataclasses import dataclass
 
 from gpuscope.collect.clock import Clock
 from gpuscope.errors import SourceError
-from gpuscope.readings import ABSENT, Maybe, Reading, SourceStatus
+from gpuscope.readings import ABSENT, Maybe, Reading, SourceStatus, XidEvent
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec, Tier
 
 log = logging.getLogger("gpuscope.source")
 
 LONGEST_BACKOFF_SECONDS = 30.0
+MOST_WAITING_XIDS = 100_000  # a storm while nobody composes must not fill the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Runner:
         self._next_due = 0.0
         self._tier_read_at: dict[Tier, float] = {}
         self._failing_calls: frozenset[str] = frozenset()
+        self._xids: deque[XidEvent] = deque(maxlen=MOST_WAITING_XIDS)
         self.wanted = True
         self._poke = threading.Event()
         self._idle = threading.Event()
@@ -61,6 +64,13 @@ class Runner:
         if latest is None or self._trouble or self._age(latest) > self._deadline:
             return ABSENT
         return latest.reading
+
+    def take_xids(self) -> list[XidEvent]:
+        """Every event since the last call, also those of a reading that was overtaken by the next one."""
+        taken = []
+        while self._xids:
+            taken.append(self._xids.popleft())
+        return taken
 
     def status(self) -> SourceStatus:
         latest, trouble = self._latest, self._trouble
@@ -112,8 +122,8 @@ class Runner:
     def cycle(self) -> None:
         """Opens the source if it is not open, and reads it once."""
         started = self._clock.monotonic()
-        # Half an interval of tolerance: a tick that comes a hair early must not wait for the next one.
-        self._next_due = started + self._interval * 0.5
+        # Half a tick of tolerance: one that comes a hair early must not wait for the next.
+        self._next_due = started + self._interval - 0.5 * self._settings.interval
         try:
             if self._source is None:
                 self._source = self.spec.open(self._settings)
@@ -124,13 +134,14 @@ class Runner:
             return
         finished = self._clock.monotonic()
         self._latest = Latest(reading, self._clock.now(), finished, finished - started)
+        self._xids.extend(reading.xids)
         self._count_failed_calls(reading)
         if self._trouble:
             log.info("source %s answers: %s", self.spec.name, self.spec.summary)
         self._trouble, self._backoff, self._code = "", 0.0, 0
 
     def _due_tiers(self, now: float) -> frozenset[Tier]:
-        slack = self._interval * 0.5
+        slack = 0.5 * self._settings.interval
         due = {
             tier
             for tier in Tier

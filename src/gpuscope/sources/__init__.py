@@ -45,6 +45,7 @@ class SourceSpec:
     name: str
     summary: str
     open: Callable[[Settings], Source]
+    check: Callable[[Settings], None] = lambda settings: None  # raises UsageError for a setting it cannot use
     interval_seconds: Callable[[Settings], float] = lambda settings: settings.interval
     deadline_seconds: Callable[[Settings], float] = lambda settings: max(5.0, 3 * settings.interval)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import threading
@@ -45,8 +46,6 @@ def _profiling_missing(runners: Sequence[Runner]) -> bool:
 def plan_sources(settings: Settings, families: Collection[str]) -> list[tuple[str, Wanted]]:
     """Source names in order of trust, each with when it is wanted."""
     always: Wanted = lambda runners: True  # noqa: E731 - a name for the common case reads better than a def
-    if settings.source == "demo":
-        return [("demo", always)]
     plan: list[tuple[str, Wanted]] = []
     if settings.source == "auto":
         nvml_up = _is_up("nvml")
@@ -63,19 +62,24 @@ def plan_sources(settings: Settings, families: Collection[str]) -> list[tuple[st
 
 
 def build_collector(settings: Settings, families: Collection[str], clock: Clock | None = None) -> Collector:
+    if settings.source == "demo":
+        from gpuscope.wiring.demo import build_demo
+
+        return build_demo(settings).collectors[0]
     clock = clock or SystemClock()
-    plan = [
-        Planned(Runner(load_source(name), settings, clock), wanted)
-        for name, wanted in plan_sources(settings, families)
-    ]
-    state_dir = Path(settings.state_dir) if settings.state_dir else None
+    plan = []
+    for name, wanted in plan_sources(settings, families):
+        spec = load_source(name)
+        spec.check(settings)
+        plan.append(Planned(Runner(spec, settings, clock), wanted))
+    state_dir = settings.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     return Collector(
         plan,
         node=settings.node_name(),
         interval=settings.interval,
         clock=clock,
-        ledger=XidLedger(state_dir / "xids.json" if state_dir else None),
-        expected_gpus=ABSENT if settings.source == "demo" else expected_gpus(settings),
+        ledger=XidLedger(Path(state_dir) / "xids.json" if state_dir else None),
+        expected_gpus=expected_gpus(settings),
     )
 
 

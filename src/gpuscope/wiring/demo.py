@@ -1,9 +1,7 @@
-"""A simulated fleet for `up --demo`: a collector for each node, and six hours of history to begin with."""
+"""A simulated fleet: a collector for each node, and the past they would have seen."""
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,40 +16,20 @@ from gpuscope.collect.xids import XidLedger
 from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec
-from gpuscope.sources.demo import DemoFleet, open_node
-from gpuscope.store import Store
-from gpuscope.wiring.server import Feed
+from gpuscope.sources.demo import DemoFleet, check_settings, open_node
 
-log = logging.getLogger("gpuscope")
-
-HISTORY_SECONDS = 6 * 3600
-HISTORY_STEP_SECONDS = 60
+LONGEST_GAP_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    settings: Settings
     fleet: DemoFleet
     collectors: Sequence[Collector]
     integrators: Sequence[Integrator]
     ledgers: Sequence[XidLedger]
 
-    def fill_if_empty(self, store: Store) -> None:
-        """Six hours of history at a minute's step, with a line of progress for whoever waits."""
-        if store.stats().newest_ms is not None:
-            return
-        started = time.monotonic()
-        end = int(time.time()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
-        times = range(end - HISTORY_SECONDS, end, HISTORY_STEP_SECONDS)
-        for index, name in enumerate(self.fleet.node_names):
-            feed = Feed(self.settings, store, name)
-            for done, snapshot in enumerate(self._past(index, times)):
-                last = feed.submit(snapshot)  # not waited for one by one: many ticks share a commit
-                _progress(index * len(times) + done + 1, len(times) * len(self.fleet.node_names))
-            last.result()
-        log.info("filled with 6 h of simulated history in %.1f s", time.monotonic() - started)
-
-    def _past(self, index: int, times: range) -> Iterator[Snapshot]:
+    def past(self, index: int, times: range) -> Iterator[Snapshot]:
+        """A node's snapshots at these times, before its collector runs."""
         # The live integrators carry on where history ends, so they count in the live, monotonic time.
         to_monotonic = time.monotonic() - time.time()
         for at in times:
@@ -69,16 +47,19 @@ class Demo:
                 counters=self.integrators[index].advance(merged.devices, at + to_monotonic),
                 xids=self.ledgers[index].totals(merged.devices),
                 sources=(SourceStatus(name="demo", up=True, why="simulated"),),
+                expected_gpus=self.fleet.gpus_per_node,
             )
 
 
 def build_demo(settings: Settings) -> Demo:
+    check_settings(settings)
     clock = SystemClock()
     fleet = DemoFleet(settings, started_at=clock.now(), nodes=settings.demo_nodes or 1)
-    integrators = [Integrator(longest_gap_seconds=5 * HISTORY_STEP_SECONDS) for _ in fleet.node_names]
+    integrators = [Integrator(longest_gap_seconds=LONGEST_GAP_SECONDS) for _ in fleet.node_names]
     ledgers = [XidLedger(None) for _ in fleet.node_names]
     collectors = []
     for index, name in enumerate(fleet.node_names):
+        node = settings.node if settings.node and len(fleet.node_names) == 1 else name
         spec = SourceSpec(
             name="demo",
             summary="a simulated node; no number is real",
@@ -87,22 +68,16 @@ def build_demo(settings: Settings) -> Demo:
         collectors.append(
             Collector(
                 [Planned(Runner(spec, settings, clock))],
-                node=name,
+                node=node,
                 interval=settings.interval,
                 clock=clock,
                 ledger=ledgers[index],
                 integrator=integrators[index],
+                expected_gpus=fleet.gpus_per_node,
             )
         )
-    return Demo(settings, fleet, collectors, integrators, ledgers)
+    return Demo(fleet, collectors, integrators, ledgers)
 
 
 def _open(settings: Settings, *, index: int, fleet: DemoFleet, clock: SystemClock) -> Source:
     return open_node(settings, index, clock.now, fleet)
-
-
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty() and (done % 20 == 0 or done == total):
-        end = "\n" if done == total else ""
-        sys.stderr.write(f"\rsimulating 6 h of history: {100 * done // total:3d} %{end}")
-        sys.stderr.flush()

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import signal
 import ssl
+import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -28,11 +30,14 @@ from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError, StoreOptions
 from gpuscope.wiring.agent import Running
+from gpuscope.wiring.demo import Demo
 
 log = logging.getLogger("gpuscope")
 
 STORED_FAMILIES = ("native", "host")
 DEFAULT_LISTEN = ("127.0.0.1", 9470)
+HISTORY_SECONDS = 6 * 3600
+HISTORY_STEP_SECONDS = 60
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -78,6 +83,30 @@ class Feed:
     def submit(self, snapshot: Snapshot) -> Future[Appended]:
         families = [family for builder in self._builders for family in builder.to_families(snapshot)]
         return self.target.submit(families, int(snapshot.taken_at * 1000))
+
+
+def fill_with_history(demo: Demo, settings: Settings, store: Store) -> None:
+    """Six hours of a simulated fleet's past into an empty store, with a line of progress for whoever waits."""
+    if store.stats().newest_ms is not None:
+        return
+    started = time.monotonic()
+    end = int(time.time()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
+    times = range(end - HISTORY_SECONDS, end, HISTORY_STEP_SECONDS)
+    names = demo.fleet.node_names
+    for index, name in enumerate(names):
+        feed = Feed(settings, store, name)
+        for done, snapshot in enumerate(demo.past(index, times), 1):
+            stored = feed.submit(snapshot)  # not waited for one by one: many ticks share a commit
+            _show_progress(index * len(times) + done, len(times) * len(names))
+        stored.result()
+    log.info("filled with 6 h of simulated history in %.1f s", time.monotonic() - started)
+
+
+def _show_progress(done: int, total: int) -> None:
+    if sys.stderr.isatty() and (done % 20 == 0 or done == total):
+        end = "\n" if done == total else ""
+        sys.stderr.write(f"\rsimulating 6 h of history: {100 * done // total:3d} %{end}")
+        sys.stderr.flush()
 
 
 class LocalTargets:

@@ -80,4 +80,5 @@ SOURCE = SourceSpec(
     name="demo",
     summary="a simulated node; no number is real",
     open=_open,
+    check=check_settings,
 )
