@@ -107,6 +107,7 @@ def main() -> None:
     now = state()
     with Path(os.environ["FAKE_DCGMI"] + ".log").open("a") as log:
         log.write(" ".join(arguments) + "\n")
+    Path(os.environ["FAKE_DCGMI"] + ".pid").write_text(str(os.getpid()))
     if now.get("no_engine"):
         fail(
             235,

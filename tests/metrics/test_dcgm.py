@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -54,7 +55,7 @@ def test_goldens_of_default_counters(name: str, devices: tuple[Device, ...]) -> 
 
 
 def test_golden_of_every_row() -> None:
-    builder = DcgmBuilder(ALL_COUNTERS, DcgmOptions())
+    builder = DcgmBuilder(lambda: ALL_COUNTERS, DcgmOptions())
     shots = [snapshot(h100(0), at=NOW + 30 * n, xids=[xid(h100(0), 63, NOW)]) for n in range(3)]
     for shot in shots:
         output = text(builder, shot)
@@ -264,8 +265,25 @@ def test_more_attributes_can_be_plugged_in() -> None:
     assert line.endswith('namespace="ml",pod="train-0"} 0')
 
 
-def own(name: str, **changes: object) -> DcgmBuilder:
-    return DcgmBuilder(each_once([Counter(9000, name, "counter", "help")]), replace(DcgmOptions(), **changes))  # type: ignore[arg-type]
+def test_a_counters_file_that_changes_is_followed_and_a_wrong_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    counters = tmp_path / "counters.csv"
+    counters.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, one\n")
+    builder = build_with(Settings(counters=str(counters)), options())
+    assert "# HELP DCGM_FI_DEV_GPU_TEMP one\n" in text(builder, snapshot(h100(0)))
+    counters.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, another\n")
+    assert "# HELP DCGM_FI_DEV_GPU_TEMP another\n" in text(builder, snapshot(h100(0)))
+    counters.write_text("rubbish\n")
+    assert "# HELP DCGM_FI_DEV_GPU_TEMP another\n" in text(builder, snapshot(h100(0)))
+    counters.unlink()
+    assert "# HELP DCGM_FI_DEV_GPU_TEMP another\n" in text(builder, snapshot(h100(0)))
+    assert caplog.text.count("going on with the counters from before") == 2
+
+
+def own(name: str, **changes: Any) -> DcgmBuilder:
+    counters = [Counter(9000, name, "counter", "help")]
+    return DcgmBuilder(lambda: counters, replace(DcgmOptions(), **changes))
 
 
 def test_xid_counts_are_samples_in_the_window() -> None:
@@ -332,6 +350,12 @@ def test_health_of_a_bad_gpu() -> None:
     }
     later = health(builder, snapshot(worse, at=NOW + 200))
     assert (later["PCIE"][0], later["POWER"][0]) == ("0", "0"), "a minute without growth is good again"
+
+
+def test_health_series_carry_the_gpus_jobs(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("4711\n")
+    builder = own("DCGM_EXP_GPU_HEALTH_STATUS", hpc_job_mapping_dir=str(tmp_path))
+    assert text(builder, snapshot(a100_mig())).count('hpc_job="4711"') == 6
 
 
 def test_p2p_status_is_absent_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

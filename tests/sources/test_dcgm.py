@@ -316,6 +316,54 @@ def test_a_mute_command_is_given_up(machine: Machine, monkeypatch: pytest.Monkey
         DcgmSource(machine.settings)
 
 
+def test_a_wrapper_and_what_it_started_are_killed_together(machine: Machine, tmp_path: Path) -> None:
+    wrapper = tmp_path / "wrapper.sh"
+    wrapper.write_text(f'"{sys.executable}" "{FAKE}" "$@" &\nwait\n')
+    machine.settings = Settings(interval=0.1, dcgmi_command=f"sh {wrapper}")
+    source = DcgmSource(machine.settings)
+    assert source.read(FAST).devices
+    child = int(Path(machine.path + ".pid").read_text())
+    assert Path(f"/proc/{child}").exists()
+    source.close()
+    for _ in range(100):
+        if not is_running(child):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the child of the wrapper lives on")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_command_that_prints_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = [sys.executable, "-c", "while True: print('x' * 65536, end='')"]
+    stream = stream_module.DmonStream(endless, [54], silence_seconds=5)
+    try:
+        with pytest.raises(SourceError, match="bytes without a line end"):
+            stream.wait_for_rows(30)
+    finally:
+        stream.close()
+
+
+def test_a_counters_file_that_changes_is_followed(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource], tmp_path: Path
+) -> None:
+    counters = tmp_path / "counters.csv"
+    counters.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, x\n")
+    machine.settings = Settings(
+        interval=0.1, dcgmi_command=machine.settings.dcgmi_command, counters=str(counters)
+    )
+    machine.save(known=[*machine.state["known"], 440], gpus=[h100(0, **{"440": 77})])
+    source = open_source(machine)
+    assert 440 not in source.read(frozenset(Tier)).devices[0].dcgm_fields
+    counters.write_text("DCGM_FI_DEV_NVLINK_BANDWIDTH_L0, counter, x\n")
+    assert source.read(frozenset(Tier)).devices[0].dcgm_fields[440] == 77
+
+
 def test_another_host_engine(machine: Machine, open_source: Callable[[Machine], DcgmSource]) -> None:
     machine.settings = Settings(
         interval=0.1, dcgmi_command=machine.settings.dcgmi_command, dcgm_host="node7:5555"

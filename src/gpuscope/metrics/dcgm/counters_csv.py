@@ -21,6 +21,33 @@ log = logging.getLogger("gpuscope.dcgm")
 TYPES = ("gauge", "counter", "histogram", "summary", "label")
 
 
+class CountersFile:
+    """The counters of a file, read again when it changes; a change that is wrong is said and not followed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._version = self._look()
+        self._counters = load_counters(path)
+
+    def __call__(self) -> tuple[Counter, ...]:
+        version = self._look()
+        if version != self._version:
+            self._version = version
+            try:
+                self._counters = load_counters(self._path)
+                log.info("counters file %s changed: %d counters", self._path, len(self._counters))
+            except UsageError as error:
+                log.warning("%s; going on with the counters from before", error)
+        return self._counters
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            status = Path(self._path).stat()
+        except (OSError, ValueError):
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
 def load_counters(path: str) -> tuple[Counter, ...]:
     """The file's counters; a file that dcgm-exporter would have installed is known without being there."""
     file = Path(path)

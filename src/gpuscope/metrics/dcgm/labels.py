@@ -1,13 +1,11 @@
 """The labels of a DCGM series, in dcgm-exporter's order: who, then label rows sorted, then attributes sorted.
 
-Label sets are kept from one snapshot to the next, so that their text is made once. `Attributes` is the seam for
-whoever can say more about a GPU or an instance (its jobs, later its pods): one copy of every sample for each
-mapping it returns, one sample without more labels when it returns none.
+Label sets are kept from one snapshot to the next, so that their text is made once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from gpuscope.metrics.dcgm.device_selector import Entity, number_of
 from gpuscope.metrics.dcgm.options import DcgmOptions
@@ -15,10 +13,8 @@ from gpuscope.metrics.sample import LabelSet
 from gpuscope.readings import ABSENT
 
 Pairs = tuple[tuple[str, str], ...]
-Attributes = Callable[[Entity], Sequence[Mapping[str, str]]]
 
 MOST_KEPT = 20_000
-_NOTHING_MORE: Mapping[str, str] = {}
 
 
 class LabelMaker:
@@ -47,9 +43,7 @@ class LabelMaker:
             pairs.append((self._options.hostname_label, hostname))
         return tuple(pairs)
 
-    def label_set(
-        self, identity: Pairs, labels: Mapping[str, str], attributes: Mapping[str, str] = _NOTHING_MORE
-    ) -> LabelSet:
+    def label_set(self, identity: Pairs, labels: Mapping[str, str], attributes: Mapping[str, str]) -> LabelSet:
         pairs = (*identity, *sorted(labels.items()), *sorted(attributes.items()))
         known = self._kept.get(pairs)
         if known is None:

@@ -38,15 +38,17 @@ class DcgmSource:
         self._makes = DeviceMaker()
         self._streams: list[DmonStream] = []
         self._rejected = 0
-        known = parse_field_list(self._run("dmon", "-l"))
-        self._ids = usable_ids(wanted_ids(settings), known)
+        self._settings = settings
+        self._known = parse_field_list(self._run("dmon", "-l"))
+        self._ids = usable_ids(wanted_ids(settings), self._known)
         self._slots = self._read_slots() or ()
-        self._slots_are_new = True
+        self._just_opened = True
         self._start_streams()
 
     def read(self, due: frozenset[Tier]) -> Reading:
-        if Tier.SLOW in due:
-            self._follow_mig_changes()
+        if Tier.SLOW in due and not self._just_opened:
+            self._follow_changes()
+        self._just_opened = False
         rows: dict[Entity, Values] = {}
         for stream in self._streams:
             for row in stream.rows():
@@ -76,15 +78,15 @@ class DcgmSource:
             log.debug("source dcgm: no MIG hierarchy: %s", error)
             return None
 
-    def _follow_mig_changes(self) -> None:
-        """A running stream never sees a new instance; it has to be started again."""
-        if self._slots_are_new:
-            self._slots_are_new = False
-            return
+    def _follow_changes(self) -> None:
+        """A running stream sees neither a new MIG instance nor a new field; it has to be started again."""
         slots = self._read_slots()
-        if slots is not None and slots != self._slots:
-            log.info("source dcgm: MIG instances changed (%d -> %d)", len(self._slots), len(slots))
-            self._slots = slots
+        ids = usable_ids(wanted_ids(self._settings), self._known)
+        if slots is None:
+            slots = self._slots
+        if slots != self._slots or ids != self._ids:
+            log.info("source dcgm: MIG instances or wanted fields changed; the stream is started again")
+            self._slots, self._ids = slots, ids
             self._start_streams()
 
     def _start_streams(self) -> None:

@@ -1,0 +1,93 @@
+"""`DCGM_EXP_*`: what dcgm-exporter works out itself — counts over a window, and health.
+
+The windows look at whole GPUs, also for MIG instances. Health is of whole GPUs, whatever is selected, because
+DCGM's health watches know no instances. P2P status is never there: only DCGM's own interface knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from gpuscope.metrics.catalogue.dcgm import CLOCK_EVENTS_ID, XID_ID
+from gpuscope.metrics.dcgm.device_selector import Entity
+from gpuscope.metrics.dcgm.health import HealthWatch
+from gpuscope.metrics.dcgm.options import DcgmOptions
+from gpuscope.metrics.dcgm.subjects import Scene, Subject
+from gpuscope.metrics.dcgm.windows import SampleWindow
+from gpuscope.metrics.sample import Sample
+
+CLOCK_EVENTS = {
+    0x001: "gpu_idle",
+    0x002: "clocks_setting",
+    0x004: "power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal",
+    0x040: "hw_thermal",
+    0x080: "hw_power_brake",
+    0x100: "display_clocks",
+}
+
+
+class OwnCounters:
+    """Keeps the windows from one snapshot to the next."""
+
+    def __init__(self, options: DcgmOptions) -> None:
+        self._options = options
+        self._health = HealthWatch()
+        self._xids = SampleWindow(options.xid_count_window_size, options.collect_interval)
+        self._clock_events = SampleWindow(options.clock_events_count_window_size, options.collect_interval)
+
+    def samples(self, name: str, scene: Scene) -> Iterator[Sample]:
+        if name == "DCGM_EXP_XID_ERRORS_COUNT":
+            for subject in scene.selected:
+                yield from self._xid_counts(subject, scene)
+        elif name == "DCGM_EXP_CLOCK_EVENTS_COUNT":
+            for subject in scene.selected:
+                yield from self._clock_event_counts(subject, scene)
+        elif name == "DCGM_EXP_GPU_HEALTH_STATUS":
+            yield from self._health_results(scene)
+
+    def _xid_counts(self, subject: Subject, scene: Scene) -> Iterator[Sample]:
+        device, at = subject.entity.device, scene.snapshot.taken_at
+        xid = scene.values.of(XID_ID, Entity(device))
+        # A 0 that DCGM printed is a sample like any other to dcgm-exporter; one of ours means there was none.
+        if isinstance(xid, int) and (xid or XID_ID in device.dcgm_fields):
+            self._xids.record(device.uuid, at, (xid,))
+        counts = self._xids.counts(device.uuid, at)
+        yield from _counted(subject, counts, self._options.xid_count_window_size, "xid", str)
+
+    def _clock_event_counts(self, subject: Subject, scene: Scene) -> Iterator[Sample]:
+        device, at = subject.entity.device, scene.snapshot.taken_at
+        reasons = scene.values.of(CLOCK_EVENTS_ID, Entity(device))
+        if isinstance(reasons, int):
+            self._clock_events.record(device.uuid, at, (bit for bit in CLOCK_EVENTS if reasons & bit))
+        counts = self._clock_events.counts(device.uuid, at)
+        window = self._options.clock_events_count_window_size
+        yield from _counted(subject, counts, window, "clock_event", CLOCK_EVENTS.__getitem__)
+
+    def _health_results(self, scene: Scene) -> Iterator[Sample]:
+        for device in scene.snapshot.devices:
+            subject = scene.subject(Entity(device))
+            for watch, result, code in self._health.findings(device, scene.snapshot):
+                labels = {"health_watch": watch, "health_error_code": code}
+                for label_set in subject.label_sets(labels):
+                    yield Sample(label_set, result)
+
+
+def _counted(
+    subject: Subject,
+    counts: Mapping[int, int] | None,
+    window_ms: int,
+    label: str,
+    name_of: Callable[[int], str],
+) -> Iterator[Sample]:
+    """One sample for each value seen; one 0 without a value where nothing was sampled at all."""
+    window = {"window_size_in_ms": str(window_ms)}
+    if counts is None:
+        for label_set in subject.label_sets(window):
+            yield Sample(label_set, 0)
+        return
+    for value, count in sorted(counts.items()):
+        for label_set in subject.label_sets({**window, label: name_of(value)}):
+            yield Sample(label_set, count)

@@ -1,0 +1,95 @@
+"""What a DCGM series is about: a GPU or a MIG instance with the labels all its series share.
+
+`Attributes` is the seam for whoever can say more of one (its jobs; later its pods): every sample is copied once
+for each mapping it returns, and stands as it is when it returns none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuscope.metrics.catalogue.dcgm import Counter
+from gpuscope.metrics.dcgm.device_selector import Entity
+from gpuscope.metrics.dcgm.hpc_jobs import HpcJobs, jobs_of
+from gpuscope.metrics.dcgm.labels import LabelMaker, Pairs
+from gpuscope.metrics.dcgm.options import DcgmOptions
+from gpuscope.metrics.dcgm.values import Values
+from gpuscope.metrics.sample import LabelSet
+from gpuscope.readings import ABSENT, Snapshot
+
+Attributes = Callable[[Entity], Sequence[Mapping[str, str]]]
+
+_NOTHING: Mapping[str, str] = {}
+
+
+def number_text(value: float | int) -> str:
+    """Go's %d and %f."""
+    return str(value) if isinstance(value, int) else f"{value:f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    entity: Entity
+    identity: Pairs
+    labels: Mapping[str, str]  # of the label rows
+    attributes: Sequence[Mapping[str, str]]
+    maker: LabelMaker
+
+    def label_sets(
+        self, labels: Mapping[str, str] = _NOTHING, attributes: Mapping[str, str] = _NOTHING
+    ) -> tuple[LabelSet, ...]:
+        """The labels of one sample and its copies, with what only this sample has."""
+        all_labels = {**self.labels, **labels}
+        return tuple(
+            self.maker.label_set(self.identity, all_labels, {**more, **attributes}) for more in self.attributes
+        )
+
+
+class SubjectMaker:
+    def __init__(self, options: DcgmOptions, attributes: Sequence[Attributes]) -> None:
+        self._options = options
+        self._attributes = attributes
+        self._hpc_jobs = HpcJobs(options.hpc_job_mapping_dir) if options.hpc_job_mapping_dir else None
+        self._maker = LabelMaker(options)
+
+    def scene(self, snapshot: Snapshot, values: Values, label_rows: Sequence[Counter]) -> Scene:
+        jobs = self._hpc_jobs.read() if self._hpc_jobs is not None else {}
+        hostname = self._options.hostname(snapshot.node)
+
+        def subject(entity: Entity) -> Subject:
+            return Subject(
+                entity,
+                self._maker.identity(entity, hostname),
+                _label_values(entity, values, label_rows),
+                self._attributes_of(entity, jobs_of(entity, jobs)),
+                self._maker,
+            )
+
+        selected = tuple(subject(entity) for entity in self._options.devices.entities(snapshot.devices))
+        return Scene(snapshot, values, selected, subject)
+
+    def _attributes_of(self, entity: Entity, jobs: Sequence[str]) -> Sequence[Mapping[str, str]]:
+        combined: list[Mapping[str, str]] = [_NOTHING]
+        for attributes in self._attributes:
+            combined = [{**one, **more} for one in combined for more in attributes(entity) or (_NOTHING,)]
+        return [{**one, "hpc_job": job} for one in combined for job in jobs] or combined
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One snapshot with the subjects that are exported, and a way to make a subject of anything else."""
+
+    snapshot: Snapshot
+    values: Values
+    selected: tuple[Subject, ...]
+    subject: Callable[[Entity], Subject]
+
+
+def _label_values(entity: Entity, values: Values, label_rows: Sequence[Counter]) -> dict[str, str]:
+    labels = {}
+    for row in label_rows:
+        value = values.of(row.id, entity)
+        if value is not ABSENT:
+            labels[row.name] = value if isinstance(value, str) else number_text(value)
+    return labels
