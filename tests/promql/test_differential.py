@@ -6,7 +6,8 @@ expect the comparison to notice, so that its silence means something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,15 +31,15 @@ def pair() -> Iterator[tuple[Engine, str]]:
         yield Engine(storage), url
 
 
-def questions(expr: str) -> Iterator[Question]:
-    yield Question(expr, START_MS - 600_000, END_MS + 600_000, 47_000)
-    yield Question(expr, START_MS + 1_234_567)
+def questions(expr: str, step_ms: int) -> Iterator[Question]:
+    yield Question(expr, START_MS - 600_000, END_MS + 600_000, step_ms)
+    yield Question(expr, START_MS + 100 * step_ms % SPAN_MS)
 
 
-def problems(expressions: Iterator[str], pair: tuple[Engine, str]) -> list[str]:
+def problems(expressions: Iterable[str], pair: tuple[Engine, str], step_ms: int = 47_000) -> list[str]:
     found = []
     for expr in expressions:
-        for question in questions(expr):
+        for question in questions(expr, step_ms):
             problem = difference(question, *pair)
             if problem is not None:
                 found.append(f"{question}\n    {problem}")
@@ -56,9 +57,15 @@ def test_random_expressions(pair: tuple[Engine, str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_many_random_expressions(pair: tuple[Engine, str], seed: int) -> None:
-    found = problems(random_expressions(seed=1000 + seed, count=500), pair)
+@pytest.mark.parametrize(
+    ("seed", "step_ms"), [(2, 15_000), (3, 60_000), (4, 1_000_000), (5, 7_919), (6, 300_000)]
+)
+def test_other_data_and_many_more_expressions(seed: int, step_ms: int) -> None:
+    storage = hostile_storage(seed)
+    with running_prometheus() as url:
+        fill(url, storage.series)
+        expressions = chain(by_hand(), random_expressions(seed, 1_000))
+        found = problems(expressions, (Engine(storage), url), step_ms)
     assert not found, f"{len(found)} differ:\n" + "\n".join(found[:20])
 
 

@@ -17,8 +17,9 @@ def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
 
     Rows come out group by group, and for a single step in order of value: an instant query shows that order.
     """
-    if np.isnan(k).any() or (np.abs(k) >= 2.0**63).any():
-        raise ExecutionError("topk and bottomk: the number of series must fit a 64-bit integer")
+    unusable = ~(np.abs(k) < 2.0**63) & frame.present.any(axis=0)
+    if unusable.any():
+        raise ExecutionError(f"topk and bottomk: {number_text(float(k[unusable][0]))} is no number of series")
     wanted = np.trunc(k)
     rows: list[int] = []
     masks = []
