@@ -166,6 +166,8 @@ class Index:
 
     def by_target(self, sids: Int64s) -> dict[int, Int64s]:
         """Series grouped by the targets that write them; a shared series is in more than one group."""
+        if not sids.size:
+            return {}
         with self._lock:
             homes = self._target[sids]
             groups: dict[int, Int64s] = {}
