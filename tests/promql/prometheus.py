@@ -26,6 +26,13 @@ SLICE_MS = 600_000
 Points = dict[Labels, dict[int, float]]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    points: Points
+    warned: bool
+    informed: bool
+
+
 class RefusedError(Exception):
     """Prometheus has no answer; its errorType is `kind`."""
 
@@ -80,7 +87,7 @@ class Question:
     end_ms: int = 0
     step_ms: int = 0
 
-    def ask_prometheus(self, url: str) -> Points:
+    def ask_prometheus(self, url: str) -> Answer:
         parameters = {"query": self.expr, "time": f"{self.start_ms / 1000:.3f}"}
         path = "query"
         if self.step_ms:
@@ -90,16 +97,20 @@ class Question:
         data = urllib.parse.urlencode(parameters).encode()
         try:
             with urllib.request.urlopen(f"{url}/api/v1/{path}", data, timeout=60) as answer:
-                return _points(json.load(answer)["data"])
+                told = json.load(answer)
+            return Answer(_points(told["data"]), "warnings" in told, "infos" in told)
         except urllib.error.HTTPError as error:
             with error:
                 told = json.load(error)
             raise RefusedError(told["errorType"], told["error"]) from None
 
-    def ask(self, engine: Engine) -> Points:
+    def ask(self, engine: Engine) -> Answer:
+        result: Result
         if self.step_ms:
-            return points(engine.range(self.expr, self.start_ms, self.end_ms, self.step_ms))
-        return points(engine.instant(self.expr, self.start_ms))
+            result = engine.range(self.expr, self.start_ms, self.end_ms, self.step_ms)
+        else:
+            result = engine.instant(self.expr, self.start_ms)
+        return Answer(points(result), bool(result.warnings), bool(result.infos))
 
 
 def _points(data: dict[str, Any]) -> Points:
@@ -145,7 +156,7 @@ def points(result: Result) -> Points:
 
 def difference(question: Question, engine: Engine, url: str) -> str | None:
     """What is not the same in the two answers, or None."""
-    ours: Points | PromQLError
+    ours: Answer | PromQLError
     try:
         ours = question.ask(engine)
     except PromQLError as error:
@@ -155,10 +166,12 @@ def difference(question: Question, engine: Engine, url: str) -> str | None:
     except RefusedError as refusal:
         if isinstance(ours, PromQLError):
             return None if ours.error_type == refusal.kind else f"error {ours.error_type}, not {refusal}"
-        return f"{len(ours)} series, Prometheus refuses: {refusal}"
+        return f"{len(ours.points)} series, Prometheus refuses: {refusal}"
     if isinstance(ours, PromQLError):
-        return f"refused: {ours}; Prometheus has {len(theirs)} series"
-    return _compare(ours, theirs)
+        return f"refused: {ours}; Prometheus has {len(theirs.points)} series"
+    if (ours.warned, ours.informed) != (theirs.warned, theirs.informed):
+        return f"warned, informed: {ours.warned, ours.informed}, not {theirs.warned, theirs.informed}"
+    return _compare(ours.points, theirs.points)
 
 
 def _compare(ours: Points, theirs: Points) -> str | None:

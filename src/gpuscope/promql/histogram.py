@@ -43,9 +43,10 @@ def quantile(rank: Floats, frame: Frame, notes: Notes) -> Frame:
 
     def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
         fixed, forced = _monotonic(counts)
-        if forced:
+        here = rank[steps]
+        if (forced & (here >= 0) & (here <= 1)).any():
             notes.info("input to histogram_quantile had falling bucket counts, which were levelled")
-        return _quantiles(rank[steps], bounds, fixed)
+        return _quantiles(here, bounds, fixed)
 
     return _solve_each(frame, notes, solve)
 
@@ -119,15 +120,15 @@ def _coalesce(bounds: Floats, counts: Floats) -> tuple[Floats, Floats]:
     return distinct, np.add.reduceat(counts, first, axis=0)
 
 
-def _monotonic(counts: Floats) -> tuple[Floats, bool]:
-    """Counts that never fall from bucket to bucket, and whether that took more than removing rounding."""
+def _monotonic(counts: Floats) -> tuple[Floats, Bools]:
+    """Counts that never fall from bucket to bucket, and where that took more than removing rounding."""
     fixed = counts.copy()
-    forced = False
+    forced = np.zeros(counts.shape[1], dtype=np.bool_)
     before = fixed[0].copy()
     for row in fixed[1:]:
         same = _almost_equal(before, row)
         falls = ~same & (row < before)
-        forced = forced or bool(falls.any())
+        forced |= falls
         np.copyto(row, before, where=same | falls)
         before = row.copy()
     return fixed, forced
