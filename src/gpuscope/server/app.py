@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
 from gpuscope.server.http import Guard
 from gpuscope.server.http import Request as PlainRequest
+from gpuscope.server.page_routes import SecurityHeaders
 
 OPEN_PATHS = ("/-/healthy", "/-/ready")
 
@@ -68,4 +69,4 @@ def build_app(
             *routes,
         ]
     )
-    return app if guard is None else GuardMiddleware(app, guard)
+    return SecurityHeaders(app if guard is None else GuardMiddleware(app, guard))

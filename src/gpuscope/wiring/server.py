@@ -8,7 +8,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from gpuscope.readings import Snapshot
 from gpuscope.scrape.local import LocalTarget
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.app import build_app
+from gpuscope.server.live import LIVE_METRICS, Sample
 from gpuscope.server.own_metrics import store_families
+from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError, StoreOptions
@@ -147,6 +149,29 @@ class LocalTargets:
         return ""
 
 
+class OwnSamples:
+    """The live view's samples straight from the collectors: a second old, not a store interval."""
+
+    def __init__(self, settings: Settings, collectors: Sequence[Collector]) -> None:
+        self._parts = [
+            (collector, [load_family(name).build(settings) for name in STORED_FAMILIES])
+            for collector in collectors
+        ]
+
+    async def read(self) -> list[Sample]:
+        return await asyncio.to_thread(lambda: list(self._samples()))
+
+    def _samples(self) -> Iterator[Sample]:
+        for collector, builders in self._parts:
+            snapshot = collector.snapshot
+            instance = {"instance": snapshot.node}
+            for builder in builders:
+                for family in builder.to_families(snapshot):
+                    if family.name in LIVE_METRICS:
+                        for labels, value in family.samples:
+                            yield family.name, dict(labels.pairs) | instance, value
+
+
 def _rfc3339(at: float) -> str:
     from datetime import UTC, datetime
 
@@ -164,8 +189,9 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         for collector, feed in feeds:
             collector.subscribe(feed.take)
         api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
+        live = LiveFleet(OwnSamples(settings, collectors).read, "this process")
         app = build_app(
-            api.routes(),
+            [*api.routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(store_families(store.stats())),
             ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
             guard=web.guard,

@@ -1,0 +1,267 @@
+"""The fleet at a glance: every GPU with its state and holders, from native samples of any origin.
+
+The same function reads this process's own snapshots, the embedded store, or another engine's answer to one
+instant query, so the page shows the same thing over all of them. A number nobody gave has no key. The states,
+worst first: lost, stale, sick, throttled, then held (somebody has it and it does nothing), busy, idle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Sample = tuple[str, Mapping[str, str], float]
+"""Metric name, labels, value."""
+
+STALE_SECONDS = 30.0
+RECENT_XID_SECONDS = 3600.0
+WORKING_RATIO = 0.01  # below one percent a GPU does nothing worth the name
+
+_GPU_NUMBERS = {
+    "gpuscope_gpu_utilization_ratio": "busy",
+    "gpuscope_gpu_memory_used_bytes": "memory_used",
+    "gpuscope_gpu_memory_total_bytes": "memory_total",
+    "gpuscope_gpu_power_watts": "power",
+    "gpuscope_gpu_sm_active_ratio": "sm",
+    "gpuscope_gpu_tensor_active_ratio": "tensor",
+    "gpuscope_gpu_dram_active_ratio": "dram",
+}
+_SESSION_NUMBERS = {
+    "gpuscope_process_memory_bytes": "memory",
+    "gpuscope_process_sm_ratio": "sm",
+    "gpuscope_process_start_time_seconds": "since",
+}
+_SESSION_TEXTS = ("type", "command", "user", "namespace", "pod", "container", "job", "state")
+_HINDERING = (
+    "hw_thermal_slowdown",
+    "sw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "hw_slowdown",
+    "sync_boost",
+)
+_SICK_FLAGS = {
+    "gpuscope_gpu_row_remap_failed": "row_remap_failed",
+    "gpuscope_gpu_row_remap_pending": "row_remap_pending",
+    "gpuscope_gpu_retired_pages_pending": "retired_pages_pending",
+}
+_OTHERS = (
+    "gpuscope_gpu_info", "gpuscope_mig_info", "gpuscope_gpu_up", "gpuscope_gpu_power_limit_watts",
+    "gpuscope_gpu_temperature_celsius", "gpuscope_gpu_throttle_reason",
+    "gpuscope_gpu_xid_last_timestamp_seconds", "gpuscope_gpu_pcie_link_width",
+    "gpuscope_gpu_pcie_link_width_max", "gpuscope_agent_info", "gpuscope_agent_snapshot_timestamp_seconds",
+    "gpuscope_source_up", "gpuscope_gpus_seen", "gpuscope_gpus_expected", "node_load1",
+    "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes",
+)  # fmt: skip
+
+LIVE_METRICS = tuple(sorted({*_GPU_NUMBERS, *_SESSION_NUMBERS, *_SICK_FLAGS, *_OTHERS}))
+LIVE_QUERY = '{__name__=~"' + "|".join(LIVE_METRICS) + '"}'
+
+
+@dataclass(slots=True)
+class _Gpu:
+    shown: dict[str, Any]
+    instance: str
+    up: bool = True
+    throttled_by: set[str] = field(default_factory=set)
+    sick_with: list[str] = field(default_factory=list)
+    since: float | None = None
+    lanes: float | None = None
+    most_lanes: float | None = None
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Samples sorted by what they speak of, before anything is judged."""
+
+    gpus: dict[str, _Gpu] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    sessions: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    simulated: bool = False
+
+    def gpu(self, labels: Mapping[str, str]) -> _Gpu:
+        uuid = labels.get("uuid", "")
+        known = self.gpus.get(uuid)
+        if known is None:
+            shown = {"uuid": uuid, "gpu": labels.get("gpu", "")}
+            known = self.gpus[uuid] = _Gpu(shown, labels.get("instance", ""))
+        return known
+
+    def node(self, labels: Mapping[str, str]) -> dict[str, Any]:
+        return self.nodes[labels.get("instance", "")]
+
+
+def fleet_state(samples: Iterable[Sample], *, now: float, source: str) -> dict[str, Any]:
+    tables = _Tables()
+    for name, labels, value in samples:
+        _sort_in(tables, name, labels, value, now)
+    nodes = [_node(instance, node, now) for instance, node in tables.nodes.items() if "taken_at" in node]
+    names = {node["instance"]: node for node in nodes}
+    sessions = _sessions(tables, names)
+    state: dict[str, Any] = {
+        "now": now,
+        "simulated": tables.simulated,
+        "source": source,
+        "nodes": sorted(nodes, key=lambda node: str(node["name"])),
+        "gpus": _gpus(tables, names, sessions),
+        "sessions": sessions,
+    }
+    if nodes:
+        state["taken_at"] = max(node["taken_at"] for node in nodes)
+    return state
+
+
+def _sort_in(tables: _Tables, name: str, labels: Mapping[str, str], value: float, now: float) -> None:
+    if name in _GPU_NUMBERS:
+        tables.gpu(labels).shown[_GPU_NUMBERS[name]] = value
+    elif name in _SESSION_NUMBERS:
+        key = (labels.get("uuid", ""), labels.get("pid", ""))
+        tables.sessions.setdefault(key, {"labels": labels})[_SESSION_NUMBERS[name]] = value
+    elif name.startswith("gpuscope_gpu_") or name == "gpuscope_mig_info":
+        _sort_gpu(tables, name, labels, value, now)
+    else:
+        _sort_node(tables, name, labels, value)
+
+
+def _sort_gpu(tables: _Tables, name: str, labels: Mapping[str, str], value: float, now: float) -> None:
+    gpu = tables.gpu(labels)
+    match name:
+        case "gpuscope_gpu_info":
+            gpu.shown |= {"model": labels.get("model", ""), "node": labels.get("node", "")}
+            tables.node(labels)["name"] = labels.get("node", "")
+        case "gpuscope_mig_info":
+            gpu.shown |= {"parent": labels.get("parent_uuid", ""), "profile": labels.get("profile", "")}
+        case "gpuscope_gpu_up":
+            gpu.up = value == 1
+        case "gpuscope_gpu_power_limit_watts" if labels.get("limit") == "enforced":
+            gpu.shown["power_limit"] = value
+        case "gpuscope_gpu_temperature_celsius" if labels.get("sensor") == "gpu":
+            gpu.shown["temperature"] = value
+        case "gpuscope_gpu_throttle_reason" if value == 1:
+            gpu.throttled_by.add(labels.get("reason", ""))
+        case "gpuscope_gpu_xid_last_timestamp_seconds" if now - value < RECENT_XID_SECONDS:
+            gpu.sick_with.append(f"XID {labels.get('xid', '')}")
+            gpu.since = value if gpu.since is None else max(gpu.since, value)
+        case "gpuscope_gpu_pcie_link_width":
+            gpu.lanes = value
+        case "gpuscope_gpu_pcie_link_width_max":
+            gpu.most_lanes = value
+        case _ if name in _SICK_FLAGS and value == 1:
+            gpu.sick_with.append(_SICK_FLAGS[name])
+
+
+def _sort_node(tables: _Tables, name: str, labels: Mapping[str, str], value: float) -> None:
+    node = tables.node(labels)
+    match name:
+        case "gpuscope_agent_info":
+            tables.simulated = tables.simulated or labels.get("simulated") == "true"
+            node["name"] = labels.get("node", "") or labels.get("instance", "")
+        case "gpuscope_agent_snapshot_timestamp_seconds":
+            node["taken_at"] = value
+        case "gpuscope_source_up":
+            node.setdefault("sources", []).append({"name": labels.get("source", ""), "up": value == 1})
+        case "gpuscope_gpus_seen":
+            node["gpus_seen"] = value
+        case "gpuscope_gpus_expected":
+            node["gpus_expected"] = value
+        case "node_load1":
+            node["load1"] = value
+        case "node_memory_MemTotal_bytes":
+            node["memory_total"] = value
+        case "node_memory_MemAvailable_bytes":
+            node["memory_available"] = value
+
+
+def _node(instance: str, node: dict[str, Any], now: float) -> dict[str, Any]:
+    shown = {"name": instance, **node, "instance": instance, "stale": now - node["taken_at"] > STALE_SECONDS}
+    available = shown.pop("memory_available", None)
+    if available is not None and "memory_total" in shown:
+        shown["memory_used"] = shown["memory_total"] - available
+    return shown
+
+
+def _sessions(tables: _Tables, nodes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    rows = []
+    for (uuid, pid), found in tables.sessions.items():
+        labels = found.pop("labels")
+        node = nodes.get(labels.get("instance", ""))
+        row = {"uuid": uuid, "gpu": labels.get("gpu", ""), "pid": int(pid) if pid.isdigit() else pid, **found}
+        row["node"] = node["name"] if node else labels.get("instance", "")
+        row |= {key: labels[key] for key in _SESSION_TEXTS if labels.get(key)}
+        if "state" not in row:
+            sm = row.get("sm")
+            row["state"] = "unknown" if sm is None else "active" if sm >= WORKING_RATIO else "idle"
+        rows.append(row)
+    return sorted(rows, key=lambda row: (str(row["node"]), str(row["gpu"]), str(row["pid"])))
+
+
+def _gpus(
+    tables: _Tables, nodes: Mapping[str, Mapping[str, Any]], sessions: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    holders: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for session in sessions:
+        holders[str(session["uuid"])].append(session)
+    shown = []
+    for uuid, gpu in tables.gpus.items():
+        node = nodes.get(gpu.instance)
+        if node is None:
+            continue
+        gpu.shown["node"] = node["name"]
+        on_it = holders.get(uuid, [])
+        gpu.shown["processes"] = len(on_it)
+        gpu.shown["users"] = sorted({str(session["user"]) for session in on_it if "user" in session})
+        gpu.shown |= _judged(gpu, bool(node["stale"]), on_it)
+        shown.append(gpu.shown)
+    _join_families(shown)
+    return sorted(shown, key=_by_node_and_number)
+
+
+def _by_node_and_number(gpu: Mapping[str, Any]) -> tuple[str, list[int]]:
+    return str(gpu["node"]), [int(part) if part.isdigit() else 0 for part in str(gpu["gpu"]).split("_")]
+
+
+def _join_families(gpus: list[dict[str, Any]]) -> None:
+    """A MIG instance has its GPU's model; a GPU that is split works if one of its instances does."""
+    by_uuid = {gpu["uuid"]: gpu for gpu in gpus}
+    for gpu in gpus:
+        parent = by_uuid.get(gpu.get("parent"))
+        if parent is None:
+            continue
+        if "model" in parent:
+            gpu.setdefault("model", parent["model"])
+        order = ("idle", "held", "busy")
+        if parent["state"] in order and gpu["state"] in order:
+            parent["state"] = max(parent["state"], gpu["state"], key=order.index)
+
+
+def _judged(gpu: _Gpu, stale: bool, sessions: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """The state of a GPU, why, and since when where that is known."""
+    if not gpu.up:
+        return _state("lost", gpu.sick_with[0] if gpu.sick_with else "", gpu.since)
+    if stale:
+        return _state("stale")
+    sick_with = list(gpu.sick_with)
+    if gpu.lanes is not None and gpu.most_lanes is not None and gpu.lanes < gpu.most_lanes:
+        sick_with.append(f"PCIe x{gpu.lanes:.0f} of x{gpu.most_lanes:.0f}")
+    if sick_with:
+        return _state("sick", sick_with[0], gpu.since)
+    hindered = next((reason for reason in _HINDERING if reason in gpu.throttled_by), "")
+    if hindered:
+        return _state("throttled", hindered)
+    working = gpu.shown.get("busy", gpu.shown.get("sm"))
+    if working is not None and working >= WORKING_RATIO:
+        return _state("busy")
+    if sessions and all(session["state"] != "active" for session in sessions):
+        starts = [float(session["since"]) for session in sessions if "since" in session]
+        return _state("held", "", min(starts) if starts else None)
+    return _state("busy" if sessions else "idle")
+
+
+def _state(state: str, why: str = "", since: float | None = None) -> dict[str, Any]:
+    told: dict[str, Any] = {"state": state}
+    if why:
+        told["why"] = why
+    if since is not None:
+        told["since"] = since
+    return told

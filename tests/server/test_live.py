@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.server.live import LIVE_METRICS, Sample, fleet_state
+
+NOW = 1_700_000_000.0
+LABELS = {"gpu": "0", "uuid": "GPU-0", "instance": "host:9400"}
+
+
+def node(at: float = NOW) -> list[Sample]:
+    return [
+        ("gpuscope_agent_info", {"instance": "host:9400", "node": "gpu-a01", "simulated": "false"}, 1.0),
+        ("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "host:9400"}, at),
+        ("gpuscope_gpu_info", {**LABELS, "model": "H100", "node": "gpu-a01"}, 1.0),
+        ("gpuscope_gpu_up", LABELS, 1.0),
+    ]
+
+
+def session(sm: float | None, **labels: str) -> list[Sample]:
+    who = {**LABELS, "pid": "7", "user": "ann", "command": "python", **labels}
+    samples: list[Sample] = [("gpuscope_process_memory_bytes", who, 5.0)]
+    if sm is not None:
+        samples.append(("gpuscope_process_sm_ratio", who, sm))
+    samples.append(("gpuscope_process_start_time_seconds", who, NOW - 100))
+    return samples
+
+
+def the_gpu(*samples: Sample, at: float = NOW) -> dict[str, Any]:
+    (gpu,) = fleet_state([*node(at), *samples], now=NOW, source="test")["gpus"]
+    return dict(gpu)
+
+
+BUSY: Sample = ("gpuscope_gpu_utilization_ratio", LABELS, 0.9)
+NOT_BUSY: Sample = ("gpuscope_gpu_utilization_ratio", LABELS, 0.0)
+HOT: Sample = ("gpuscope_gpu_throttle_reason", {**LABELS, "reason": "sw_thermal_slowdown"}, 1.0)
+CAPPED: Sample = ("gpuscope_gpu_throttle_reason", {**LABELS, "reason": "sw_power_cap"}, 1.0)
+FAILED: Sample = ("gpuscope_gpu_row_remap_failed", LABELS, 1.0)
+LOST: Sample = ("gpuscope_gpu_up", LABELS, 0.0)
+XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "79"}, NOW - 60)
+OLD_XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "79"}, NOW - 86400)
+
+
+@pytest.mark.parametrize(
+    ("samples", "state", "why"),
+    [
+        ([NOT_BUSY], "idle", None),
+        ([BUSY], "busy", None),
+        ([NOT_BUSY, *session(0.0)], "held", None),
+        ([NOT_BUSY, *session(0.5)], "busy", None),
+        ([BUSY, CAPPED], "busy", None),
+        ([BUSY, HOT], "throttled", "sw_thermal_slowdown"),
+        ([BUSY, HOT, FAILED], "sick", "row_remap_failed"),
+        ([BUSY, XID], "sick", "XID 79"),
+        ([BUSY, OLD_XID], "busy", None),
+        ([XID, LOST], "lost", "XID 79"),
+    ],
+)
+def test_the_worst_state_wins(samples: list[Sample], state: str, why: str | None) -> None:
+    gpu = the_gpu(*samples)
+    assert (gpu["state"], gpu.get("why")) == (state, why)
+
+
+def test_old_numbers_are_stale_whatever_they_say() -> None:
+    assert the_gpu(BUSY, HOT, at=NOW - 120)["state"] == "stale"
+    assert the_gpu(LOST, at=NOW - 120)["state"] == "lost"
+
+
+def test_a_zero_is_shown_and_an_absent_number_has_no_key() -> None:
+    gpu = the_gpu(NOT_BUSY)
+    assert gpu["busy"] == 0.0
+    assert "power" not in gpu
+    assert gpu["node"] == "gpu-a01", "named by the info series, not by the scrape address"
+
+
+def test_who_holds_it_since_when() -> None:
+    state = fleet_state([*node(), NOT_BUSY, *session(0.0, pod="train-0", namespace="ml")], now=NOW, source="t")
+    (held,) = state["sessions"]
+    assert held == {
+        "uuid": "GPU-0", "gpu": "0", "pid": 7, "memory": 5.0, "sm": 0.0, "since": NOW - 100, "node": "gpu-a01",
+        "command": "python", "user": "ann", "namespace": "ml", "pod": "train-0", "state": "idle",
+    }  # fmt: skip
+    assert state["gpus"][0]["users"] == ["ann"]
+    assert state["gpus"][0]["since"] == NOW - 100
+    unknown = fleet_state([*node(), *session(None)], now=NOW, source="t")["sessions"][0]
+    assert unknown["state"] == "unknown"
+
+
+def test_a_mig_instance_has_its_gpus_model_and_wakes_it() -> None:
+    instance = {"gpu": "0_7_0", "uuid": "MIG-7", "instance": "host:9400"}
+    state = fleet_state(
+        [
+            *node(),
+            ("gpuscope_mig_info", {**instance, "parent_uuid": "GPU-0", "profile": "1g.10gb"}, 1.0),
+            ("gpuscope_gpu_sm_active_ratio", instance, 0.4),
+        ],
+        now=NOW,
+        source="t",
+    )
+    parent, child = state["gpus"]
+    assert (child["model"], child["profile"], child["state"], parent["state"]) == (
+        "H100",
+        "1g.10gb",
+        "busy",
+        "busy",
+    )
+
+
+def test_nothing_at_all() -> None:
+    state = fleet_state([], now=NOW, source="t")
+    assert (state["gpus"], state["nodes"], state["sessions"], state["simulated"]) == ([], [], [], False)
+    assert "taken_at" not in state
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(LIVE_METRICS) | st.text(max_size=5),
+            st.dictionaries(
+                st.sampled_from(["gpu", "uuid", "pid", "instance", "node", "user"]), st.text(max_size=4)
+            ),
+            st.floats(),
+        ),
+        max_size=12,
+    )
+)
+def test_hostile_labels_never_break_it(samples: list[Sample]) -> None:
+    state = fleet_state(samples, now=NOW, source="t")
+    assert set(state) <= {"now", "taken_at", "simulated", "source", "nodes", "gpus", "sessions"}
