@@ -393,7 +393,11 @@ def test_default_ids_fit_one_stream() -> None:
 
 def test_binary_fields_are_never_asked_for() -> None:
     assert usable_ids([60, 100], frozenset({60, 100})) == (100,)
-    assert 100 in usable_ids([100, 1001], frozenset())
+
+
+def test_a_field_list_that_cannot_be_read_leaves_what_every_dcgm_has() -> None:
+    assert parse_field_list("no list\nat all\n") == frozenset()
+    assert usable_ids([100, 253, 1001], frozenset()) == (100,)
 
 
 @pytest.mark.parametrize(("version", "count"), [("3.3.9", 420), ("4.6.0", 643)])

@@ -44,6 +44,12 @@ DEFAULT_IDS = (
 
 BASIC_PROFILING_IDS = frozenset({1001, 1002, 1003, 1004, 1005, 1009, 1010})
 
+# What the exporters of 2018 asked DCGM 1.x for: every DCGM has these.
+EARLIEST_IDS = frozenset(
+    {UUID_ID, 100, 101, 140, 150, 155, 202, 203, 204, 206, 207, 230, 251, 252}
+    | {*range(240, 247), *range(310, 314), 390, 391, 392, 409, 419, 429, 439}
+)
+
 _LIST_ROW = re.compile(r"(\S+)\s+(\S+)\s+(\d+)\s*\Z")
 
 
@@ -86,8 +92,7 @@ def parse_field_list(text: str) -> frozenset[int]:
 def usable_ids(wanted: Iterable[int], known: frozenset[int]) -> tuple[int, ...]:
     """Of the wanted ids those this DCGM has; binary fields have no text and are never asked for."""
     fields = dcgm_fields()
-    if not known:  # a DCGM whose list we cannot read: what DCGM 1.x had is a safe guess
-        known = frozenset(field_id for field_id in fields if field_id < 400)
+    known = known or EARLIEST_IDS  # a list we cannot read says nothing
     return tuple(
         field_id
         for field_id in wanted

@@ -22,6 +22,7 @@ from gpuscope.sources.dcgm.table import DmonTable, Entity, Row
 LONGEST_LINE = 1 << 20
 KEPT_ERROR_BYTES = 8192
 QUIET_SECONDS = 0.05
+MOST_ENTITIES = 4096
 CHUNK_BYTES = 65536
 MOST_CHUNKS = 64  # a command that prints without end must not keep us reading for ever
 
@@ -104,6 +105,8 @@ class DmonStream:
         if row is not None:
             self._last_row_at = time.monotonic()
             self._rows[row.entity] = Arrived(row, self._last_row_at)
+            if len(self._rows) > MOST_ENTITIES:
+                raise SourceError(f"dcgmi dmon printed more than {MOST_ENTITIES} GPUs and instances")
         elif line.startswith(b"Error"):  # DCGM 2 and a missing host engine complain on standard output
             self._said = (self._said + line + b"\n")[-KEPT_ERROR_BYTES:]
 

@@ -1,0 +1,61 @@
+"""DCGM's number, turned into a reading and back, is the same: source and families share one table."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscope.metrics.dcgm.device_selector import Entity
+from gpuscope.metrics.dcgm.values import Values
+from gpuscope.readings import Device
+from gpuscope.readings.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields, kind_of
+from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
+from gpuscope.sources.dcgm.devices import DeviceMaker
+from gpuscope.sources.dcgm.table import Entity as Row
+from gpuscope.sources.dcgm.table import Value
+from tests.metrics.dcgm_machines import snapshot
+
+ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}
+
+
+def without_dcgm(values: dict[int, Value]) -> Device:
+    (device,) = DeviceMaker().to_devices({Row("GPU", 0): {**ALIVE, **values}}, ())
+    return replace(device, dcgm_fields={})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from(FIELD_READINGS))
+def test_numbers(data: st.DataObject, row: object) -> None:
+    field_id = row.id  # type: ignore[attr-defined]
+    numbers = (
+        st.integers(0, 10**12) if kind_of(field_id) == "i" else st.floats(0, 1e6).map(lambda n: round(n, 3))
+    )
+    value = data.draw(numbers)
+    device = without_dcgm({field_id: value})
+    again = Values(snapshot(device), {}).of(field_id, Entity(device))
+    assert again == (value if kind_of(field_id) == "i" else pytest.approx(value))
+    assert type(again) is type(value)
+
+
+@pytest.mark.parametrize("field_id", sorted(TEXT_READINGS))
+def test_texts(field_id: int) -> None:
+    device = without_dcgm({field_id: "some text"})
+    assert Values(snapshot(device), {}).of(field_id, Entity(device)) == "some text"
+
+
+def test_every_row_names_a_field_and_a_reading() -> None:
+    attributes = {field.name for field in fields(Device)}
+    rows = {row.id: row.reading for row in FIELD_READINGS} | TEXT_READINGS
+    assert len(rows) == len(FIELD_READINGS) + len(TEXT_READINGS)
+    for field_id, reading in rows.items():
+        assert field_id in dcgm_fields()
+        assert reading.partition(".")[0] in attributes
+
+
+def test_names_are_unique_and_every_exported_field_has_one() -> None:
+    assert sum(len(names) for names in names_by_id().values()) == len(ids_by_name())
+    unnamed = {field_id for field_id in dcgm_fields() if field_id not in names_by_id()}
+    assert unnamed == {210, 211, 220, 221}, "samples and process lists, which nobody exports"
