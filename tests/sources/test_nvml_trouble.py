@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpuscope.collect.runner import Runner
 from gpuscope.errors import SourceError, SourceMissing
@@ -17,7 +19,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier, load_source
 from gpuscope.sources.nvml.gate import Gate
 from gpuscope.sources.nvml.source import LOST_RETRY_SECONDS, REPROBE_SECONDS, NvmlSource
-from tests.fake_nvml.driver import FakeDriver, Process
+from tests.fake_nvml.driver import ERRORS, FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
 
@@ -117,6 +119,18 @@ def test_no_single_call_takes_the_others_down(rig: Rig, call: str) -> None:
         assert again.failures == {}
         assert again.devices[0].graphics_engine_active_ratio == 0
         assert again.devices[0].energy_joules is not ABSENT
+
+
+def test_an_identity_that_could_not_be_read_is_read_later(rig: Rig) -> None:
+    rig.driver.fail("nvmlDeviceGetName")
+    rig.driver.fail("nvmlDeviceGetFieldValues")
+    device = rig.device()
+    assert device.model is ABSENT
+    assert device.vbios_version is not ABSENT
+    assert not device.nvlink_up
+    rig.driver.heal()
+    assert rig.tick(10).devices[0].model == "NVIDIA H100 80GB HBM3"
+    assert len(rig.tick(REPROBE_SECONDS).devices[0].nvlink_up) == 18
 
 
 def test_every_call_fails_at_first_and_heals(rig: Rig) -> None:
@@ -373,3 +387,55 @@ def run_python(program: str, environment: dict[str, str]) -> str:
 
 def test_medium_only_reading_does_not_need_fast(rig: Rig) -> None:
     assert rig.read(frozenset({Tier.MEDIUM})).devices[0].pcie_link_width == 16
+
+
+CALLS = (
+    "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues", "nvmlDeviceGetSamples", "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet",
+    "nvmlGpmMetricsGet",
+    "nvmlGpmSampleAlloc", "nvmlDeviceGetProcessUtilization", "nvmlEventSetWait", "nvmlEventSetCreate",
+    "nvmlDeviceRegisterEvents", "nvmlSystemGetProcessName", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetName",
+    "*",
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    faults=st.lists(
+        st.tuples(st.sampled_from(CALLS), st.sampled_from([None, 0, 1]), st.sampled_from(sorted(ERRORS))),
+        max_size=4,
+    ),
+    due=st.lists(st.sets(st.sampled_from(list(Tier))), min_size=1, max_size=3),
+)
+def test_whatever_fails_nothing_but_a_source_error_is_raised_and_all_heals(
+    driver: FakeDriver,
+    tmp_path_factory: pytest.TempPathFactory,
+    faults: list[tuple[str, int | None, str]],
+    due: list[set[Tier]],
+) -> None:
+    driver.gpus(2)
+    driver.mig(1, [Mig(gi=3)])
+    driver.processes(0, [Process(5)])
+    rig = Rig(driver, tmp_path_factory.mktemp("rig"))
+    try:
+        with driver.at_once():
+            for call, gpu, error in faults:
+                driver.fail(call, gpu, error)
+        try:
+            for tiers in due:
+                rig.tick(1, frozenset(tiers))
+        except SourceError:
+            rig.close()  # as the runner does; otherwise the same session has to heal
+        driver.heal()
+        rig.tick(max(REPROBE_SECONDS, LOST_RETRY_SECONDS))
+        reading = rig.tick()
+        assert [device.power_watts for device in reading.devices] == [71, 71]
+        assert [device.model for device in reading.devices] == ["NVIDIA H100 80GB HBM3"] * 2
+        assert [len(device.nvlink_errors) for device in reading.devices] == [66] * 2
+        assert len(reading.devices[1].instances) == 1
+        assert reading.failures == {}
+    finally:
+        driver.heal()
+        rig.close()

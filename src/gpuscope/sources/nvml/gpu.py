@@ -38,6 +38,7 @@ class Gpu:
         self._failures = failures
         self._clocks = clocks
         self._reader: PartReader | None = None
+        self._identified = False  # did every question of the identity get an answer, if only a refusal
         self._has_gpm: bool | None = None
         self._profilers: dict[int | None, Profiler] = {}  # by GPU instance; None is the whole GPU
         self._profiled: dict[int | None, dict[str, Any]] = {}
@@ -67,6 +68,8 @@ class Gpu:
 
     def _read(self, tier: Tier) -> None:
         reader = self._reader or self._get_to_know()
+        if tier is Tier.MEDIUM and not self._identified:
+            self._identify()
         values = reader.read(tier)
         if tier is Tier.FAST:
             self._read_busy()
@@ -78,8 +81,13 @@ class Gpu:
         if tier is Tier.FAST:
             self._profile()
 
+    def _identify(self) -> None:
+        failed_before = self._failures.total()
+        self.identity = {**self.identity, **read_identity(self.gate)}
+        self._identified = self._failures.total() == failed_before
+
     def _get_to_know(self) -> PartReader:
-        self.identity = read_identity(self.gate)
+        self._identify()
         fans = self.gate.answer(("nvmlDeviceGetNumFans", ()))
         fans = 0 if fans is ABSENT else min(fans, _MOST_FANS)
         links = min(fields.link_count(self.gate), _MOST_LINKS)
@@ -140,6 +148,11 @@ class Gpu:
     def _come_back(self) -> None:
         self.lost = False
         self.forget()
+
+    def start_over(self) -> None:
+        """Gets to know the GPU anew at the next reading: what it is, what it has, what it gives."""
+        self.forget()
+        self._reader = None
 
     def forget(self) -> None:
         """Asks again for everything that was refused."""

@@ -113,7 +113,7 @@ class NvmlSource:
         elif now - self._asked_all_at >= REPROBE_SECONDS:
             self._asked_all_at = now
             for gpu in self._gpus:
-                gpu.forget()
+                gpu.start_over()
         self._gpus = self._list_gpus()
         self._former = {}
 
