@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_FIELD = re.compile(r'(?:\A|\n)[ \t\r]*\n"([A-Za-z0-9_.]+)"')
+_FIELD = re.compile(r'(?:\A|\n)[ \t\r]*\n"([A-Za-z][A-Za-z0-9_.]*)"')
 _REFUSED = re.compile(r'Field "([^"\n]+)" is not a valid field to query')
 
 IDENTITY_FIELDS = (
