@@ -22,6 +22,7 @@ from gpuscope.sources.dcgm.table import DmonTable, Entity, Row
 LONGEST_LINE = 1 << 20
 KEPT_ERROR_BYTES = 8192
 QUIET_SECONDS = 0.05
+FIRST_QUIET_SECONDS = 0.2  # once per start; the price of a GPU missing from the first reading is higher
 MOST_ENTITIES = 4096
 CHUNK_BYTES = 65536
 MOST_CHUNKS = 64  # a command that prints without end must not keep us reading for ever
@@ -66,7 +67,7 @@ class DmonStream:
         entities = 0
         while len(self._rows) > entities:
             entities = len(self._rows)
-            self._more_within(QUIET_SECONDS)
+            self._more_within(FIRST_QUIET_SECONDS)
 
     def rows(self) -> list[Row]:
         """The latest row of every entity that still gets rows."""
