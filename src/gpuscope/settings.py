@@ -159,6 +159,26 @@ class Settings:
         None, parse_bytes, "how large the history may grow before its oldest part goes", "10GiB"
     )
 
+    config: str = _setting("", str, "Prometheus' configuration file that says what to scrape", "FILE")
+    targets: str = _setting(
+        "", str, "what to scrape without a configuration file: addresses, or a file of them", "FILE|HOST:PORT,…"
+    )
+    scrape_interval: float = _setting(15.0, parse_interval, "how often --targets are scraped", "15s")
+    store: str = _setting(
+        "", str, "Prometheus, VictoriaMetrics, Thanos or Mimir to ask instead of keeping history here", "URL"
+    )
+    store_tenant: str = _setting("", str, "tenant of a shared --store, sent as X-Scope-OrgID", "NAME")
+    store_http_config: str = _setting(
+        "", str, "file with credentials and TLS for --store, as promtool's --http.config.file", "FILE"
+    )
+    remote_write: tuple[str, ...] = _setting(
+        (), parse_words, "where to send samples as well, by Prometheus' remote write", "URL,…"
+    )
+    remote_write_http_config: str = _setting(
+        "", str, "file with credentials and TLS for --remote-write, as promtool's --http.config.file", "FILE"
+    )
+    remote_write_interval: float = _setting(15.0, parse_interval, "how often an agent sends its numbers", "15s")
+
     nvidia_smi_command: str = _setting(
         "nvidia-smi", str, "how to run nvidia-smi: ssh, sudo or docker exec may stand in front", "COMMAND"
     )

@@ -17,6 +17,7 @@ from gpuscope.settings import Settings, env_name, load_settings, setting_rows
 
 COMMANDS = {
     "up": "collect, keep and show everything of this machine, in one process",
+    "server": "scrape a fleet, keep its history and answer Prometheus' API",
     "agent": "serve this machine's GPU metrics to Prometheus",
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show what is on this machine's GPUs now",

@@ -57,8 +57,10 @@ def parse_number(text: str) -> float:
 class SeriesCache:
     """What one target's series were resolved to, by their raw text. Not for several threads at once."""
 
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(self, resolve: Resolve, *, keep_empty: bool = False) -> None:
+        """`keep_empty` hands over labels without a value too: with honor_labels they say "not the target's"."""
         self._resolve = resolve
+        self._keep_empty = keep_empty
         self._known: dict[str, int | None] = {}
         self._comments: dict[str, tuple[str, str, str]] = {}
 
@@ -98,7 +100,7 @@ class SeriesCache:
 
     def _slow(self, line: str, number: int, openmetrics: bool, found: Exposition) -> None:
         try:
-            pairs, end = parse_series(line)
+            pairs, end = parse_series(line, keep_empty=self._keep_empty)
             words = line[end:].split("#", 1)[0].split() if openmetrics else line[end:].split()
             if not 1 <= len(words) <= 2:
                 raise ParseError("a value and perhaps a time must follow the series")
@@ -136,7 +138,7 @@ class SeriesCache:
             entry.unit = rest
 
 
-def parse_series(line: str) -> tuple[Pairs, int]:
+def parse_series(line: str, *, keep_empty: bool = False) -> tuple[Pairs, int]:
     """The series at the start of a line, as label pairs with the name first, and where it ends."""
     match = _SERIES_NAME.match(line)
     assert match is not None  # noqa: S101 - it matches the empty text too
@@ -144,6 +146,8 @@ def parse_series(line: str) -> tuple[Pairs, int]:
     labels: list[tuple[str, str]] = []
     if line[end : end + 1] == "{":
         name, end = _labels(line, end + 1, name, labels)
+        if not keep_empty:
+            labels = [pair for pair in labels if pair[1] != ""]
     else:
         end = match.end(1) if name else end
     if not name:
@@ -166,7 +170,7 @@ def _labels(line: str, at: int, name: str | None, labels: list[tuple[str, str]])
             if pair.group(1) is not None or name is not None or labels:
                 raise ParseError("a label without a value")
             name = key
-        elif value != "":
+        else:
             labels.append((key, _unescape(value)))
         at = pair.end()
         if separator == "}" or line[at:].lstrip(" \t").startswith("}"):

@@ -2,18 +2,20 @@
 
 A series that was there and is not there any more ends at once, with Prometheus' stale marker, instead of being
 looked back at for five minutes. A failed scrape ends all of them. Samples that bring a time of their own are
-not marked stale: their sender decides when they end.
+not marked stale: their sender decides when they end. What goes into the store can also go to a `Sink`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuscope.store import Appended, Store, Tick, UnknownSeriesError
 from gpuscope.store.series import STALE_NAN_BITS, Labels
@@ -45,6 +47,18 @@ REPORT_NAMES = (
 )
 
 
+class Sink(Protocol):
+    """Somewhere else that takes what is stored: a remote-write queue."""
+
+    def encode_labels(self, labels: Labels) -> bytes:
+        """The labels as the sink wants them; asked once for each series."""
+        ...
+
+    def take(self, samples: Iterable[tuple[bytes, int, float]]) -> None:
+        """(encoded labels, milliseconds, value); must not wait."""
+        ...
+
+
 def sorted_labels(labels: Mapping[str, str]) -> Labels:
     """As the store wants them: sorted, and without empty values."""
     return tuple(sorted((name, value) for name, value in labels.items() if value != ""))
@@ -53,45 +67,62 @@ def sorted_labels(labels: Mapping[str, str]) -> Labels:
 class TargetAppender:
     """Not for several threads at once; one per target."""
 
-    def __init__(self, store: Store, name: str, labels: Mapping[str, str]) -> None:
+    def __init__(self, store: Store, name: str, labels: Mapping[str, str], sink: Sink | None = None) -> None:
         self._store = store
         self._labels = dict(labels)
+        self._name = name
         self.target = store.target(name)
         self._alive: set[int] = set()
-        self._known: dict[Labels, int] = {}
+        self._before: set[int] = set()
         self._epoch = store.epoch
-        self._report_ids: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+        self._report_ids: NDArray[np.int64] | None = None
+        self._sink = sink
+        self._encoded: dict[int, bytes] = {}
+
+    def series_ids(self, labels: Sequence[Labels]) -> NDArray[np.int64]:
+        """The ids of series with exactly these labels; valid until `refresh` says otherwise."""
+        ids = self._store.resolve(self.target, labels)
+        if self._sink is not None:
+            for series, one in zip(ids.tolist(), labels, strict=True):
+                self._encoded[series] = self._sink.encode_labels(one)
+        return ids
 
     def series_id(self, labels: Labels) -> int:
-        """The id of a series with exactly these labels; forgotten when the store removed series."""
-        known = self._known.get(labels)
-        if known is None:
-            known = self._known[labels] = int(self._store.resolve(self.target, [labels])[0])
-        return known
+        return int(self.series_ids([labels])[0])
 
     def refresh(self) -> bool:
         """True if ids given out before are no longer valid: the store has removed series since."""
-        if self._epoch == self._store.epoch and len(self._known) < 1_000_000:
+        if self._epoch == self._store.epoch:
             return False
-        self._epoch = self._store.epoch
-        self._known.clear()
-        self._alive.clear()
-        self._report_ids = None
+        self.forget()
         return True
+
+    def forget(self) -> None:
+        """Start anew with ids: the store has removed series, or even the target."""
+        self._epoch = self._store.epoch
+        self.target = self._store.target(self._name)
+        self._alive.clear()
+        self._before.clear()
+        self._encoded.clear()
+        self._report_ids = None
 
     def submit(
         self,
         at_ms: int,
-        ids: Sequence[int],
-        values: Sequence[float],
+        ids: Sequence[int] | NDArray[np.int64],
+        values: Sequence[float] | NDArray[np.float64],
         report: Report,
         timed: Sequence[tuple[int, int, float]] = (),
+        *,
+        timed_end_too: bool = False,
     ) -> Future[Appended]:
         """Hands one scrape to the store; the future is done when it is on disk."""
-        now = set(ids)
+        present = np.asarray(ids, np.int64)
+        now = set(present.tolist())
+        if timed_end_too:
+            now |= {series for series, _, _ in timed}
         ended = list(self._alive - now)
-        report_ids = self._reports()
-        series = np.concatenate([np.fromiter(ids, np.int64, len(ids)), np.array(ended, np.int64), report_ids])
+        series = np.concatenate([present, np.array(ended, np.int64), self._reports()])
         numbers = np.concatenate([np.asarray(values, np.float64), np.full(len(ended), STALE), report.values()])
         times = None
         if timed:
@@ -99,23 +130,37 @@ class TargetAppender:
             times = np.concatenate([np.full(len(series), at_ms, np.int64), np.array(own_times, np.int64)])
             series = np.concatenate([series, np.array(own_ids, np.int64)])
             numbers = np.concatenate([numbers, np.array(own_values, np.float64)])
-        self._alive = now
-        return self._store.submit(Tick(self.target, at_ms, series, numbers, times))
+        self._before, self._alive = self._alive, now
+        tick = Tick(self.target, at_ms, series, numbers, times)
+        self._also_to_sink(tick)
+        return self._store.submit(tick)
 
-    def fail(self, at_ms: int, duration_seconds: float) -> None:
+    def not_stored(self) -> None:
+        """The last scrape did not reach the disk: what would have ended with it still has to end."""
+        self._alive |= self._before
+
+    def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
         """A scrape that did not succeed: everything ends, `up` is 0."""
-        self.submit(at_ms, (), (), Report(up=False, duration_seconds=duration_seconds)).result()
+        return self.submit(at_ms, (), (), Report(up=False, duration_seconds=duration_seconds))
 
     def close(self, at_ms: int) -> None:
         """The target is gone for good: also `up` ends."""
         ended = np.concatenate([np.array(list(self._alive), np.int64), self._reports()])
         tick = Tick(self.target, at_ms, ended, np.full(len(ended), STALE))
         with contextlib.suppress(UnknownSeriesError):  # the store may have removed them already
+            self._also_to_sink(tick)
             self._store.append(tick)
         self._alive.clear()
 
-    def _reports(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _also_to_sink(self, tick: Tick) -> None:
+        if self._sink is None:
+            return
+        encoded = [self._encoded.get(series, b"") for series in tick.series.tolist()]
+        times = [tick.timestamp] * len(encoded) if tick.timestamps is None else tick.timestamps.tolist()
+        self._sink.take(zip(encoded, times, tick.values.tolist(), strict=True))
+
+    def _reports(self) -> NDArray[np.int64]:
         if self._report_ids is None:
             names = [sorted_labels({**self._labels, "__name__": name}) for name in REPORT_NAMES]
-            self._report_ids = np.array([self.series_id(labels) for labels in names], np.int64)
+            self._report_ids = self.series_ids(names)
         return self._report_ids

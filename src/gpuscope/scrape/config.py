@@ -1,0 +1,300 @@
+"""Prometheus' own configuration file: which targets to scrape, how, and what to do with their labels.
+
+Goes in: the file. Comes out: a `ScrapeConfig`, with one warning for each thing Prometheus knows and we do
+not do. A mistake is one sentence with file, job and key. Rule files and alerting are kept as they stand, for
+whoever evaluates rules. Limits that the file leaves open have a default here: one target must never be able
+to take the server down.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gpuscope.errors import UsageError
+from gpuscope.scrape.config_values import Table, load_yaml, parse_size_text
+from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
+from gpuscope.scrape.http_config import HttpConfig, read_http_config, split_credentials
+from gpuscope.scrape.relabel import ACTIONS, RelabelRule
+
+DEFAULT_INTERVAL = 60.0
+DEFAULT_TIMEOUT = 10.0
+
+_SD_KINDS = (
+    "azure", "consul", "digitalocean", "dns", "docker", "dockerswarm", "ec2", "eureka", "gce", "hetzner",
+    "http", "ionos", "kubernetes", "kuma", "lightsail", "linode", "marathon", "nerve", "nomad", "openstack",
+    "ovhcloud", "puppetdb", "scaleway", "serverset", "stackit", "triton", "uyuni", "vultr",
+)  # fmt: skip
+_JOB_UNSUPPORTED = (
+    *(f"{kind}_sd_configs" for kind in _SD_KINDS), *HTTP_UNSUPPORTED, "scrape_protocols", "enable_compression",
+    "fallback_scrape_protocol", "native_histogram_bucket_limit", "native_histogram_min_bucket_factor",
+    "scrape_native_histograms", "scrape_classic_histograms", "always_scrape_classic_histograms",
+    "convert_classic_histograms_to_nhcb", "keep_dropped_targets", "scrape_failure_log_file",
+    "metric_name_validation_scheme", "metric_name_escaping_scheme", "extra_scrape_metrics",
+)  # fmt: skip
+_GLOBAL_UNSUPPORTED = (
+    *_JOB_UNSUPPORTED, "query_log_file", "rule_query_offset", "runtime", "body_size_limit",
+)  # fmt: skip
+_TOP_UNSUPPORTED = ("remote_read", "storage", "tracing", "otlp", "runtime")
+_WRITE_UNSUPPORTED = (
+    *HTTP_UNSUPPORTED, "name", "queue_config", "metadata_config", "send_exemplars", "send_native_histograms",
+    "protobuf_message", "sigv4", "azuread", "google_iam", "round_robin_dns", "remote_timeout",
+    "write_relabel_configs",
+)  # fmt: skip
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\}|(\$))", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """0 means no limit. Prometheus has none by default; these are far above what an honest exporter sends."""
+
+    body_bytes: int = 64 << 20
+    samples: int = 250_000
+    labels: int = 512
+    label_name_length: int = 1024
+    label_value_length: int = 64 << 10
+    targets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGroup:
+    """Addresses with labels; `source` says where they were found, for messages."""
+
+    targets: tuple[str, ...]
+    labels: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    name: str
+    interval: float = DEFAULT_INTERVAL
+    timeout: float = DEFAULT_TIMEOUT
+    scheme: str = "http"
+    metrics_path: str = "/metrics"
+    params: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    honor_labels: bool = False
+    honor_timestamps: bool = True
+    track_timestamps_staleness: bool = False
+    http: HttpConfig = field(default_factory=HttpConfig)
+    limits: Limits = field(default_factory=Limits)
+    relabel: tuple[RelabelRule, ...] = ()
+    metric_relabel: tuple[RelabelRule, ...] = ()
+    static: tuple[TargetGroup, ...] = ()
+    files: tuple[str, ...] = ()
+    """Patterns of file_sd files, absolute."""
+    files_refresh: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTo:
+    """A remote-write receiver named in the file."""
+
+    url: str
+    http: HttpConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeConfig:
+    jobs: tuple[Job, ...] = ()
+    external_labels: dict[str, str] = field(default_factory=dict)
+    evaluation_interval: float = DEFAULT_INTERVAL
+    rule_files: tuple[str, ...] = ()
+    alerting: Any = None
+    write_to: tuple[WriteTo, ...] = ()
+    warnings: tuple[str, ...] = ()
+    text: str = ""
+
+
+def load_config(path: Path) -> ScrapeConfig:
+    text, document = load_yaml(path)
+    return read_config(document, str(path), path.parent.absolute(), text)
+
+
+def read_config(document: object, name: str, folder: Path, text: str = "") -> ScrapeConfig:
+    warnings: list[str] = []
+    top = Table(document, name, folder)
+    common = top.table("global")
+    defaults = _defaults(common)
+    external = {key: _expand(value) for key, value in common.labels("external_labels").items()}
+    evaluation = common.duration("evaluation_interval", DEFAULT_INTERVAL)
+    common.finish(_GLOBAL_UNSUPPORTED, warnings.append)
+    tables = [*top.tables("scrape_configs"), *_job_files(top)]
+    jobs = tuple(_job(table, defaults, name, warnings) for table in tables)
+    _distinct(jobs, name)
+    read = ScrapeConfig(
+        jobs=jobs,
+        external_labels=external,
+        evaluation_interval=evaluation,
+        rule_files=tuple(str(folder / pattern) for pattern in top.texts("rule_files")),
+        alerting=top.raw("alerting"),
+        write_to=tuple(_write_to(table, warnings) for table in top.tables("remote_write")),
+        text=text,
+    )
+    top.finish(_TOP_UNSUPPORTED, warnings.append)
+    return replace(read, warnings=tuple(warnings))
+
+
+def _expand(text: str) -> str:
+    """Environment variables in external labels, as Prometheus 3 expands them."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[3] else os.environ.get(match[1] or match[2], "")
+
+    return _VARIABLE.sub(value, text)
+
+
+def _defaults(table: Table) -> Job:
+    interval = table.duration("scrape_interval", DEFAULT_INTERVAL)
+    timeout = table.duration("scrape_timeout", min(DEFAULT_TIMEOUT, interval))
+    _check_times(table, interval, timeout)
+    return Job("", interval=interval, timeout=timeout, limits=_limits(table, Limits()))
+
+
+def _check_times(table: Table, interval: float, timeout: float) -> None:
+    if interval < 0.1:
+        table.wrong("scrape_interval", f"{interval:g}s is too short; 100ms is the least")
+    if not 0 < timeout <= interval:
+        table.wrong(
+            "scrape_timeout", f"{timeout:g}s must be more than 0 and at most the interval, {interval:g}s"
+        )
+
+
+def _limits(table: Table, default: Limits) -> Limits:
+    return Limits(
+        table.parsed("body_size_limit", default.body_bytes, parse_size_text),
+        table.count("sample_limit", default.samples),
+        table.count("label_limit", default.labels),
+        table.count("label_name_length_limit", default.label_name_length),
+        table.count("label_value_length_limit", default.label_value_length),
+        table.count("target_limit", default.targets),
+    )
+
+
+def _job_files(top: Table) -> list[Table]:
+    found = []
+    for pattern in top.texts("scrape_config_files"):
+        for path in glob_files(str(top.folder / pattern)):
+            _, document = load_yaml(path)
+            found += Table(document, str(path), path.parent).tables("scrape_configs")
+    return found
+
+
+def glob_files(pattern: str) -> list[Path]:
+    # Path.glob takes no absolute pattern before Python 3.13.
+    return sorted(map(Path, glob.glob(pattern)))  # noqa: PTH207
+
+
+def _distinct(jobs: tuple[Job, ...], name: str) -> None:
+    seen: set[str] = set()
+    for job in jobs:
+        if job.name in seen:
+            raise UsageError(f"{name}: scrape_configs: two jobs are named {job.name!r}; a name may stand once")
+        seen.add(job.name)
+
+
+def _job(table: Table, defaults: Job, file: str, warnings: list[str]) -> Job:
+    name = table.text("job_name")
+    if not name:
+        table.wrong("job_name", "every job needs a name")
+    table.place = f"{file}: job {name!r}"
+    interval = table.duration("scrape_interval", defaults.interval)
+    timeout = table.duration("scrape_timeout", min(defaults.timeout, interval))
+    _check_times(table, interval, timeout)
+    files, refresh = _file_patterns(table)
+    job = Job(
+        name=name,
+        interval=interval,
+        timeout=timeout,
+        scheme=table.one_of("scheme", "http", ("http", "https")),
+        metrics_path=table.text("metrics_path", "/metrics"),
+        params=_params(table),
+        honor_labels=table.switch("honor_labels", False),
+        honor_timestamps=table.switch("honor_timestamps", True),
+        track_timestamps_staleness=table.switch("track_timestamps_staleness", False),
+        http=read_http_config(table),
+        limits=_limits(table, defaults.limits),
+        relabel=_rules(table, "relabel_configs"),
+        metric_relabel=_rules(table, "metric_relabel_configs"),
+        static=tuple(read_group(group) for group in table.tables("static_configs")),
+        files=files,
+        files_refresh=refresh,
+    )
+    table.finish(_JOB_UNSUPPORTED, warnings.append)
+    return job
+
+
+def _params(table: Table) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    params = table.table("params")
+    names = sorted(map(str, table.raw("params") or {}))
+    return tuple((name, params.texts(name)) for name in names)
+
+
+def read_group(table: Table) -> TargetGroup:
+    targets = table.texts("targets")
+    for target in targets:
+        if "/" in target or not target or any(char.isspace() for char in target):
+            table.wrong("targets", f"{target!r} is not a host and port; the path belongs in metrics_path")
+    group = TargetGroup(targets, table.labels("labels"), table.place)
+    table.finish((), lambda text: None)
+    return group
+
+
+def _file_patterns(table: Table) -> tuple[tuple[str, ...], float]:
+    patterns: list[str] = []
+    refresh = 300.0
+    for entry in table.tables("file_sd_configs"):
+        for pattern in entry.texts("files"):
+            if not pattern.endswith((".json", ".yml", ".yaml")):
+                entry.wrong("files", f"{pattern!r} must end with .json, .yml or .yaml")
+            patterns.append(str(table.folder / pattern))
+        refresh = min(refresh, entry.duration("refresh_interval", 300.0))
+        entry.finish((), lambda text: None)
+    return tuple(patterns), refresh
+
+
+def _rules(table: Table, key: str) -> tuple[RelabelRule, ...]:
+    return tuple(_rule(entry) for entry in table.tables(key))
+
+
+def _rule(table: Table) -> RelabelRule:
+    action = table.text("action", "replace").lower()
+    if action not in ACTIONS:
+        table.wrong("action", f"{action!r} is not one of {', '.join(ACTIONS)}")
+    try:
+        rule = RelabelRule(
+            action=action,
+            source_labels=table.texts("source_labels"),
+            separator=table.text("separator", ";"),
+            regex=table.text("regex", "(.*)"),
+            modulus=table.count("modulus", 0),
+            target_label=table.text("target_label"),
+            replacement=table.text("replacement", "$1"),
+        )
+    except ValueError as error:
+        table.wrong("regex", error)
+    if action in _NEEDS_TARGET and not rule.target_label:
+        table.wrong("target_label", f"the action {action} needs it")
+    if action == "hashmod" and not rule.modulus:
+        table.wrong("modulus", "the action hashmod needs one above 0")
+    table.finish((), lambda text: None)
+    return rule
+
+
+_NEEDS_TARGET = ("replace", "hashmod", "lowercase", "uppercase", "keepequal", "dropequal")
+
+
+def _write_to(table: Table, warnings: list[str]) -> WriteTo:
+    url, http = split_credentials(table.text("url"), read_http_config(table), f"{table.place}: url")
+    table.finish(_WRITE_UNSUPPORTED, warnings.append)
+    return WriteTo(url, http)
+
+
+def simple_config(groups: tuple[TargetGroup, ...], files: tuple[str, ...], interval: float) -> ScrapeConfig:
+    """For `--targets`: one job, Prometheus' defaults but a shorter interval."""
+    job = Job("gpuscope", interval=interval, timeout=min(DEFAULT_TIMEOUT, interval), static=groups, files=files)
+    return ScrapeConfig(jobs=(job,))

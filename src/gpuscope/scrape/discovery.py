@@ -1,0 +1,106 @@
+"""Which targets a job has: those written in the configuration and those in files that change while we run.
+
+A file that cannot be read, or says nonsense, keeps the targets it named before, as Prometheus does: a half
+written file must not end every series of a fleet. Its trouble is logged once, and when it is over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpuscope.errors import UsageError
+from gpuscope.scrape.config import Job, TargetGroup, glob_files, read_group
+from gpuscope.scrape.config_values import Table, load_yaml
+
+log = logging.getLogger("gpuscope.scrape")
+
+MOST_FILE_BYTES = 32 << 20
+
+
+@dataclass(slots=True)
+class _File:
+    stamp: tuple[int, int, int] = (0, 0, 0)
+    groups: tuple[TargetGroup, ...] = ()
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class Discovery:
+    """One job's targets; `groups` reads what has changed since the last time."""
+
+    job: Job
+    _files: dict[Path, _File] = field(default_factory=dict)
+
+    def groups(self) -> tuple[TargetGroup, ...]:
+        found = list(self.job.static)
+        paths = sorted({path for pattern in self.job.files for path in glob_files(pattern)})
+        for gone in self._files.keys() - set(paths):
+            del self._files[gone]
+        for path in paths:
+            known = self._files.setdefault(path, _File())
+            self._refresh(path, known)
+            found += known.groups
+        return tuple(found)
+
+    def _refresh(self, path: Path, known: _File) -> None:
+        try:
+            state = path.stat()
+            stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
+            if stamp == known.stamp:
+                return
+            if state.st_size > MOST_FILE_BYTES:
+                raise UsageError(f"{path}: larger than {MOST_FILE_BYTES} bytes")
+            groups = read_target_file(path)
+        except (UsageError, OSError) as error:
+            if str(error) != known.trouble:
+                log.error("%s; its targets stay as they were", error)
+            known.trouble = str(error)
+            return
+        if known.trouble:
+            log.info("%s can be read again", path)
+        known.stamp, known.groups, known.trouble = stamp, groups, ""
+
+
+def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
+    """A file_sd file: a list of {targets, labels} in JSON or YAML."""
+    document: object
+    if path.suffix == ".json":
+        try:
+            document = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: {error}") from None
+    else:
+        _, document = load_yaml(path)
+    if not isinstance(document, list):
+        raise UsageError(f"{path}: must be a list of target groups, each with targets and labels")
+    groups = []
+    for at, entry in enumerate(document):
+        group = read_group(Table(entry, f"{path}: [{at}]", path.parent))
+        labels = {**group.labels, "__meta_filepath": str(path)}
+        groups.append(replace(group, labels=labels))
+    return tuple(groups)
+
+
+def targets_from_argument(text: str) -> tuple[tuple[TargetGroup, ...], tuple[str, ...]]:
+    """`--targets`: a file_sd file, which is watched, or addresses with commas between them."""
+    path = Path(text).expanduser()
+    if path.suffix in (".json", ".yml", ".yaml"):
+        if not path.is_file():
+            raise UsageError(f"--targets {text}: there is no such file")
+        read_target_file(path)
+        return (), (str(path.absolute()),)
+    if path.is_file():
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--targets {text}: {error}") from None
+        words = [line.split("#", 1)[0].strip() for line in lines]
+    else:
+        words = [word.strip() for word in text.split(",")]
+    addresses = tuple(word for word in words if word)
+    if not addresses:
+        raise UsageError(f"--targets {text!r}: names no target; give HOST:PORT,HOST:PORT or a file")
+    return (read_group(Table({"targets": list(addresses)}, f"--targets {text}", Path())),), ()

@@ -1,0 +1,167 @@
+"""How to talk to an HTTP peer: credentials and TLS, as Prometheus' configuration has them.
+
+Comes from a job of the configuration file, from a file of its own (`promtool --http.config.file` takes the
+same), or from a URL with user and password in it. Secrets never appear in `repr`.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from gpuscope.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # YAML is read only where there is a file: the agent does without it
+    from gpuscope.scrape.config_values import Table
+
+UNSUPPORTED = (
+    "oauth2", "proxy_url", "no_proxy", "proxy_from_environment", "proxy_connect_header", "enable_http2",
+)  # fmt: skip
+_VERSIONS = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
+    server_name: str = ""
+    follow_redirects: bool = True
+
+    def with_headers(self, *more: tuple[str, str]) -> HttpConfig:
+        return replace(self, headers=(*self.headers, *more))
+
+
+def basic_header(user: str, password: str) -> tuple[str, str]:
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return ("authorization", f"Basic {token}")
+
+
+def split_credentials(url: str, http: HttpConfig, origin: str) -> tuple[str, HttpConfig]:
+    """The URL without `user:password@`, which becomes a header; a URL that is none is the user's mistake."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{origin}: {url!r} is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{origin}: {url!r} is not an http:// or https:// URL")
+    if parts.username is not None:
+        http = http.with_headers(basic_header(unquote(parts.username), unquote(parts.password or "")))
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    netloc = host if port is None else f"{host}:{port}"
+    return urlunsplit(parts._replace(netloc=netloc, fragment="")), http
+
+
+def load_http_config(path: Path) -> HttpConfig:
+    from gpuscope.scrape.config_values import Table, load_yaml
+
+    warnings: list[str] = []
+    table = Table(load_yaml(path)[1], str(path), path.parent)
+    config = read_http_config(table)
+    table.finish(UNSUPPORTED, warnings.append)
+    if warnings:
+        raise UsageError("; ".join(warnings))
+    return config
+
+
+def read_http_config(table: Table) -> HttpConfig:
+    """Reads the keys that belong here; the others are the caller's."""
+    headers = [*_authorization(table), *_plain_headers(table)]
+    tls = table.table("tls_config") if table.has("tls_config") else None
+    table.raw("tls_config")
+    return HttpConfig(
+        headers=tuple(headers),
+        tls=_tls(tls) if tls is not None else None,
+        server_name=tls.text("server_name") if tls is not None else "",
+        follow_redirects=table.switch("follow_redirects", True),
+    )
+
+
+def _authorization(table: Table) -> list[tuple[str, str]]:
+    ways = [key for key in ("basic_auth", "authorization") if table.has(key)]
+    bearer = table.secret("bearer_token")
+    if len(ways) + (bearer is not None) > 1:
+        table.wrong("authorization", "give one of basic_auth, authorization and bearer_token")
+    basic, general = table.table("basic_auth"), table.table("authorization")
+    user, password = basic.secret("username"), basic.secret("password")
+    kind, credentials = general.text("type", "Bearer").strip(), general.secret("credentials")
+    for part in (basic, general):
+        part.finish((), lambda text: None)
+    if kind.lower() == "basic":
+        general.wrong("type", "for Basic use basic_auth")
+    if "basic_auth" in ways:
+        return [basic_header(user or "", password or "")]
+    if bearer is not None:
+        return [("authorization", f"Bearer {bearer}")]
+    return [("authorization", f"{kind} {credentials}")] if credentials is not None else []
+
+
+def _plain_headers(table: Table) -> list[tuple[str, str]]:
+    """`http_headers` of Prometheus (lists of values) and `headers` of remote_write (one value)."""
+    found = list(table.labels("headers").items())
+    many = table.table("http_headers")
+    for name in sorted(map(str, table.raw("http_headers") or {})):
+        one = many.table(name)
+        found += [(name, value) for value in (*one.texts("values"), *one.texts("secrets"))]
+        for path in one.texts("files"):
+            try:
+                found.append((name, (table.folder / path).read_text("utf-8").strip()))
+            except (OSError, UnicodeDecodeError) as error:
+                one.wrong("files", error)
+    for name, value in found:
+        if not name.isascii() or not name.replace("-", "").isalnum() or "\n" in value or "\r" in value:
+            table.wrong("http_headers", f"{name!r} is not a header that can be sent")
+    return found
+
+
+def _tls(table: Table) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        if ca := table.raw("ca"):
+            context = ssl.create_default_context(cadata=str(ca))
+        if ca_file := table.file("ca_file"):
+            context = ssl.create_default_context(cafile=str(ca_file))
+        cert, key = table.file("cert_file"), table.file("key_file")
+        if cert or key:
+            context.load_cert_chain(_given(table, "cert_file", cert), _given(table, "key_file", key))
+    except OSError as error:  # ssl.SSLError is one
+        table.wrong("ca_file, cert_file or key_file", error)
+    for key_name, apply in (("min_version", _set_minimum), ("max_version", _set_maximum)):
+        version = table.text(key_name)
+        if version:
+            if version not in _VERSIONS:
+                table.wrong(key_name, f"{version!r} is not one of {', '.join(_VERSIONS)}")
+            apply(context, _VERSIONS[version])
+    table.text("server_name")
+    if table.switch("insecure_skip_verify", False):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    table.finish((), lambda text: None)
+    return context
+
+
+def _given(table: Table, key: str, path: Path | None) -> Path:
+    if path is None:
+        table.wrong(key, "cert_file and key_file belong together")
+    return path
+
+
+_Apply = Callable[[ssl.SSLContext, ssl.TLSVersion], None]
+
+
+def _set_minimum(context: ssl.SSLContext, version: ssl.TLSVersion) -> None:
+    context.minimum_version = version
+
+
+def _set_maximum(context: ssl.SSLContext, version: ssl.TLSVersion) -> None:
+    context.maximum_version = version

@@ -1,0 +1,138 @@
+"""One target's beat: wait for its turn, fetch, hand over, remember how it went.
+
+Nothing a target does may stop its loop or touch another one's: whatever goes wrong becomes its `last_error`
+and `up 0`, and the next scrape is on time. A store that cannot write is told in the log once per episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import httpx
+
+from gpuscope.scrape.fetch import ScrapeError, fetch
+from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.target import Target
+from gpuscope.store import StoreError, UnknownSeriesError
+
+log = logging.getLogger("gpuscope.scrape")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the scraper as a whole has done since it was started."""
+
+    scrapes: int = 0
+    failures: int = 0
+    not_stored: int = 0
+    skipped: int = 0  # beats that came while the scrape before was still running
+    store_trouble: str = ""
+
+
+@dataclass(slots=True)
+class ScrapeLoop:
+    scraped: ScrapedTarget
+    client: httpx.AsyncClient
+    workers: Executor
+    counts: Counts
+    refused: str = ""  # why this target is not even asked: its job has too many
+    health: str = "unknown"
+    last_error: str = ""
+    last_scrape: float = 0.0
+    last_duration: float = 0.0
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> Target:
+        return self.scraped.target
+
+    async def run(self, salt: str) -> None:
+        """Until cancelled, on a fixed beat; a late scrape does not shift the following ones."""
+        await asyncio.sleep(self.target.wait_seconds(time.time(), salt))
+        due = time.monotonic()
+        while True:
+            try:
+                await self.scrape_once()
+            except Exception:
+                log.exception("scraping %s failed in an unforeseen way", self.target.url)
+            due += self.target.interval
+            missed = int((time.monotonic() - due) / self.target.interval) + 1 if time.monotonic() > due else 0
+            due += missed * self.target.interval
+            self.counts.skipped += missed
+            await asyncio.sleep(due - time.monotonic())
+
+    async def scrape_once(self) -> None:
+        at_ms, started = time.time_ns() // 1_000_000, time.monotonic()
+        note, error = "", ""
+        self.counts.scrapes += 1
+        try:
+            note = await self._scrape(at_ms, started)
+        except ScrapeError as why:
+            error = str(why)
+        except StoreError as why:
+            note = f"not stored: {why}"
+            self._store_failed(why)
+        if error:
+            self.counts.failures += 1
+            await self._fail(at_ms, time.monotonic() - started)
+        self.last_error, self.health = error or note, "down" if error else "up"
+        self.last_scrape, self.last_duration = at_ms / 1000, time.monotonic() - started
+
+    async def _scrape(self, at_ms: int, started: float) -> str:
+        if self.refused:
+            raise ScrapeError(self.refused)
+        target, limits = self.target, self.target.job.limits
+        try:
+            async with asyncio.timeout(target.timeout):
+                fetched = await fetch(
+                    self.client,
+                    target.url,
+                    timeout_seconds=target.timeout,
+                    most_bytes=limits.body_bytes,
+                    server_name=target.job.http.server_name,
+                )
+        except TimeoutError:
+            raise ScrapeError(f"no whole answer within {target.timeout:g}s (scrape_timeout)") from None
+        for attempt in (1, 2):
+            taken = await self._in_worker(lambda: self.scraped.take(fetched, at_ms, started))
+            try:
+                await asyncio.wrap_future(taken.stored)
+                break
+            except UnknownSeriesError:  # series were removed while we parsed: once more, with new ids
+                self.scraped.forget()
+                if attempt == 2:
+                    raise
+        self._store_works()
+        return taken.note
+
+    async def _fail(self, at_ms: int, duration: float) -> None:
+        def submit() -> None:
+            self.scraped.appender.refresh()
+            self.scraped.appender.fail(at_ms, duration).result()
+
+        try:
+            await self._in_worker(submit)
+        except StoreError as why:
+            self._store_failed(why)
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
+
+    def _store_failed(self, error: StoreError) -> None:
+        self.scraped.appender.not_stored()
+        self.counts.not_stored += 1
+        if not self.counts.store_trouble:
+            log.error("scrapes are not stored: %s", error)
+        self.counts.store_trouble = str(error)
+
+    def _store_works(self) -> None:
+        if self.counts.store_trouble:
+            log.info("scrapes are stored again")
+        self.counts.store_trouble = ""

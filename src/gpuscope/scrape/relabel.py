@@ -1,0 +1,170 @@
+"""Relabelling as Prometheus does it: label pairs in, changed label pairs or None (dropped) out.
+
+Rules run in order on one set of labels. A regex must match the whole value; an empty value means that the
+label is absent. `$1` in a replacement follows Go's template rules, not Python's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import re2
+
+ACTIONS = (
+    "replace", "keep", "drop", "keepequal", "dropequal", "hashmod", "labelmap", "labeldrop", "labelkeep",
+    "lowercase", "uppercase",
+)  # fmt: skip
+
+# Go's template: $1, $name or ${name}, the name as long as it can be; $$ is a dollar, any other $ stays.
+_REFERENCE = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))", re.ASCII)
+_QUIET = re2.Options()
+_QUIET.log_errors = False  # a user's slip is answered, not written to our standard error
+
+
+def compile_anchored(pattern: str) -> Any:
+    """Raises ValueError with RE2's reason."""
+    try:
+        return re2.compile(f"(?s:{pattern})", _QUIET)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "not valid"
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"{pattern!r} is not a regular expression: {text}") from None
+
+
+def expand(template: str, match: Any) -> str:
+    """A template filled in from a match; a group that does not exist, or did not take part, is empty."""
+    if "$" not in template:
+        return template
+
+    def fill(found: re.Match[str]) -> str:
+        dollar, braced, bare = found.groups()
+        if dollar:
+            return "$"
+        name = braced or bare
+        try:
+            return match.group(int(name) if name.isdigit() else name) or ""
+        except (IndexError, KeyError, re2.error):
+            return ""
+
+    return _REFERENCE.sub(fill, template)
+
+
+@dataclass(frozen=True, slots=True)
+class RelabelRule:
+    action: str = "replace"
+    source_labels: tuple[str, ...] = ()
+    separator: str = ";"
+    regex: str = "(.*)"
+    modulus: int = 0
+    target_label: str = ""
+    replacement: str = "$1"
+    compiled: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compiled", compile_anchored(self.regex))
+
+    def source(self, labels: Mapping[str, str]) -> str:
+        return self.separator.join([labels.get(name, "") for name in self.source_labels])
+
+
+Labels = dict[str, str]
+"""Changed in place while the rules run; no empty values."""
+
+
+def relabel(labels: Mapping[str, str], rules: Sequence[RelabelRule]) -> Labels | None:
+    """The labels after all rules; None if one of them dropped the thing."""
+    changed = {name: value for name, value in labels.items() if value != ""}
+    for rule in rules:
+        if not _APPLY[rule.action](rule, changed):
+            return None
+    return changed
+
+
+def _replace(rule: RelabelRule, labels: Labels) -> bool:
+    match = rule.compiled.fullmatch(rule.source(labels))
+    if match is not None:
+        target = expand(rule.target_label, match)
+        if target:
+            _set(labels, target, expand(rule.replacement, match))
+    return True
+
+
+def _set(labels: Labels, name: str, value: str) -> None:
+    if value == "":
+        labels.pop(name, None)
+    else:
+        labels[name] = value
+
+
+def _keep(rule: RelabelRule, labels: Labels) -> bool:
+    return rule.compiled.fullmatch(rule.source(labels)) is not None
+
+
+def _drop(rule: RelabelRule, labels: Labels) -> bool:
+    return not _keep(rule, labels)
+
+
+def _keep_equal(rule: RelabelRule, labels: Labels) -> bool:
+    return labels.get(rule.target_label, "") == rule.source(labels)
+
+
+def _drop_equal(rule: RelabelRule, labels: Labels) -> bool:
+    return not _keep_equal(rule, labels)
+
+
+def _hashmod(rule: RelabelRule, labels: Labels) -> bool:
+    # Prometheus takes the last 8 bytes of an MD5; a shard must be the same one there and here.
+    digest = hashlib.md5(rule.source(labels).encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()
+    labels[rule.target_label] = str(int.from_bytes(digest[8:], "big") % rule.modulus)
+    return True
+
+
+def _label_map(rule: RelabelRule, labels: Labels) -> bool:
+    for name, value in sorted(labels.items()):
+        match = rule.compiled.fullmatch(name)
+        if match is not None:
+            target = expand(rule.replacement, match)
+            if target:
+                labels[target] = value
+    return True
+
+
+def _label_drop(rule: RelabelRule, labels: Labels) -> bool:
+    for name in [name for name in labels if rule.compiled.fullmatch(name) is not None]:
+        del labels[name]
+    return True
+
+
+def _label_keep(rule: RelabelRule, labels: Labels) -> bool:
+    for name in [name for name in labels if rule.compiled.fullmatch(name) is None]:
+        del labels[name]
+    return True
+
+
+def _lowercase(rule: RelabelRule, labels: Labels) -> bool:
+    _set(labels, rule.target_label, rule.source(labels).lower())
+    return True
+
+
+def _uppercase(rule: RelabelRule, labels: Labels) -> bool:
+    _set(labels, rule.target_label, rule.source(labels).upper())
+    return True
+
+
+_APPLY: dict[str, Callable[[RelabelRule, Labels], bool]] = {
+    "replace": _replace,
+    "keep": _keep,
+    "drop": _drop,
+    "keepequal": _keep_equal,
+    "dropequal": _drop_equal,
+    "hashmod": _hashmod,
+    "labelmap": _label_map,
+    "labeldrop": _label_drop,
+    "labelkeep": _label_keep,
+    "lowercase": _lowercase,
+    "uppercase": _uppercase,
+}

@@ -1,0 +1,227 @@
+"""All targets of a configuration: starts and stops their loops as files and configuration change.
+
+Lives in one event loop; `reload` and the API's questions may come from other threads. A target that stays
+the same over a reload keeps its ids and its series; one that goes away ends all its series at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.scrape.appender import Sink, TargetAppender
+from gpuscope.scrape.config import Job, ScrapeConfig
+from gpuscope.scrape.discovery import Discovery
+from gpuscope.scrape.fetch import new_client
+from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.scrape.loop import Counts, ScrapeLoop
+from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.target import Dropped, Target, build_targets, duration_text
+from gpuscope.store import Store, StoreError
+
+log = logging.getLogger("gpuscope.scrape")
+
+LOOK_AT_FILES_EVERY = 5.0
+MOST_DROPPED = 1000
+Key = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class Scraper:
+    """Implements the API's `Targets`."""
+
+    def __init__(
+        self, store: Store, config: ScrapeConfig, workers: Executor, *, salt: str = "", sink: Sink | None = None
+    ) -> None:
+        self._store = store
+        self._workers = workers
+        self._salt = salt
+        self._sink = sink
+        self._config = config
+        self._discoveries = [Discovery(job) for job in config.jobs]
+        self._loops: dict[Key, ScrapeLoop] = {}
+        self._dropped: list[Dropped] = []
+        self._clients: dict[str, tuple[HttpConfig, httpx.AsyncClient]] = {}
+        self._changed: asyncio.Event | None = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self.counts = Counts()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Scrapes until `stop` is set."""
+        self._changed, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            while not stop.is_set():
+                self._changed.clear()
+                await self._look()
+                reloaded = asyncio.create_task(self._changed.wait())
+                await asyncio.wait(
+                    (stopping, reloaded), timeout=self._look_every(), return_when=asyncio.FIRST_COMPLETED
+                )
+                reloaded.cancel()
+        finally:
+            stopping.cancel()
+            await self._stop_all()
+
+    def reload(self, config: ScrapeConfig) -> None:
+        """From any thread."""
+        self._config = config
+        self._discoveries = [Discovery(job) for job in config.jobs]
+        if self._event_loop is not None and self._changed is not None:
+            self._event_loop.call_soon_threadsafe(self._changed.set)
+
+    def _look_every(self) -> float | None:
+        refreshes = [one.job.files_refresh for one in self._discoveries if one.job.files]
+        return max(0.1, min(LOOK_AT_FILES_EVERY, *refreshes)) if refreshes else None
+
+    async def _look(self) -> None:
+        """Finds the targets as they are now and brings the loops in line."""
+        discoveries = self._discoveries
+        running = asyncio.get_running_loop()
+        wanted: dict[Key, tuple[Target, str]] = {}
+        dropped: list[Dropped] = []
+        for one in discoveries:
+            groups = await running.run_in_executor(self._workers, one.groups)
+            found = list(build_targets(one.job, groups))
+            targets = [target for target in found if isinstance(target, Target)]
+            dropped += [target for target in found if isinstance(target, Dropped)]
+            refused = _too_many(one.job, len(targets))
+            wanted |= {_key(target): (target, refused) for target in targets}
+        self._dropped = dropped[:MOST_DROPPED]
+        await self._bring_in_line(wanted)
+
+    async def _bring_in_line(self, wanted: dict[Key, tuple[Target, str]]) -> None:
+        gone = [loop for key, loop in self._loops.items() if key not in wanted]
+        self._loops = {key: loop for key, loop in self._loops.items() if key in wanted}
+        if gone:
+            await asyncio.gather(*(self._end(loop) for loop in gone))
+        for key, (target, refused) in wanted.items():
+            known = self._loops.get(key)
+            if known is None:
+                name = target.name
+                appender = TargetAppender(self._store, name, dict(target.labels), self._sink)
+                self._start(key, target, appender, refused)
+            elif known.target != target:
+                await _cancel(known)
+                self._start(key, target, known.scraped.appender, refused)
+            else:
+                known.refused = refused
+        jobs = {target.job.name for target, _ in wanted.values()}
+        for name in [name for name in self._clients if name not in jobs]:
+            await self._clients.pop(name)[1].aclose()
+
+    def _start(self, key: Key, target: Target, appender: TargetAppender, refused: str) -> None:
+        scraped = ScrapedTarget(target, appender)
+        loop = ScrapeLoop(scraped, self._client(target.job), self._workers, self.counts, refused)
+        self._loops[key] = loop
+        loop.task = asyncio.create_task(loop.run(self._salt), name=f"scrape {target.url}")
+
+    def _client(self, job: Job) -> httpx.AsyncClient:
+        known = self._clients.get(job.name)
+        if known is None or known[0] != job.http:
+            if known is not None:
+                old = known[1]
+                asyncio.create_task(old.aclose())  # noqa: RUF006 - loops that used it are cancelled already
+            known = self._clients[job.name] = (job.http, new_client(job.http))
+        return known[1]
+
+    async def _end(self, loop: ScrapeLoop) -> None:
+        """The target is gone: its series end now."""
+        await _cancel(loop)
+        at_ms = time.time_ns() // 1_000_000
+        appender = loop.scraped.appender
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._workers, appender.close, at_ms)
+        except StoreError as error:
+            log.error("the end of %s could not be stored: %s", loop.target.url, error)
+
+    async def _stop_all(self) -> None:
+        # A stop is not an end: after a restart the same series go on, so no marker is written.
+        await asyncio.gather(*(_cancel(loop) for loop in self._loops.values()))
+        for _, client in self._clients.values():
+            await client.aclose()
+        self._clients.clear()
+
+    # What the API asks
+
+    def targets_json(self, state: str) -> dict[str, Any]:
+        active = [] if state == "dropped" else [_active(loop) for loop in list(self._loops.values())]
+        counts: dict[str, int] = {}
+        for one in self._dropped:
+            counts[one.job] = counts.get(one.job, 0) + 1
+        dropped = [] if state == "active" else [{"discoveredLabels": one.discovered} for one in self._dropped]
+        return {"activeTargets": active, "droppedTargets": dropped, "droppedTargetCounts": counts}
+
+    def metadata(self) -> dict[str, list[dict[str, str]]]:
+        merged: dict[str, list[dict[str, str]]] = {}
+        for loop in list(self._loops.values()):
+            for name, one in loop.scraped.metadata.items():
+                entry = {"type": one.type, "help": one.help, "unit": one.unit}
+                known = merged.setdefault(name, [])
+                if entry not in known:
+                    known.append(entry)
+        return merged
+
+    def config_text(self) -> str:
+        return self._config.text
+
+    def families(self) -> Iterator[MetricFamily]:
+        """The scraper's own metrics."""
+        health = [loop.health for loop in list(self._loops.values())]
+        states = [Sample(LabelSet((("health", one),)), health.count(one)) for one in ("up", "down", "unknown")]
+        yield MetricFamily("gpuscope_scrape_targets", "gauge", "Targets by how their last scrape went.", states)
+        for name, value, help_text in (
+            ("scrapes", self.counts.scrapes, "Scrapes begun."),
+            ("failures", self.counts.failures, "Scrapes that failed or were refused."),
+            ("not_stored", self.counts.not_stored, "Scrapes that the store could not keep."),
+            ("skipped", self.counts.skipped, "Scrapes left out because the one before was not finished."),
+        ):
+            full = f"gpuscope_scrape_{name}_total"
+            yield MetricFamily(full, "counter", help_text, [Sample(NO_LABELS, value)])
+
+
+def _key(target: Target) -> Key:
+    return target.job.name, target.url, target.labels
+
+
+def _too_many(job: Job, targets: int) -> str:
+    limit = job.limits.targets
+    return f"{targets} targets, {limit} are allowed (target_limit)" if limit and targets > limit else ""
+
+
+async def _cancel(loop: ScrapeLoop) -> None:
+    if loop.task is not None:
+        loop.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loop.task
+
+
+def _active(loop: ScrapeLoop) -> dict[str, Any]:
+    target = loop.target
+    return {
+        "discoveredLabels": target.discovered,
+        "labels": dict(target.labels),
+        "scrapePool": target.job.name,
+        "scrapeUrl": target.url,
+        "globalUrl": target.url,
+        "lastError": loop.last_error,
+        "lastScrape": _rfc3339(loop.last_scrape),
+        "lastScrapeDuration": loop.last_duration,
+        "health": loop.health,
+        "scrapeInterval": duration_text(target.interval),
+        "scrapeTimeout": duration_text(target.timeout),
+    }
+
+
+def _rfc3339(at: float) -> str:
+    if not at:
+        return "0001-01-01T00:00:00Z"  # Go's zero time: never
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,123 @@
+"""From a discovered address to a target: its URL, and the labels that its series get.
+
+Relabelling happens in between. Labels that begin with `__` exist only until then; `instance` is the address
+unless a rule or a file said otherwise. A target that rules drop, or that has no address left, is kept for the
+API's list of dropped targets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from gpuscope.scrape.config import Job, TargetGroup
+from gpuscope.scrape.config_values import parse_duration_text
+from gpuscope.scrape.relabel import relabel
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    job: Job
+    url: str
+    labels: tuple[tuple[str, str], ...]
+    discovered: dict[str, str] = field(compare=False, hash=False, repr=False)
+    interval: float = 0.0
+    timeout: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What it is called in the store: the same after a restart, and for the same labels."""
+        return "scrape " + " ".join(f"{name}={value}" for name, value in self.labels) + f" {self.url}"
+
+    def offset(self, salt: str = "") -> float:
+        """Seconds into the interval at which it is scraped: spread evenly, and the same after a restart."""
+        digest = hashlib.blake2b(f"{salt}{self.name}".encode("utf-8", "replace"), digest_size=8).digest()
+        return int.from_bytes(digest, "big") / 2**64 * self.interval
+
+    def wait_seconds(self, now: float, salt: str = "") -> float:
+        return (self.offset(salt) - now) % self.interval
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    job: str
+    discovered: dict[str, str]
+    why: str
+
+
+def build_targets(job: Job, groups: tuple[TargetGroup, ...]) -> Iterator[Target | Dropped]:
+    seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+    for group in groups:
+        for address in group.targets:
+            target = build_target(job, discovered_labels(job, group, address))
+            if isinstance(target, Target):
+                key = (target.url, target.labels)
+                if key in seen:
+                    continue
+                seen.add(key)
+            yield target
+
+
+def discovered_labels(job: Job, group: TargetGroup, address: str) -> dict[str, str]:
+    labels = {
+        "job": job.name,
+        "__scheme__": job.scheme,
+        "__metrics_path__": job.metrics_path,
+        "__scrape_interval__": duration_text(job.interval),
+        "__scrape_timeout__": duration_text(job.timeout),
+        **{f"__param_{name}": values[0] for name, values in job.params if values},
+        **group.labels,
+        "__address__": address,
+    }
+    return {name: value for name, value in labels.items() if value != ""}
+
+
+def build_target(job: Job, discovered: dict[str, str]) -> Target | Dropped:
+    labels = relabel(discovered, job.relabel)
+    if labels is None:
+        return Dropped(job.name, discovered, "relabel_configs")
+    address = labels.get("__address__", "")
+    if not address:
+        return Dropped(job.name, discovered, "no address")
+    if "/" in address or any(char.isspace() for char in address):
+        return Dropped(job.name, discovered, f"{address!r} is not a host and port")
+    try:
+        interval = parse_duration_text(labels.get("__scrape_interval__", ""))
+        timeout = parse_duration_text(labels.get("__scrape_timeout__", ""))
+    except ValueError as error:
+        return Dropped(job.name, discovered, str(error))
+    if interval < 0.1 or not 0 < timeout <= interval:
+        return Dropped(job.name, discovered, "scrape interval or time-out out of range after relabelling")
+    kept = {name: value for name, value in labels.items() if not name.startswith("__")}
+    kept.setdefault("instance", address)
+    return Target(job, _url(job, labels, address), tuple(sorted(kept.items())), discovered, interval, timeout)
+
+
+def _url(job: Job, labels: dict[str, str], address: str) -> str:
+    params: list[tuple[str, str]] = []
+    for name, values in job.params:
+        # Relabelling sees and changes only the first value of a parameter.
+        first = labels.get(f"__param_{name}", "")
+        params += [(name, value) for value in ((first,) if first else ()) + tuple(values[1:])]
+    known = {name for name, _ in job.params}
+    params += [
+        (name.removeprefix("__param_"), value)
+        for name, value in sorted(labels.items())
+        if name.startswith("__param_") and name.removeprefix("__param_") not in known
+    ]
+    path = labels.get("__metrics_path__", "/metrics")
+    url = f"{labels.get('__scheme__', 'http')}://{address}{path if path.startswith('/') else '/' + path}"
+    if not params:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(params)}"
+
+
+def duration_text(seconds: float) -> str:
+    milliseconds = round(seconds * 1000)
+    if milliseconds % 1000:
+        return f"{milliseconds}ms"
+    total = milliseconds // 1000
+    parts = ((total // 3600, "h"), (total // 60 % 60, "m"), (total % 60, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
