@@ -71,9 +71,7 @@ def test_other_data_and_many_more_expressions(seed: int, step_ms: int) -> None:
 
 def _closed_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     real = select.windows
-    monkeypatch.setattr(
-        select, "windows", lambda series, ends, range_ms, most: real(series, ends, range_ms + 1, most)
-    )
+    monkeypatch.setattr(select, "windows", lambda series, ends, range_ms: real(series, ends, range_ms + 1))
 
 
 def _closed_lookback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 
@@ -74,12 +75,13 @@ TOKENS = [
 
 
 REFUSE = """
-import sys
+import json, sys
 from gpuscope.promql import BadQueryError, parse
-try:
-    parse(sys.stdin.read())
-except BadQueryError:
-    print("refused")
+for text in json.load(sys.stdin):
+    try:
+        parse(text)
+    except BadQueryError:
+        print("refused", flush=True)
 """
 
 
@@ -100,9 +102,8 @@ def _parse_or_refuse(text: str) -> None:
         parse(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_nesting_ends_the_query_not_the_process() -> None:
+    texts = [
         "(" * 10_000,
         "(" * 10_000 + "1" + ")" * 10_000,
         "-" * 90_000 + "x",
@@ -110,15 +111,12 @@ def _parse_or_refuse(text: str) -> None:
         "x" + " or x" * 15_000,
         "sum(" * 5_000 + "x" + ")" * 5_000,
         "x" * 200_000,
-    ],
-    ids=lambda text: text[:10],
-)
-def test_nesting_ends_the_query_not_the_process(text: str) -> None:
+    ]
     # In a process of its own: the parser's stack overflow would take this one with it.
     command = [sys.executable, "-c", REFUSE]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    assert done.stdout == "refused\n"
+    done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "refused\n" * len(texts)
 
 
 def test_operators_inside_strings_do_not_count() -> None:

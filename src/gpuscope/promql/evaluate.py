@@ -37,9 +37,6 @@ from gpuscope.promql.syntax import (
 from gpuscope.promql.windows import Windows
 from gpuscope.store.series import Labels, Matcher, Series, Storage
 
-# As many windows at a time as keep a kernel's arrays inside a processor's cache.
-MOST_WINDOWS = 65_536
-
 # Two months of seconds: beyond that somebody mistyped a unit.
 MAX_SUBQUERY_STEPS = 5_000_000
 
@@ -133,7 +130,7 @@ class Evaluator:
         selector = expr.vector
         ends = self._reference_times(selector.at, selector.offset_ms, steps)
         series = self._select(selector, int(ends.min()) - expr.range_ms + 1, int(ends.max()))
-        chunks = select.windows(series, ends, expr.range_ms, MOST_WINDOWS)
+        chunks = select.windows(series, ends, expr.range_ms)
         return [one.labels for one in series], chunks
 
     def _subquery_windows(
@@ -142,7 +139,7 @@ class Evaluator:
         ends = self._reference_times(expr.at, expr.offset_ms, steps)
         inner = self._subquery_steps(expr, int(ends.min()), int(ends.max()))
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
-        return frame.labels, select.windows_of_frame(frame, inner.times, ends, expr.range_ms, MOST_WINDOWS)
+        return frame.labels, select.windows_of_frame(frame, inner.times, ends, expr.range_ms)
 
     def _subquery_steps(self, expr: Subquery, first_end: int, last_end: int) -> Steps:
         """A subquery's own steps: multiples of its step, the first after the first window's open edge."""

@@ -14,6 +14,9 @@ from gpuscope.promql import sums
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.windows import Columns, Windows, groups_of_equal_length
 
+# Samples to sort at a time: a window's samples are copied, and windows overlap.
+_MOST_SORTED = 1_000_000
+
 Kernel = Callable[[Floats, Ints, Ints], Floats]
 """values, low, counts (flat, every count at least 1) -> one number per window."""
 
@@ -89,9 +92,10 @@ def quantile(rank: Floats) -> Kernel:
 
     def kernel(values: Floats, low: Ints, counts: Ints) -> Floats:
         result = np.empty(counts.size)
-        for length, chosen in groups_of_equal_length(counts):
-            samples = values[low[chosen, None] + np.arange(length)]
-            result[chosen] = quantile_of_rows(rank[chosen], samples)
+        for length, windows in groups_of_equal_length(counts):
+            for chosen in np.array_split(windows, windows.size * length // _MOST_SORTED + 1):
+                samples = values[low[chosen, None] + np.arange(length)]
+                result[chosen] = quantile_of_rows(rank[chosen], samples)
         return result
 
     return kernel

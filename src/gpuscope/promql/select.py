@@ -16,6 +16,10 @@ from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import Windows
 from gpuscope.store.series import STALE_NAN_BITS, Series
 
+# Windows whose arrays fit a processor's cache together, and samples in them that take it well under a second.
+MOST_WINDOWS = 65_536
+MOST_WINDOW_SAMPLES = 16_000_000
+
 
 class _Axes:
     """Numbers the distinct time axes among many arrays of timestamps."""
@@ -95,14 +99,22 @@ def _search(timestamps: Ints, at: Ints, lookback_ms: int) -> tuple[Ints, Bools]:
     return position, ok
 
 
-def windows(
-    series: Sequence[Series], ends: Ints, range_ms: int, most_windows: int
-) -> Iterator[tuple[slice, Windows]]:
-    """The windows of a range selector, some series at a time so that the working set stays in the cache."""
-    per_chunk = max(1, most_windows // max(1, len(ends)))
-    for start in range(0, len(series), per_chunk):
-        rows = slice(start, start + per_chunk)
+def windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Iterator[tuple[slice, Windows]]:
+    """The windows of a range selector, some series at a time."""
+    samples = sum(len(one.timestamps) for one in series)
+    for rows in _portions(len(series), samples, ends, range_ms):
         yield rows, _windows(series[rows], ends, range_ms)
+
+
+def _portions(count: int, samples: int, ends: Ints, range_ms: int) -> Iterator[slice]:
+    """Rows to work on together: few enough to stay in the cache and to look at the clock now and then."""
+    if not count:
+        return
+    share_of_span = min(1.0, range_ms / (range_ms + int(ends[-1] - ends[0])))
+    per_window = max(1.0, samples / count * share_of_span)
+    portion = max(1, int(min(MOST_WINDOWS, MOST_WINDOW_SAMPLES / per_window) / len(ends)))
+    for start in range(0, count, portion):
+        yield slice(start, start + portion)
 
 
 def _windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Windows:
@@ -110,19 +122,19 @@ def _windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Windows:
     edges: list[tuple[Ints, Ints]] = []
     low = np.empty((len(series), len(ends)), dtype=np.int64)
     high = np.empty_like(low)
-    starts = np.zeros(len(series) + 1, dtype=np.int64)
+    start = 0
     kept = [_without_markers(one) for one in series]
     for row, (timestamps, _) in enumerate(kept):
         number = axes.number(timestamps)
         if number == len(edges):
             left = np.searchsorted(timestamps, ends - range_ms, side="right")
             edges.append((left, np.searchsorted(timestamps, ends, side="right")))
-        np.add(edges[number][0], starts[row], out=low[row])
-        np.add(edges[number][1], starts[row], out=high[row])
-        starts[row + 1] = starts[row] + len(timestamps)
-    all_times = np.concatenate([t for t, _ in kept]) if kept else np.empty(0, dtype=np.int64)
-    all_values = np.concatenate([v for _, v in kept]) if kept else np.empty(0)
-    return Windows(all_times, all_values, starts, low, high, ends, range_ms)
+        np.add(edges[number][0], start, out=low[row])
+        np.add(edges[number][1], start, out=high[row])
+        start += len(timestamps)
+    all_times = np.concatenate([times for times, _ in kept])
+    all_values = np.concatenate([values for _, values in kept])
+    return Windows(all_times, all_values, low, high, ends, range_ms)
 
 
 def _without_markers(one: Series) -> tuple[Ints, Floats]:
@@ -132,23 +144,18 @@ def _without_markers(one: Series) -> tuple[Ints, Floats]:
     return one.timestamps[~stale], one.values[~stale]
 
 
-def windows_of_frame(
-    frame: Frame, times: Ints, ends: Ints, range_ms: int, most_windows: int
-) -> Iterator[tuple[slice, Windows]]:
+def windows_of_frame(frame: Frame, times: Ints, ends: Ints, range_ms: int) -> Iterator[tuple[slice, Windows]]:
     """The windows over a subquery's result: its rows share one axis but not their presence."""
     left = np.searchsorted(times, ends - range_ms, side="right")
     right = np.searchsorted(times, ends, side="right")
-    per_chunk = max(1, most_windows // max(1, len(ends)))
-    for start in range(0, len(frame.labels), per_chunk):
-        rows = slice(start, start + per_chunk)
+    for rows in _portions(len(frame.labels), frame.values.size, ends, range_ms):
         present = frame.present[rows]
         # before[r, j]: how many of row r's first j steps have a sample, that is where step j's would lie.
         before = np.zeros((len(present), len(times) + 1), dtype=np.int64)
         np.cumsum(present, axis=1, out=before[:, 1:])
-        starts = np.zeros(len(present) + 1, dtype=np.int64)
-        np.cumsum(before[:, -1], out=starts[1:])
-        base = starts[:-1, None]
+        samples = before[:, -1:]
+        base = np.cumsum(samples, axis=0) - samples
         flat_times = np.broadcast_to(times, present.shape)[present]
         flat_values = frame.values[rows][present]
         low, high = before[:, left] + base, before[:, right] + base
-        yield rows, Windows(flat_times, flat_values, starts, low, high, ends, range_ms)
+        yield rows, Windows(flat_times, flat_values, low, high, ends, range_ms)

@@ -22,7 +22,6 @@ class Windows:
 
     timestamps: Ints
     values: Floats
-    starts: Ints
     low: Ints
     high: Ints
     ends: Ints
