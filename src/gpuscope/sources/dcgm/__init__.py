@@ -8,6 +8,7 @@ drops every GPU without MIG from a stream that has any instance in it.
 from __future__ import annotations
 
 import logging
+import time
 
 from gpuscope.errors import SourceError
 from gpuscope.readings import Reading
@@ -35,6 +36,7 @@ class DcgmSource:
         self._command = dcgmi_command(settings)
         self._host = ["--host", settings.dcgm_host] if settings.dcgm_host else []
         self._interval = settings.interval
+        self._silence = max(5.0, 5 * settings.interval)
         self._makes = DeviceMaker()
         self._streams: list[DmonStream] = []
         self._rejected = 0
@@ -44,8 +46,10 @@ class DcgmSource:
         self._slots = self._read_slots() or ()
         self._just_opened = True
         self._start_streams()
+        self._read_at = time.monotonic()
 
     def read(self, due: frozenset[Tier]) -> Reading:
+        self._skip_what_is_old()
         if Tier.SLOW in due and not self._just_opened:
             self._follow_changes()
         self._just_opened = False
@@ -77,6 +81,13 @@ class DcgmSource:
         except SourceError as error:  # DCGM before 2.0 has no such option, and no MIG either
             log.debug("source dcgm: no MIG hierarchy: %s", error)
             return None
+
+    def _skip_what_is_old(self) -> None:
+        """Nobody read for a while: the pipes are full of old rows, and dmon waits to write another old one."""
+        now = time.monotonic()
+        if now - self._read_at > self._silence:
+            self._start_streams()
+        self._read_at = now
 
     def _follow_changes(self) -> None:
         """A running stream sees neither a new MIG instance nor a new field; it has to be started again."""
@@ -124,9 +135,7 @@ class DcgmSource:
     def _open_stream(self, entities: tuple[str, ...], ids: tuple[int, ...]) -> DmonStream:
         milliseconds = max(1, round(self._interval * 1000))
         options = ["-d", str(milliseconds), "-e", ",".join(map(str, ids)), *entities]
-        return DmonStream(
-            [*self._command, "dmon", *self._host, *options], ids, silence_seconds=max(5.0, 5 * self._interval)
-        )
+        return DmonStream([*self._command, "dmon", *self._host, *options], ids, self._silence)
 
 
 def _is_refusal(error: SourceError) -> bool:

@@ -46,10 +46,8 @@ class DmonStream:
         self._last_row_at = time.monotonic()
         self._process = start(command)
         self._out, self._err = (_unblocked(pipe) for pipe in (self._process.stdout, self._process.stderr))
-
-    @property
-    def has_rows(self) -> bool:
-        return bool(self._rows)
+        self._poll = select.poll()  # unlike select() it takes any descriptor number
+        self._poll.register(self._out, select.POLLIN)
 
     @property
     def rejected(self) -> int:
@@ -87,7 +85,7 @@ class DmonStream:
             self._more_within(QUIET_SECONDS)
 
     def _more_within(self, seconds: float) -> None:
-        if select.select([self._out], [], [], seconds)[0]:
+        if self._poll.poll(seconds * 1000):
             self._drain()
 
     def _drain(self) -> None:
