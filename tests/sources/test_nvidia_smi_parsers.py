@@ -22,7 +22,7 @@ from gpuscope.sources.nvidia_smi.cells import (
 from gpuscope.sources.nvidia_smi.devices import to_device
 from gpuscope.sources.nvidia_smi.fields import BUILT_IN_FIELDS, IDENTITY_FIELDS, parse_help, without_refused
 from gpuscope.sources.nvidia_smi.log import parse_log
-from gpuscope.sources.nvidia_smi.mig import parse_list
+from gpuscope.sources.nvidia_smi.mig import parse_list, to_instances
 from gpuscope.sources.nvidia_smi.processes import parse_compute_apps, short_command
 from gpuscope.sources.nvidia_smi.rows import parse_rows
 from gpuscope.sources.nvidia_smi.version import parse_version
@@ -247,6 +247,12 @@ def test_list_knows_instances_and_skips_a_lost_gpu() -> None:
         ("GPU-cc", 2, 0),
     ]
     assert listed[Uuid("GPU-aa")].migs[0].profile == "1g.5gb"
+
+
+def test_an_instance_that_only_one_of_the_two_answers_knows_waits() -> None:
+    listed = parse_list(A100["capabilities :: list (-L)"][1])[Uuid("GPU-a3f0c6d2-6a57-4f0e-b8a1-00a100000040")]
+    logged = parse_log(A100["idle :: query (-q)"][1])["00000000:07:00.0"]
+    assert [i.gpu_instance for i in to_instances(listed.migs[1:], logged.migs[:3])] == [1, 5]
 
 
 @pytest.mark.parametrize(
