@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -22,9 +24,7 @@ from tests import engines
         (engines.running_node_exporter, "/metrics"),
     ],
 )
-def test_an_engine_answers_and_is_stopped(
-    start: Callable[[], AbstractContextManager[str]], page: str
-) -> None:
+def test_an_engine_answers_and_is_stopped(start: Callable[[], AbstractContextManager[str]], page: str) -> None:
     with start() as url, urllib.request.urlopen(url + page, timeout=10) as answer:
         assert answer.status == 200
     with pytest.raises(urllib.error.URLError):
@@ -54,3 +54,28 @@ def test_an_engine_that_dies_says_why() -> None:
         engines.running([program, "--no-such-flag"], "http://127.0.0.1:1/"),
     ):
         pass
+
+
+def _get_engines(directory: Path, path: str) -> subprocess.CompletedProcess[str]:
+    script = Path(__file__).parent.parent / "tools" / "get-engines"
+    environment = {"PATH": path, "HOME": str(directory), "GPUSCOPE_ENGINES": str(directory / "engines")}
+    return subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_without_apt_the_script_says_so(tmp_path: Path) -> None:
+    done = _get_engines(tmp_path, str(tmp_path))
+    assert done.returncode == 3
+    assert "no apt-get" in done.stderr
+
+
+def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+    programs = tmp_path / "engines" / "bin"
+    programs.mkdir(parents=True)
+    for name in engines.KNOWN_MAJORS:
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    (tmp_path / "engines" / "versions.json").write_text('{"prometheus": "3.9"}')
+    done = _get_engines(tmp_path, str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "prometheus: 3.9\n", "")

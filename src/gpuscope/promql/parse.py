@@ -15,6 +15,7 @@ from typing import Any
 import promql_parser
 
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
+from gpuscope.promql.lexical import check_size, without_digit_separators
 from gpuscope.promql.regex import compile_whole
 from gpuscope.promql.syntax import (
     Aggregate,
@@ -33,10 +34,6 @@ from gpuscope.promql.syntax import (
     value_type,
 )
 from gpuscope.store.series import Matcher, MatchOp
-
-MAX_QUERY_CHARACTERS = 100_000
-MAX_DEPTH = 200
-MAX_OPERATORS = 1000
 
 EXPERIMENTAL_AGGREGATIONS = frozenset({"limitk", "limit_ratio"})
 NATIVE_HISTOGRAM_FUNCTIONS = frozenset(
@@ -127,11 +124,6 @@ _VALUE_TYPES = {
     "ValueType.Vector": ValueType.VECTOR,
     "ValueType.Matrix": ValueType.MATRIX,
 }
-# A quoted string, a comment, a bracket, or an operator: what can nest, and what hides such characters.
-_NESTING = re.compile(
-    r"""("(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|`[^`]*`?|\#[^\n]*|[()\[\]{}]|[-+*/%^<>=!]|\b(?:and|or|unless|atan2)\b)""",
-    re.IGNORECASE | re.DOTALL,
-)
 _NEGATIVE_AT = re.compile(r"@\s*-")
 _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 
@@ -139,11 +131,9 @@ _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 @lru_cache(maxsize=512)
 def parse(text: str) -> Expr:
     """The tree of `text`. Dashboards ask the same few questions again and again, so trees are kept."""
-    if len(text) > MAX_QUERY_CHARACTERS:
-        raise BadQueryError(f"query has {len(text)} characters; at most {MAX_QUERY_CHARACTERS} are read")
-    _check_nesting(text)
+    check_size(text)
     try:
-        tree = promql_parser.parse(text)
+        tree = promql_parser.parse(without_digit_separators(text))
     except ValueError as error:
         raise BadQueryError(f"parse error: {error}") from error
     except BaseException as error:
@@ -157,21 +147,6 @@ def parse(text: str) -> Expr:
         raise BadQueryError("parse error: the query is nested too deeply") from error
     except OverflowError as error:
         raise BadQueryError("parse error: duration out of range") from error
-
-
-def _check_nesting(text: str) -> None:
-    """Refuse what would overflow the stack of the library, which is recursive and takes the process with it."""
-    depth = operators = 0
-    for token in _NESTING.finditer(text):
-        first = token.group()[0]
-        if first in "([{":
-            depth += 1
-        elif first in ")]}":
-            depth -= 1
-        elif first not in "\"'`#":
-            operators += 1
-        if depth > MAX_DEPTH or operators > MAX_OPERATORS:
-            raise BadQueryError("parse error: the query is nested too deeply")
 
 
 class _Converter:

@@ -1,8 +1,12 @@
-"""What a query answers with. Arrays, not objects per sample: the HTTP layer writes JSON from them at speed."""
+"""What a query answers with. Arrays, not objects per sample: the HTTP layer writes JSON from them at speed.
+
+`result_type` is what the HTTP API calls the kind.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.store.series import Labels
@@ -10,6 +14,7 @@ from gpuscope.store.series import Labels
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
+    result_type: ClassVar[str] = "scalar"
     time_ms: int
     value: float
     warnings: tuple[str, ...] = ()
@@ -20,6 +25,7 @@ class Scalar:
 class Text:
     """A string literal; Prometheus calls its type "string"."""
 
+    result_type: ClassVar[str] = "string"
     time_ms: int
     value: str
     warnings: tuple[str, ...] = ()
@@ -30,6 +36,7 @@ class Text:
 class Vector:
     """An instant query's series with one value each, in the order the query gave them."""
 
+    result_type: ClassVar[str] = "vector"
     time_ms: int
     labels: list[Labels]
     values: Floats
@@ -41,6 +48,7 @@ class Vector:
 class Matrix:
     """A range query's series, sorted by labels, on one time axis; `present` says where a row has a value."""
 
+    result_type: ClassVar[str] = "matrix"
     times_ms: Ints
     labels: list[Labels]
     values: Floats
@@ -53,6 +61,7 @@ class Matrix:
 class Samples:
     """An instant query for a range (`x[5m]`): each series with its own times. Its type is "matrix" too."""
 
+    result_type: ClassVar[str] = "matrix"
     labels: list[Labels]
     timestamps: list[Ints]
     values: list[Floats]
