@@ -138,7 +138,7 @@ def test_instances_and_the_processes_on_them(tmp_path: Path) -> None:
         7103: cut.instances[2].uuid,
         9000: ABSENT,
     }
-    assert {process.pid: process.kind for process in reading.processes}[7103] == "M"
+    assert {process.pid: process.kind for process in reading.processes}[7103] == "M+C"
 
 
 def test_none_run_is_not_cannot_tell(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ could not be told whose it is. Memory is absent where the driver does not accoun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
@@ -18,6 +19,7 @@ from gpuscope.sources.nvidia_smi.rows import field_of, split_line
 
 COMPUTE_APPS_FIELDS = "gpu_uuid,pid,process_name,used_gpu_memory"
 _COLUMNS = COMPUTE_APPS_FIELDS.split(",")
+_KIND = re.compile(r"[MCG](?:\+[MCG])*\Z")  # M+C is an MPS client, C+G a desktop that also computes
 
 
 def parse_compute_apps(text: str, known: Iterable[Uuid]) -> tuple[Process, ...]:
@@ -69,7 +71,7 @@ def _from_log(device: Device, process: LoggedProcess) -> Process:
         pid=Pid(process.pid),
         gpu_uuid=device.uuid,
         instance_uuid=instance,
-        kind=next((kind for kind in "MC" if kind in process.kind), "G"),
+        kind=process.kind if _KIND.match(process.kind) else "C",
         command=short_command(process.name),
         driver_name=process.name,
         memory_bytes=to_number(process.memory, "MiB"),
