@@ -39,7 +39,7 @@ golden: setup
 	GOLDEN_UPDATE=1 $(BIN)/python -m pytest -q tests -k golden
 
 docs: setup
-	$(BIN)/python -m gpuscope.metrics.document > docs/metrics.md
+	$(BIN)/python -m tools.make_docs
 
 clean:
 	rm -rf $(VENV) build dist

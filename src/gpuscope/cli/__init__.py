@@ -30,7 +30,7 @@ COMMANDS = {
 COLLECTING_SETTINGS = (
     "source", "node", "expected_gpus", "full_commands", "state_dir", "nvidia_smi_command",
     "nvidia_smi_interval", "nvidia_smi_timeout", "dcgmi_command", "dcgm_host", "scenario",
-    "seed", "demo_gpus", "demo_model",
+    "seed", "demo_gpus", "demo_model", "path_procfs", "path_sysfs", "path_rootfs",
 )  # fmt: skip
 """What every command takes that reads this machine's GPUs."""
 

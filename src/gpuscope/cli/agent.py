@@ -28,6 +28,7 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from gpuscope.server.stand_ins import stand_in_names
 
+    names = ", ".join(stand_in_names())
     parser.add_argument("--once", action="store_true", help="print one exposition on standard output and stop")
     parser.add_argument(
         "--as",
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help=f"stand in for an exporter; may be repeated. One of: {', '.join(stand_in_names())}",
+        help=f"stand in for an exporter; may be repeated. One of: {names} [GPUSCOPE_STAND_IN]",
     )
 
 
@@ -63,11 +64,13 @@ def _segments(argv: Sequence[str]) -> list[list[str]]:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope import wiring
-    from gpuscope.server.stand_ins import plan_listeners
+    from gpuscope.server.stand_ins import plan_listeners, settings_for
 
-    plans = plan_listeners(settings, args.stand_ins)
+    plans = plan_listeners(settings, args.stand_ins or [(name, ()) for name in settings.stand_in])
+    settings = settings_for(plans, settings)
     families = {family for plan in plans for family in plan.families}
-    running = wiring.Running(wiring.build_collector(settings, families))
+    sources = {source for plan in plans for source in plan.sources}
+    running = wiring.Running(wiring.build_collector(settings, families, sources))
     if not args.once:
         wiring.serve_agent(running, plans)
         return 0

@@ -50,9 +50,12 @@ class _Latest:
 class Exporter:
     """Give it every snapshot; it answers requests from any thread with the newest one."""
 
-    def __init__(self, builders: Sequence[Builder], *, openmetrics: bool, title: str) -> None:
+    def __init__(
+        self, builders: Sequence[Builder], *, openmetrics: bool, title: str, needs_gpus: bool = True
+    ) -> None:
         self._builders = builders
         self._title = title
+        self._needs_gpus = needs_gpus
         self._text = _Rendering(TEXT_CONTENT_TYPE, encode_text)
         self._open = _Rendering(OPENMETRICS_CONTENT_TYPE, encode_openmetrics) if openmetrics else None
         self._latest = _Latest()
@@ -99,7 +102,7 @@ class Exporter:
 
     def _ready(self, request: Request) -> Response:
         snapshot = self._latest.snapshot
-        if snapshot is not None and any(not device.lost for device in snapshot.devices):
+        if snapshot is not None and (not self._needs_gpus or any(not d.lost for d in snapshot.devices)):
             return Response(b"ready\n")
         reasons = [f"{s.name}: {s.why}" for s in snapshot.sources if not s.up] if snapshot else []
         return Response(("no fresh GPU data. " + " ".join(reasons) + "\n").encode(), 503)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gpuscope.metrics.families import Builder, load_family
+from gpuscope.readings.device import NOTHING
 from gpuscope.settings import Settings
 
 DEFAULT_PORT = 9400
@@ -22,6 +25,8 @@ class ListenerPlan:
     metrics_path: str = "/metrics"
     probes: tuple[str, ...] = ()  # further paths that answer OK while the process lives
     web_config_file: str = ""
+    sources: tuple[str, ...] = ()  # sources this needs even where `auto` would do without
+    source_settings: Mapping[str, Any] = NOTHING  # what it wants of the sources, unless the user said otherwise
 
 
 def own_listener(settings: Settings) -> ListenerPlan:

@@ -43,16 +43,21 @@ def _profiling_missing(runners: Sequence[Runner]) -> bool:
     return True
 
 
-def plan_sources(settings: Settings, families: Collection[str]) -> list[tuple[str, Wanted]]:
-    """Source names in order of trust, each with when it is wanted."""
+def plan_sources(
+    settings: Settings, families: Collection[str], also: Collection[str] = ()
+) -> list[tuple[str, Wanted]]:
+    """Source names in order of trust, each with when it is wanted; `also` names some that always are."""
     always: Wanted = lambda runners: True  # noqa: E731 - a name for the common case reads better than a def
+    if set(families) == {"host"}:  # a node without GPUs: nothing to look for
+        return [("host", always)]
     plan: list[tuple[str, Wanted]] = []
     if settings.source == "auto":
         nvml_up = _is_up("nvml")
         plan.append(("nvml", always))
         if shutil.which(settings.dcgmi_command.split()[0]):
             plan.append(("dcgm", _profiling_missing))
-        plan.append(("nvidia-smi", lambda runners: not nvml_up(runners)))
+        fallback: Wanted = lambda runners: not nvml_up(runners)  # noqa: E731
+        plan.append(("nvidia-smi", always if "nvidia-smi" in also else fallback))
     else:
         plan.append((settings.source, always))
     plan.append(("kernel-log", always))
@@ -61,14 +66,16 @@ def plan_sources(settings: Settings, families: Collection[str]) -> list[tuple[st
     return plan
 
 
-def build_collector(settings: Settings, families: Collection[str], clock: Clock | None = None) -> Collector:
+def build_collector(
+    settings: Settings, families: Collection[str], also: Collection[str] = (), clock: Clock | None = None
+) -> Collector:
     if settings.source == "demo":
         from gpuscope.wiring.demo import build_demo
 
         return build_demo(settings).collectors[0]
     clock = clock or SystemClock()
     plan = []
-    for name, wanted in plan_sources(settings, families):
+    for name, wanted in plan_sources(settings, families, also):
         spec = load_source(name)
         spec.check(settings)
         plan.append(Planned(Runner(spec, settings, clock), wanted))
@@ -111,7 +118,8 @@ class Running:
 
 
 def build_exporter(plan: ListenerPlan) -> Exporter:
-    return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title)
+    needs_gpus = set(plan.families) != {"host"}
+    return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title, needs_gpus=needs_gpus)
 
 
 def read_once(running: Running, reads: int = 2, seconds_apart: float = 1.0) -> Snapshot:

@@ -79,3 +79,15 @@ def _with_our_flags(plan: ListenerPlan, settings: Settings) -> ListenerPlan:
         openmetrics = all(spec.openmetrics for spec in specs)
         plan = replace(plan, families=settings.families, builders=builders, openmetrics=openmetrics)
     return plan
+
+
+def settings_for(plans: Sequence[ListenerPlan], settings: Settings) -> Settings:
+    """Our settings with what the stand-ins were told about the sources; what the user set himself stays."""
+    default = Settings()
+    changes = {
+        name: value
+        for plan in plans
+        for name, value in plan.source_settings.items()
+        if getattr(settings, name) == getattr(default, name)
+    }
+    return replace(settings, **changes) if changes else settings

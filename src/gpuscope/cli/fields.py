@@ -1,0 +1,72 @@
+"""List every field: name, DCGM's id, unit, the families that export it, and whether this machine has it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.cli.terminal import DIM, paint, render_table, wants_colour
+from gpuscope.settings import Settings
+
+SETTINGS = COLLECTING_SETTINGS
+
+EPILOG = """examples:
+  gpuscope fields                  all of them, as `dcgmi dmon -l` does
+  gpuscope fields clock --here     what this machine's GPUs give about clocks
+  gpuscope fields --json           with the exact name in each family
+Add one to the dcgm_legacy family by its id: gpuscope textfile --families dcgm_legacy --fields +191 …
+"""
+
+HEAD = ("FIELD", "SHORT", "ID", "UNIT", "HERE", "FAMILIES")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("word", nargs="?", default="", help="only fields with this in their id or a name")
+    parser.add_argument("--here", action="store_true", help="only fields this machine has")
+    parser.add_argument("--json", action="store_true", help="JSON, with the exact name in each family")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope import wiring
+    from gpuscope.metrics.catalogue.fields import Field, all_fields
+
+    snapshot = wiring.read_once(wiring.Running(wiring.build_collector(settings, ("native",))))
+
+    def has(field: Field) -> bool | None:
+        """None where there is no GPU to ask."""
+        return field.is_here(snapshot.devices, snapshot.driver) if snapshot.devices else None
+
+    def wanted(field: Field) -> bool:
+        texts = (field.name, field.short_name, str(field.dcgm_id), *field.names.values())
+        return any(args.word.lower() in text.lower() for text in texts)
+
+    rows = [(field, has(field)) for field in all_fields() if wanted(field)]
+    if args.here:
+        rows = [(field, here) for field, here in rows if here]
+    if args.json:
+        print(json.dumps([_to_json(field, here) for field, here in rows], indent=2))
+        return 0
+    words = {True: "yes", False: "no", None: "?"}
+    cells = [
+        (
+            field.name,
+            field.short_name,
+            "" if field.dcgm_id is None else str(field.dcgm_id),
+            field.unit,
+            words[here],
+            " ".join(field.names),
+        )
+        for field, here in rows
+    ]
+    head, *lines = render_table(HEAD, cells, ("ID",))
+    print(paint(head, DIM, wants_colour()))
+    print("\n".join(lines))
+    return 0
+
+
+def _to_json(field: object, here: bool | None) -> dict[str, object]:
+    from dataclasses import asdict
+
+    row: dict[str, object] = asdict(field)  # type: ignore[call-overload]
+    return {**row, "here": here}

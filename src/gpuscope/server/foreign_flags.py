@@ -1,0 +1,47 @@
+"""Command lines of other exporters, as kingpin reads them: `--flag=value`, `--flag value`, `--[no-]switch`.
+
+A table says which flags an exporter has and what becomes of them. A flag it does not have is the user's
+mistake; one we understand but cannot honour is a warning that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuscope.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """`unmet` is empty where the flag is honoured, else what to know or to do instead."""
+
+    switch: bool = False
+    unmet: str = ""
+
+
+def parse_flags(
+    exporter: str, argv: Sequence[str], table: Mapping[str, Flag]
+) -> tuple[dict[str, str], list[str]]:
+    """Values by flag name (switches as `true` or `false`), and warnings. The last of a repeated flag wins."""
+    values: dict[str, str] = {}
+    warnings: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        name, equals, text = word.removeprefix("--").partition("=")
+        negated = name.startswith("no-") and name.removeprefix("no-") in table
+        name = name.removeprefix("no-") if negated else name
+        flag = table.get(name)
+        if not word.startswith("--") or flag is None:
+            raise UsageError(f"{exporter} has no flag {word.partition('=')[0]}")
+        if flag.switch:
+            text = "false" if negated else text or "true"
+        elif not equals:
+            if not words:
+                raise UsageError(f"{word} of {exporter} needs a value")
+            text = words.pop(0)
+        if flag.unmet:
+            warnings.append(f"--{name} is not honoured: {flag.unmet}")
+        values[name] = text
+    return values, list(dict.fromkeys(warnings))

@@ -1,0 +1,77 @@
+"""Stands in for node_exporter, as far as family `host` goes: port 9100, its paths, its web flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuscope.errors import UsageError
+from gpuscope.metrics.families import load_family
+from gpuscope.server.foreign_flags import Flag, parse_flags
+from gpuscope.server.listener import ListenerPlan
+from gpuscope.server.stand_ins import StandIn
+from gpuscope.settings import Settings, parse_listen
+
+_FLAGS = {
+    "web.listen-address": Flag(),
+    "web.telemetry-path": Flag(),
+    "web.config.file": Flag(),
+    "web.systemd-socket": Flag(switch=True, unmet="give the address with --web.listen-address"),
+    "web.disable-exporter-metrics": Flag(switch=True),
+    "web.max-requests": Flag(unmet="connections have limits of their own here"),
+    "path.procfs": Flag(),
+    "path.sysfs": Flag(),
+    "path.rootfs": Flag(),
+    "path.udev.data": Flag(unmet="udev's data is not read"),
+    "log.level": Flag(unmet="use --log-level"),
+    "log.format": Flag(unmet="the log is text"),
+    "runtime.gomaxprocs": Flag(unmet="there is no Go runtime here"),
+}
+_COLLECTORS_HERE = (
+    "cpu", "diskstats", "filesystem", "loadavg", "meminfo", "netdev", "stat", "time", "uname", "vmstat",
+)  # fmt: skip
+
+
+def _collector_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Parts the `--[no-]collector.X` flags from the others; one warning names all that are not honoured."""
+    rest, unmet = [], []
+    for word in argv:
+        name = word.removeprefix("--").removeprefix("no-")
+        if not name.startswith("collector."):
+            rest.append(word)
+        elif word.removeprefix("--collector.") not in _COLLECTORS_HERE:
+            unmet.append(word)
+    kept = ", ".join(_COLLECTORS_HERE)
+    return rest, [f"not honoured: {' '.join(unmet)}; the collectors here are {kept}"] if unmet else []
+
+
+def _configure(
+    settings: Settings, argv: Sequence[str], environment: Mapping[str, str]
+) -> tuple[ListenerPlan, Sequence[str]]:
+    rest, about_collectors = _collector_flags(argv)
+    values, warnings = parse_flags("node_exporter", rest, _FLAGS)
+    address = values.get("web.listen-address", ":9100")
+    try:
+        host, port = parse_listen(address)
+    except ValueError as error:
+        raise UsageError(f"--web.listen-address: {address!r} is {error}") from None
+    spec = load_family("host")
+    paths = {
+        f"path_{name}": values[f"path.{name}"]
+        for name in ("procfs", "sysfs", "rootfs")
+        if f"path.{name}" in values
+    }
+    plan = ListenerPlan(
+        title="Node Exporter",
+        host=host,
+        port=port,
+        families=("host",),
+        builders=(spec.build(settings),),
+        openmetrics=spec.openmetrics,
+        metrics_path=values.get("web.telemetry-path", "/metrics"),
+        web_config_file=values.get("web.config.file", ""),
+        source_settings=paths,
+    )
+    return plan, [*about_collectors, *warnings]
+
+
+STAND_IN = StandIn("node_exporter", _configure)

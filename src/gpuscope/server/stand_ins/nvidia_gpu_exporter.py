@@ -1,0 +1,107 @@
+"""Stands in for nvidia_gpu_exporter 1.x: port 9835, `nvidia_smi_*`, its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuscope.errors import UsageError
+from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
+from gpuscope.server.foreign_flags import Flag, parse_flags
+from gpuscope.server.listener import ListenerPlan
+from gpuscope.server.stand_ins import StandIn
+from gpuscope.settings import Settings, parse_duration, parse_listen
+
+_TIMEOUTS = "connections have limits of their own here"
+_FLAGS = {
+    "web.listen-address": Flag(),
+    "web.telemetry-path": Flag(),
+    "web.config.file": Flag(),
+    "web.systemd-socket": Flag(switch=True, unmet="give the address with --web.listen-address"),
+    "web.network": Flag(unmet="it listens on TCP"),
+    "web.read-timeout": Flag(unmet=_TIMEOUTS),
+    "web.read-header-timeout": Flag(unmet=_TIMEOUTS),
+    "web.write-timeout": Flag(unmet=_TIMEOUTS),
+    "web.idle-timeout": Flag(unmet=_TIMEOUTS),
+    "web.max-requests": Flag(unmet=_TIMEOUTS),
+    "web.timeout-offset": Flag(unmet="numbers are read in the background, so a scrape never waits for them"),
+    "web.enable-pprof": Flag(switch=True, unmet="there is no /debug/pprof here"),
+    "nvidia-smi-command": Flag(),
+    "query-field-names": Flag(),
+    "query-field-names-exclude": Flag(),
+    "collect.backend": Flag(),
+    "collect.interval": Flag(),
+    "collect.timeout": Flag(),
+    "collect.compute-apps": Flag(switch=True),
+    "collect.compute-apps-mig": Flag(switch=True),
+    "collect.pcie-throughput": Flag(switch=True),
+    "demo-config": Flag(unmet="--source demo has scenarios of its own"),
+    "shutdown-on-error": Flag(switch=True, unmet="it keeps serving and says what fails"),
+    "log.level": Flag(unmet="use --log-level"),
+    "log.format": Flag(unmet="the log is text"),
+}
+_BACKENDS = {"exec": "nvidia-smi", "nvml": "nvml", "demo": "demo"}
+
+
+def _duration(values: Mapping[str, str], flag: str) -> float | None:
+    if flag not in values:
+        return None
+    try:
+        return parse_duration(values[flag])
+    except ValueError as error:
+        raise UsageError(f"--{flag}: {values[flag]!r} is {error}") from None
+
+
+def _source_settings(values: Mapping[str, str]) -> dict[str, object]:
+    wanted: dict[str, object] = {}
+    backend = values.get("collect.backend")
+    if backend is not None:
+        if backend not in _BACKENDS:
+            raise UsageError(f"--collect.backend: {backend!r} is not one of {', '.join(_BACKENDS)}")
+        wanted["source"] = _BACKENDS[backend]
+    if "nvidia-smi-command" in values:
+        wanted["nvidia_smi_command"] = values["nvidia-smi-command"]
+    interval = _duration(values, "collect.interval")
+    if interval:
+        wanted["nvidia_smi_interval"] = interval
+    timeout = _duration(values, "collect.timeout")
+    if timeout:
+        wanted["nvidia_smi_timeout"] = timeout
+    return wanted
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _configure(
+    settings: Settings, argv: Sequence[str], environment: Mapping[str, str]
+) -> tuple[ListenerPlan, Sequence[str]]:
+    values, warnings = parse_flags("nvidia_gpu_exporter", argv, _FLAGS)
+    fields = values.get("query-field-names", "AUTO")
+    options = Options(
+        compute_apps=values.get("collect.compute-apps") == "true",
+        compute_apps_mig=values.get("collect.compute-apps-mig") == "true",
+        pcie_throughput=values.get("collect.pcie-throughput") == "true",
+        query_field_names=() if fields == "AUTO" else _words(fields),
+        query_field_names_exclude=_words(values.get("query-field-names-exclude", "")),
+    )
+    address = values.get("web.listen-address", ":9835")
+    try:
+        host, port = parse_listen(address)
+    except ValueError as error:
+        raise UsageError(f"--web.listen-address: {address!r} is {error}") from None
+    plan = ListenerPlan(
+        title="Nvidia GPU Exporter",
+        host=host,
+        port=port,
+        families=("nvidia_smi",),
+        builders=(NvidiaSmiBuilder(options),),
+        metrics_path=values.get("web.telemetry-path", "/metrics"),
+        web_config_file=values.get("web.config.file", ""),
+        sources=("nvidia-smi",),
+        source_settings=_source_settings(values),
+    )
+    return plan, warnings
+
+
+STAND_IN = StandIn("nvidia_gpu_exporter", _configure)

@@ -1,0 +1,174 @@
+"""The commands as a user runs them: real processes, real sockets, simulated GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpuscope.cli import COMMANDS, command_parser
+
+GPUSCOPE = [sys.executable, "-m", "gpuscope"]
+QUIET = {**os.environ, "NO_COLOR": "1", "GPUSCOPE_LOG_LEVEL": "info"}
+
+
+def run(*argv: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*GPUSCOPE, *argv], capture_output=True, text=True, env=QUIET, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@contextmanager
+def running(*argv: str, until: str) -> Iterator[tuple[subprocess.Popen[str], re.Match[str]]]:
+    """Runs a command until it has logged a line that matches; always ends it."""
+    process = subprocess.Popen([*GPUSCOPE, *argv], stderr=subprocess.PIPE, text=True, env=QUIET)
+    assert process.stderr is not None
+    seen = []
+    try:
+        for line in process.stderr:
+            seen.append(line)
+            if match := re.search(until, line):
+                yield process, match
+                return
+        pytest.fail("it ended: " + "".join(seen))
+    finally:
+        process.terminate()
+        process.stderr.close()
+        process.wait()
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url) as answer:
+        return str(answer.read().decode())
+
+
+def test_help_lists_every_command_and_each_teaches() -> None:
+    listing = run("--help").stdout
+    for name in COMMANDS:
+        assert name in listing
+        parser = command_parser(name)
+        assert parser.description
+        assert "--settings" in parser.format_help()
+    assert run("--version").stdout.startswith("gpuscope ")
+
+
+def test_agent_once_prints_an_exposition_of_eight_simulated_gpus() -> None:
+    done = run("agent", "--source", "demo", "--once")
+    assert done.returncode == 0
+    assert done.stdout.count("\ngpuscope_gpu_utilization_ratio{") == 8
+    assert 'simulated="true"' in done.stdout
+    assert "simulated" in done.stderr
+
+
+def test_agent_serves_until_it_is_told_to_stop() -> None:
+    with running(
+        "agent", "--source", "demo", "--listen", "127.0.0.1:0", until=r"http://127.0.0.1:(\d+)/metrics"
+    ) as (
+        process,
+        match,
+    ):
+        base = f"http://127.0.0.1:{match[1]}"
+        for _ in range(100):
+            try:
+                ready = get(f"{base}/-/ready")
+                break
+            except OSError:
+                continue
+        assert ready == "ready\n"
+        assert "gpuscope_gpu_info{" in get(f"{base}/metrics")
+        assert get(f"{base}/-/healthy") == "healthy\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_no_gpu_is_exit_3_and_says_why() -> None:
+    done = run("agent", "--source", "nvidia-smi", "--nvidia-smi-command", "/nonexistent/nvidia-smi", "--once")
+    assert done.returncode == 3
+    assert "no GPU readable" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert 'gpuscope_source_up{source="nvidia-smi"} 0' in done.stdout, "the failure is a metric too"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["agent", "--interval", "soon"],
+        ["agent", "--families", "nope", "--once"],
+        ["agent", "--source", "demo", "--scenario", "nope", "--once"],
+        ["agent", "--as", "nope"],
+        ["agent", "--counters", "/nonexistent.csv", "--families", "dcgm", "--once"],
+        ["textfile", "--output", "/nonexistent/gpu.prom", "--once", "--source", "demo"],
+        ["query", "up", "--step", "5s"],
+        ["up", "--demo", "--listen", "0.0.0.0:0", "--data", "/nonexistent"],
+    ],
+)
+def test_a_users_mistake_is_exit_2_one_sentence_no_traceback(argv: list[str]) -> None:
+    done = run(*argv)
+    assert done.returncode == 2
+    assert done.stderr.startswith("gpuscope")
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unreachable_server_is_exit_4() -> None:
+    done = run("query", "up", "--server", "http://127.0.0.1:1")
+    assert done.returncode == 4
+    assert "cannot reach http://127.0.0.1:1" in done.stderr
+
+
+def test_snapshot_for_people_and_for_machines() -> None:
+    table = run("snapshot", "--source", "demo").stdout
+    assert "SIMULATED" in table
+    assert table.count("NVIDIA H100") == 8
+    snapshot = json.loads(run("snapshot", "--source", "demo", "--json").stdout)
+    assert len(snapshot["devices"]) == 8
+    assert "fan_speed_ratio" not in snapshot["devices"][0], "what is absent is left out"
+
+
+def test_textfile_writes_rewrites_and_takes_the_file_away(tmp_path: Path) -> None:
+    target = tmp_path / "gpu.prom"
+    assert run("textfile", "--source", "demo", "--output", str(target), "--once").returncode == 0
+    assert b"# TYPE" in target.read_bytes()
+    target.unlink()
+    argv = ("textfile", "--source", "demo", "--output", str(target), "--interval", "100ms")
+    with running(*argv, until="simulated") as (process, _):
+        while not target.exists():
+            assert process.poll() is None
+        first = target.stat().st_ino
+        while target.stat().st_ino == first:
+            assert process.poll() is None
+        process.terminate()
+        process.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_completion_scripts_are_made_for_each_shell() -> None:
+    for shell in ("bash", "zsh"):
+        script = run("completion", shell).stdout
+        assert "nvidia-smi-command" in script or "nvidia_smi_command" in script
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    process = subprocess.Popen([*GPUSCOPE, "agent", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait()
+
+
+def test_the_agent_does_not_load_what_it_does_not_use() -> None:
+    script = (
+        "import sys; from gpuscope.cli import main; main(['agent', '--source', 'demo', '--once']);"
+        "heavy = {'numpy', 'starlette', 'uvicorn', 'grpc', 'sqlite3', 'yaml', 'bcrypt', 'pynvml', 'psutil'};"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=QUIET, check=True)
+    assert done.stderr.strip().endswith("[]"), done.stderr

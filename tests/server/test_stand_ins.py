@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuscope.errors import UsageError
+from gpuscope.server.stand_ins import plan_listeners, settings_for, stand_in_names
+from gpuscope.settings import Settings, load_settings
+
+
+def plan(name: str, *argv: str, settings: Settings | None = None):  # type: ignore[no-untyped-def]
+    (only,) = plan_listeners(settings or Settings(), [(name, argv)])
+    return only
+
+
+def test_each_takes_the_originals_port_and_paths() -> None:
+    assert stand_in_names() == ("dcgm-exporter", "node_exporter", "nvidia_gpu_exporter")
+    ports = {name: plan(name).port for name in stand_in_names()}
+    assert ports == {"dcgm-exporter": 9400, "node_exporter": 9100, "nvidia_gpu_exporter": 9835}
+    assert plan("dcgm-exporter").probes == ("/health",)
+    assert not plan("dcgm-exporter").openmetrics, "OpenMetrics would rename a compat family's counters"
+
+
+def test_the_originals_own_flags() -> None:
+    smi = plan(
+        "nvidia_gpu_exporter",
+        "--web.listen-address=127.0.0.1:1",
+        "--web.telemetry-path",
+        "/m",
+        "--nvidia-smi-command",
+        "ssh gpu1 nvidia-smi",
+        "--collect.interval=30s",
+        "--collect.backend=exec",
+        "--no-collect.compute-apps",
+    )
+    assert (smi.host, smi.port, smi.metrics_path) == ("127.0.0.1", 1, "/m")
+    settings = settings_for([smi], Settings())
+    assert settings.nvidia_smi_command == "ssh gpu1 nvidia-smi"
+    assert settings.nvidia_smi_interval == 30.0
+    assert settings.source == "nvidia-smi"
+    dcgm = plan("dcgm-exporter", "-a", ":1234", "-r", "engine:5555")
+    assert dcgm.port == 1234
+    assert settings_for([dcgm], Settings()).dcgm_host == "engine:5555"
+    node = plan("node_exporter", "--path.procfs=/host/proc", "--collector.cpu", "--no-collector.wifi")
+    assert settings_for([node], Settings()).path_procfs == "/host/proc"
+
+
+def test_our_own_flags_win() -> None:
+    ours = load_settings({"listen": ":7", "families": "native", "source": "demo"}, {})
+    smi = plan("nvidia_gpu_exporter", "--web.listen-address=:8", "--collect.backend=nvml", settings=ours)
+    assert smi.port == 7
+    assert smi.families == ("native",)
+    assert smi.openmetrics
+    assert settings_for([smi], ours).source == "demo"
+
+
+def test_what_cannot_be_honoured_is_one_warning_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    plan("nvidia_gpu_exporter", "--web.enable-pprof")
+    plan("node_exporter", "--collector.systemd", "--collector.textfile.directory=/x")
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert "web.enable-pprof" in messages[0]
+    assert "--collector.systemd --collector.textfile.directory=/x" in messages[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "complaint"),
+    [
+        ("nvidia_gpu_exporter", ["--web.foo"], "has no flag --web.foo"),
+        ("nvidia_gpu_exporter", ["--collect.timeout=soon"], "--collect.timeout: 'soon'"),
+        ("nvidia_gpu_exporter", ["--collect.backend=rocm"], "--collect.backend: 'rocm'"),
+        ("nvidia_gpu_exporter", ["--web.listen-address"], "needs a value"),
+        ("node_exporter", ["--web.listen-address=here"], "'here' is not HOST:PORT"),
+        ("dcgm-exporter", ["-a", "nowhere"], "--address: 'nowhere'"),
+        ("dcgm-exporter", ["--nope"], "has no flag --nope"),
+        ("datadog", [], "unknown exporter 'datadog'"),
+    ],
+)
+def test_a_wrong_flag_is_one_sentence(name: str, argv: list[str], complaint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(name, *argv)
+    assert complaint in str(caught.value)
+
+
+def test_one_address_for_several_is_refused() -> None:
+    ours = load_settings({"listen": ":7"}, {})
+    with pytest.raises(UsageError, match="which of the exporters"):
+        plan_listeners(ours, [("dcgm-exporter", ()), ("node_exporter", ())])
