@@ -5,5 +5,9 @@ export default defineConfig({
   base: "./",
   build: { outDir: "../src/gpuscope/server/page", emptyOutDir: true, target: "es2022", assetsInlineLimit: 0 },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  server: { proxy: { "/api": "http://127.0.0.1:9470" } },
+  server: {
+    // panels.json lives in the Python package, outside of this folder.
+    fs: { allow: [".."] },
+    proxy: { "/api": process.env["GPUSCOPE_URL"] ?? "http://127.0.0.1:9470" },
+  },
 });

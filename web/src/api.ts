@@ -1,0 +1,104 @@
+// Everything the page asks of the server. In: paths relative to the page, so that it works under any prefix. Out:
+// parsed JSON, or one of three errors. Prometheus answers a bad query with JSON and status 400 or 422: that is a
+// QueryError with the engine's own words, not an outage.
+
+export class QueryError extends Error {}
+export class UnreachableError extends Error {}
+export class LoginError extends Error {}
+
+export interface Series {
+  metric: Record<string, string>;
+  values: [number, string][];
+}
+export interface InstantSample {
+  metric: Record<string, string>;
+  value: [number, string];
+}
+export type QueryData =
+  | { resultType: "matrix"; result: Series[] }
+  | { resultType: "vector"; result: InstantSample[] }
+  | { resultType: "scalar" | "string"; result: [number, string] };
+
+const TIMEOUT_MS = 30_000;
+
+export async function getJson<T>(path: string, signal?: AbortSignal, timeoutMs = TIMEOUT_MS): Promise<T> {
+  return requestJson<T>(path, signal ? { signal } : {}, timeoutMs);
+}
+
+export async function postJson<T>(path: string, body: unknown): Promise<T> {
+  return requestJson<T>(path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+}
+
+async function requestJson<T>(path: string, init: RequestInit, timeoutMs = TIMEOUT_MS): Promise<T> {
+  const limit = AbortSignal.timeout(timeoutMs);
+  const signal = init.signal ? AbortSignal.any([init.signal, limit]) : limit;
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(path, { ...init, signal, headers: { accept: "application/json", ...init.headers } });
+    text = await response.text();
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new UnreachableError(limit.aborted ? `no answer within ${timeoutMs / 1000} s` : String(error));
+  }
+  const body = parseJson(text);
+  if (response.ok && body !== undefined) return body as T;
+  if (response.status === 401) throw new LoginError("login");
+  const problem = (body as { error?: unknown } | undefined)?.error;
+  if (typeof problem === "string") throw new QueryError(problem);
+  throw new UnreachableError(`${response.status} ${response.statusText}`.trim());
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+async function prometheus<T>(path: string, parameters: Record<string, string>, signal?: AbortSignal): Promise<T> {
+  const answer = await getJson<{ data: T }>(`api/v1/${path}?${new URLSearchParams(parameters)}`, signal);
+  return answer.data;
+}
+
+export async function queryInstant(expression: string, time: number, signal?: AbortSignal): Promise<QueryData> {
+  return prometheus<QueryData>("query", { query: expression, time: time.toFixed(3) }, signal);
+}
+
+export async function queryRange(
+  expression: string,
+  start: number,
+  end: number,
+  step: number,
+  signal?: AbortSignal,
+): Promise<Series[]> {
+  const data = await prometheus<QueryData>(
+    "query_range",
+    { query: expression, start: String(start), end: String(end), step: String(step) },
+    signal,
+  );
+  return data.resultType === "matrix" ? data.result : [];
+}
+
+export interface MetricHelp {
+  type: string;
+  help: string;
+  unit: string;
+}
+
+export const fetchMetricNames = (signal?: AbortSignal): Promise<string[]> =>
+  prometheus<string[]>("label/__name__/values", {}, signal);
+
+export const fetchMetadata = (signal?: AbortSignal): Promise<Record<string, MetricHelp[]>> =>
+  prometheus<Record<string, MetricHelp[]>>("metadata", {}, signal);
+
+export const fetchLabelNames = (metric: string, signal?: AbortSignal): Promise<string[]> =>
+  prometheus<string[]>("labels", metric ? { "match[]": metric } : {}, signal);
+
+export const fetchLabelValues = (label: string, metric: string, signal?: AbortSignal): Promise<string[]> =>
+  prometheus<string[]>(`label/${encodeURIComponent(label)}/values`, metric ? { "match[]": metric } : {}, signal);

@@ -1,0 +1,141 @@
+// The frame around every view: where one is, how old the numbers are, and what is wrong with the page itself.
+import type { ComponentType, JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { formatDuration } from "./format";
+import { LANGUAGES, speak, t, useLanguage, type Key, type LanguageCode } from "./i18n";
+import { clockSkew, live, serverNow, type Live, type LivePicture } from "./live";
+import { linkTo, route } from "./router";
+import { chooseTheme, remember, theme, THEMES, type Theme } from "./settings";
+import { useStore } from "./store";
+import { Fleet } from "./views/fleet";
+
+interface View {
+  title: Key;
+  component: ComponentType<{ picture: LivePicture; name: string }>;
+  /** Stands in the bar; views that are reached through another do not. */
+  inBar: boolean;
+}
+
+// A view is one entry here: alerts, reports, Slurm and Kubernetes take their places in this table.
+const VIEWS: Record<string, View> = {
+  fleet: { title: "nav.fleet", component: Fleet, inBar: true },
+};
+
+const OLD_SECONDS = 15;
+const SKEW_SECONDS = 10;
+
+export function App(): JSX.Element {
+  useLanguage();
+  const state = useStore(live);
+  const { view, name } = useStore(route);
+  useTicks(state.status === "ok" ? 0 : 1000);
+  const shown = VIEWS[view] ?? VIEWS["fleet"];
+  if (!shown) return <></>;
+  const Shown = shown.component;
+  return (
+    <div class={state.status === "gone" ? "gone" : ""}>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+        {t("nav.skip")}
+      </a>
+      <Bar state={state} view={view} />
+      <Strips state={state} />
+      <main id="main" tabIndex={-1}>
+        {state.picture ? <Shown picture={state.picture} name={name} /> : <Waiting state={state} />}
+      </main>
+    </div>
+  );
+}
+
+/** Draws anew now and then, for ages that grow while nothing arrives. */
+function useTicks(milliseconds: number): void {
+  const [, setTick] = useState(0);
+  useEffect(() => {
+    if (!milliseconds) return undefined;
+    const timer = setInterval(() => setTick((tick) => tick + 1), milliseconds);
+    return () => clearInterval(timer);
+  }, [milliseconds]);
+}
+
+function Waiting({ state }: { state: Live }): JSX.Element {
+  return <div class="blank" role="status">{state.status === "gone" ? t("shell.gone_empty") : t("shell.connecting")}</div>;
+}
+
+const ageOf = (picture: LivePicture): number | undefined =>
+  picture.taken_at === undefined ? undefined : Math.max(0, serverNow() - picture.taken_at);
+
+function Strips({ state }: { state: Live }): JSX.Element {
+  const { picture } = state;
+  const age = picture ? ageOf(picture) : undefined;
+  const skew = Math.abs(clockSkew());
+  return (
+    <div aria-live="polite">
+      {picture?.simulated && <div class="strip simulated">{t("shell.simulated")}</div>}
+      {state.status === "gone" && picture && (
+        <div class="strip gone">{t("shell.gone", { age: formatDuration(age) })}</div>
+      )}
+      {state.status === "ok" && age !== undefined && age > OLD_SECONDS && (
+        <div class="strip note">{t("shell.stale", { age: formatDuration(age) })}</div>
+      )}
+      {state.status === "ok" && skew > SKEW_SECONDS && (
+        <div class="strip note">{t("shell.skew", { skew: formatDuration(skew) })}</div>
+      )}
+    </div>
+  );
+}
+
+function Bar({ state, view }: { state: Live; view: string }): JSX.Element {
+  return (
+    <header class="bar">
+      <a class="brand" href={linkTo("fleet")}>
+        <svg viewBox="0 0 16 16" aria-hidden="true">
+          <path d="M1 15V9h3v6zM6.500 15V2h3v13zM12 15v-3h3v3z" fill="var(--accent)" />
+        </svg>
+        gpuscope
+      </a>
+      <nav class="views" aria-label={t("nav.views")}>
+        {Object.entries(VIEWS).filter(([, one]) => one.inBar).map(([id, one]) => (
+          <a key={id} href={linkTo(id)} {...(id === view ? { "aria-current": "page" as const } : {})}>{t(one.title)}</a>
+        ))}
+      </nav>
+      <Age state={state} />
+      <div class="tools">
+        <ThemeChoice />
+        <LanguageChoice />
+      </div>
+    </header>
+  );
+}
+
+function Age({ state }: { state: Live }): JSX.Element {
+  const age = state.picture ? ageOf(state.picture) : undefined;
+  const fresh = state.status === "ok" && (age ?? Infinity) <= OLD_SECONDS;
+  return (
+    <span class="age push" data-fresh={fresh}>
+      <i aria-hidden="true" />
+      {fresh ? t("shell.live") : null} {age === undefined ? null : t("shell.age", { age: formatDuration(age) })}
+      {state.picture?.source && <span class="source">{t("shell.source", { source: state.picture.source })}</span>}
+    </span>
+  );
+}
+
+function ThemeChoice(): JSX.Element {
+  const current = useStore(theme);
+  return (
+    <select aria-label={t("shell.theme")} value={current} onChange={(event) => chooseTheme(event.currentTarget.value as Theme)}>
+      {THEMES.map((one) => <option key={one} value={one}>{t(`shell.theme.${one}`)}</option>)}
+    </select>
+  );
+}
+
+function LanguageChoice(): JSX.Element {
+  const current = useLanguage();
+  const choose = (code: LanguageCode): void => {
+    remember("language", code);
+    void speak(code);
+  };
+  return (
+    <select aria-label={t("shell.language")} value={current} onChange={(event) => choose(event.currentTarget.value as LanguageCode)}>
+      {Object.entries(LANGUAGES).map(([code, name]) => <option key={code} value={code} lang={code}>{name}</option>)}
+    </select>
+  );
+}

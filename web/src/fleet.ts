@@ -1,0 +1,181 @@
+// What the fleet view says, worked out of the live picture; no DOM here. Every list is in a stable order, so that the
+// picture does not jump from second to second. A GPU split by MIG speaks through its instances.
+import { naturalOrder } from "./format";
+import type { GpuState, LiveGpu, LivePicture, LiveSession } from "./live";
+
+export const MEASURES = ["busy", "memory", "power", "temperature", "holder"] as const;
+export type Measure = (typeof MEASURES)[number];
+export const STATES: readonly GpuState[] = ["lost", "stale", "sick", "throttled", "held", "busy", "idle"];
+export const IDLE_BELOW = 0.05;
+const WORKS_ABOVE = 0.3;
+/** From here on a board is as hot as it may be; the scale of the temperature measure ends there. */
+const HOT_CELSIUS = 95;
+const COOL_CELSIUS = 25;
+
+export interface Cell {
+  gpu: LiveGpu;
+  sessions: LiveSession[];
+  parts: Cell[];
+}
+export interface NodeCells {
+  name: string;
+  cells: Cell[];
+}
+
+export function arrange(picture: LivePicture): NodeCells[] {
+  const sessions = groupBy(picture.sessions, (session) => session.uuid);
+  const parts = groupBy(picture.gpus.filter((gpu) => gpu.parent), (gpu) => gpu.parent ?? "");
+  const known = new Set(picture.gpus.map((gpu) => gpu.uuid));
+  const toCell = (gpu: LiveGpu): Cell => ({
+    gpu,
+    sessions: sessions.get(gpu.uuid) ?? [],
+    parts: (parts.get(gpu.uuid) ?? []).sort(byIndex).map(toCell),
+  });
+  // An instance whose board is not in the picture stands for itself rather than vanish.
+  const tops = picture.gpus.filter((gpu) => !gpu.parent || !known.has(gpu.parent));
+  const byNode = groupBy(tops, (gpu) => gpu.node);
+  const names = new Set([...picture.nodes.map((node) => node.name), ...byNode.keys()]);
+  return [...names].sort(naturalOrder).map((name) => ({
+    name,
+    cells: (byNode.get(name) ?? []).sort(byIndex).map(toCell),
+  }));
+}
+
+const byIndex = (left: LiveGpu, right: LiveGpu): number => naturalOrder(left.gpu, right.gpu);
+
+export function groupBy<T>(items: Iterable<T>, key: (item: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const name = key(item);
+    const group = groups.get(name);
+    if (group) group.push(item);
+    else groups.set(name, [item]);
+  }
+  return groups;
+}
+
+/** The cells that work is done on: a board, or the instances it is split into. */
+export const leaves = (cells: readonly Cell[]): Cell[] =>
+  cells.flatMap((cell) => (cell.parts.length ? cell.parts : [cell]));
+
+/** Busy share; a MIG instance has no utilisation of its own, its SM activity is the nearest there is. */
+export const busyOf = (gpu: LiveGpu): number | undefined => gpu.busy ?? gpu.sm;
+
+export function holdersOf(cell: Cell): string[] {
+  const names = new Set(cell.gpu.users ?? []);
+  for (const session of cell.sessions) {
+    const name = session.user || session.pod || session.job;
+    if (name) names.add(name);
+  }
+  for (const part of cell.parts) for (const name of holdersOf(part)) names.add(name);
+  return [...names].sort(naturalOrder);
+}
+
+/** How full a cell is drawn, 0 to 1; undefined is drawn as absent, not as empty. */
+export function levelOf(gpu: LiveGpu, measure: Measure): number | undefined {
+  switch (measure) {
+    case "busy":
+    case "holder": return busyOf(gpu);
+    case "memory": return share(gpu.memory_used, gpu.memory_total);
+    case "power": return share(gpu.power, gpu.power_limit);
+    case "temperature":
+      return gpu.temperature === undefined
+        ? undefined
+        : Math.min(Math.max((gpu.temperature - COOL_CELSIUS) / (HOT_CELSIUS - COOL_CELSIUS), 0), 1);
+  }
+}
+
+const share = (part: number | undefined, whole: number | undefined): number | undefined =>
+  part === undefined || !whole ? undefined : Math.min(part / whole, 1);
+
+export interface Totals {
+  gpus: number;
+  instances: number;
+  inUse: number;
+  heldIdle: number;
+  lost: number;
+  watts: number | undefined;
+  /** Of how many GPUs the power is known; the rest is not in the sum. */
+  wattsOf: number;
+  states: Record<GpuState, number>;
+}
+
+export function totalsOf(nodes: readonly NodeCells[]): Totals {
+  const cells = nodes.flatMap((node) => node.cells);
+  const states = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<GpuState, number>;
+  for (const cell of leaves(cells)) states[cell.gpu.state] += 1;
+  const watts = cells.map((cell) => cell.gpu.power).filter((one): one is number => one !== undefined);
+  return {
+    gpus: cells.length,
+    instances: cells.reduce((sum, cell) => sum + cell.parts.length, 0),
+    inUse: cells.filter(isUsed).length,
+    heldIdle: cells.filter((cell) => isUsed(cell) && leaves([cell]).every((one) => one.gpu.state === "held" || !isUsed(one))).length,
+    lost: cells.filter((cell) => cell.gpu.state === "lost").length,
+    watts: watts.length ? watts.reduce((sum, one) => sum + one, 0) : undefined,
+    wattsOf: watts.length,
+    states,
+  };
+}
+
+const isUsed = (cell: Cell): boolean =>
+  cell.parts.length
+    ? cell.parts.some(isUsed)
+    : cell.gpu.state === "busy" || cell.gpu.state === "held" || (cell.gpu.processes ?? 0) > 0;
+
+export interface Spread {
+  values: number[];
+  min: number;
+  median: number;
+  max: number;
+}
+
+/** Never an average alone: one busy GPU and seven idle ones are not "12 %". */
+export function spreadOf(cells: readonly Cell[]): Spread | undefined {
+  const values = leaves(cells)
+    .map((cell) => busyOf(cell.gpu))
+    .filter((value): value is number => value !== undefined)
+    .sort((a, b) => a - b);
+  if (!values.length) return undefined;
+  const middle = (values.length - 1) / 2;
+  const median = ((values[Math.floor(middle)] ?? 0) + (values[Math.ceil(middle)] ?? 0)) / 2;
+  return { values, min: values[0] ?? 0, median, max: values[values.length - 1] ?? 0 };
+}
+
+export interface Lopsided {
+  worker: Cell;
+  idle: Cell[];
+  holders: string[];
+}
+
+/** One GPU works while others that are held do nothing: a script that sees one GPU, usually. */
+export function findLopsided(cells: readonly Cell[]): Lopsided | undefined {
+  const held = leaves(cells).filter(isUsed);
+  const [worker, ...others] = held.filter((cell) => (busyOf(cell.gpu) ?? 0) >= WORKS_ABOVE);
+  if (!worker || others.length) return undefined;
+  const idle = held.filter((cell) => cell !== worker && (busyOf(cell.gpu) ?? 1) < IDLE_BELOW);
+  if (idle.length < 1 || idle.length !== held.length - 1) return undefined;
+  const holders = [...new Set(idle.flatMap(holdersOf))];
+  // Somebody else's idle GPUs are held idle, not badly spread work.
+  const owners = new Set(holdersOf(worker));
+  return holders.some((name) => owners.has(name)) ? { worker, idle, holders } : undefined;
+}
+
+/** What a search looks at: everything a person may know a GPU by. */
+export function searchText(cell: Cell): string {
+  const { gpu } = cell;
+  const words = [gpu.node, `gpu${gpu.gpu}`, gpu.model, gpu.profile, gpu.uuid, gpu.state, gpu.why, ...(gpu.users ?? [])];
+  for (const one of cell.sessions) {
+    words.push(one.user, one.namespace, one.pod, one.container, one.job, one.command, one.pid?.toString());
+  }
+  return words.filter(Boolean).join("\n").toLowerCase();
+}
+
+export function matches(cell: Cell, words: readonly string[], states: readonly string[]): boolean {
+  const own =
+    (!states.length || states.includes(cell.gpu.state)) && (!words.length || hasAll(searchText(cell), words));
+  return own || cell.parts.some((part) => matches(part, words, states));
+}
+
+const hasAll = (text: string, words: readonly string[]): boolean => words.every((word) => text.includes(word));
+
+export const toWords = (search: string): string[] => search.toLowerCase().split(/\s+/).filter(Boolean);

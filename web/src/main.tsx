@@ -1,0 +1,17 @@
+import { render } from "preact";
+import { App } from "./app";
+import { chooseLanguage, speak } from "./i18n";
+import { startLive } from "./live";
+import { startRouter } from "./router";
+import { applyTheme, remembered } from "./settings";
+import "./styles/base.css";
+import "./styles/fleet.css";
+import "./styles/charts.css";
+
+applyTheme();
+startRouter();
+startLive();
+// The first paint does not wait for a language that is not here yet.
+void speak(chooseLanguage(remembered("language"), navigator.languages));
+const root = document.getElementById("page");
+if (root) render(<App />, root);

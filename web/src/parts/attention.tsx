@@ -1,0 +1,76 @@
+// What needs somebody: each entry says what and where, who, since when, and the one next step.
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { SEVERE, type Finding } from "../findings";
+import { formatDuration, formatIndices, formatMoment } from "../format";
+import { t, tName, useLanguage, type Key } from "../i18n";
+import { serverNow, type GpuState } from "../live";
+import { linkTo } from "../router";
+import { en } from "../i18n/en";
+import { Name, Swatch } from "./marks";
+
+const FEW = 6;
+const STATE_OF: Record<Finding["kind"], GpuState> = {
+  lost: "lost", missing: "lost", node_stale: "stale", source_down: "stale", sick: "sick", throttled: "throttled",
+  lopsided: "held", held: "held",
+};
+
+/** The most special advice there is for a finding: by XID, by reason, or by kind. */
+export function stepKey(finding: Finding): Key {
+  const word = finding.why.replace(/^XID (\d+)$/, "xid.$1").replace(/^PCIe .*/, "pcie");
+  const special = `step.${finding.kind}.${word}`;
+  return special in en ? (special as Key) : `step.${finding.kind}`;
+}
+
+export function Attention({ findings, gpus }: { findings: Finding[]; gpus: number }): JSX.Element {
+  const [all, setAll] = useState(false);
+  const shown = all ? findings : findings.slice(0, FEW);
+  return (
+    <section class="attention" aria-labelledby="attention-title">
+      <header>
+        <h2 id="attention-title">{t("attention.title")}</h2>
+        {findings.length > 0 && <span class="soft">{findings.length}</span>}
+      </header>
+      {findings.length === 0 && <p class="soft">{t("attention.none", { count: gpus })}</p>}
+      <ul class="findings">
+        {shown.map((finding) => (
+          <Entry key={`${finding.kind}/${finding.node}/${finding.gpus.join()}/${finding.why}`} finding={finding} />
+        ))}
+      </ul>
+      {findings.length > FEW && (
+        <button onClick={() => setAll(!all)}>
+          {all ? t("attention.less") : t("attention.more", { count: findings.length })}
+        </button>
+      )}
+    </section>
+  );
+}
+
+function Entry({ finding }: { finding: Finding }): JSX.Element {
+  const language = useLanguage();
+  const gpus = formatIndices(finding.gpus);
+  const who = finding.who.join(", ");
+  const where = finding.uuids.length === 1 ? linkTo("gpu", finding.uuids[0]) : linkTo("node", finding.node);
+  const now = serverNow();
+  return (
+    <li class={SEVERE.has(finding.kind) ? "finding severe" : "finding"}>
+      <h3>
+        <Swatch state={STATE_OF[finding.kind]} />
+        <a href={where}><Name text={finding.node} /></a>
+        <span>{t(`finding.${finding.kind}`, { gpus, count: finding.count, why: tName("why", finding.why) })}</span>
+      </h3>
+      <dl>
+        <dt>{t("attention.who")}</dt>
+        <dd><Name text={who || t("attention.nobody")} /></dd>
+        <dt>{t("attention.since")}</dt>
+        <dd>
+          {finding.since === undefined
+            ? t("attention.unknown_time")
+            : `${formatDuration(now - finding.since)} (${formatMoment(finding.since, now, language)})`}
+        </dd>
+        <dt>{t("attention.next")}</dt>
+        <dd><bdi>{t(stepKey(finding), { gpus, who: who || t("attention.nobody") })}</bdi></dd>
+      </dl>
+    </li>
+  );
+}
