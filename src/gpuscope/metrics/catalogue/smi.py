@@ -81,9 +81,11 @@ _REASONS_WITH_COUNTERS = (
     *("sw_power_cap", "sync_boost", "sw_thermal_slowdown"),
     *("hw_thermal_slowdown", "hw_power_brake_slowdown"),
 )
-_ECC_LOCATIONS = (
-    *("device_memory", "dram", "register_file", "l1_cache", "l2_cache", "texture_memory", "cbu", "sram"),
-)
+_ECC_LOCATIONS = {  # column -> location; the driver has one location under both of the first names
+    "device_memory": "device_memory",
+    "dram": "device_memory",
+    **{place: place for place in ("register_file", "l1_cache", "l2_cache", "texture_memory", "cbu", "sram")},
+}
 _UTILIZATIONS = {
     "gpu": "utilization_ratio",
     "memory": "memory_utilization_ratio",
@@ -100,8 +102,8 @@ def _ecc_columns() -> tuple[SmiColumn, ...]:
         for lifetime in ("volatile", "aggregate"):
             name = f"ecc.errors.{error}.{lifetime}"
             columns += [
-                SmiColumn(f"{name}.{place}", f"ecc_location_errors.{error}.{lifetime}.{place}", _whole)
-                for place in _ECC_LOCATIONS
+                SmiColumn(f"{name}.{place}", f"ecc_location_errors.{error}.{lifetime}.{location}", _whole)
+                for place, location in _ECC_LOCATIONS.items()
             ]
             columns.append(SmiColumn(f"{name}.total", f"ecc_errors.{error}.{lifetime}", _whole))
     return tuple(columns)

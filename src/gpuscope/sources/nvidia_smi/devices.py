@@ -74,7 +74,7 @@ _NUMBERS: Final[dict[str, str]] = {
         for error in ("corrected", "uncorrected")
         for lifetime in ("volatile", "aggregate")
         for location in (
-            *("device_memory", "dram", "sram", "register_file"),
+            *("device_memory", "sram", "register_file"),  # "dram" is another name of device_memory
             *("l1_cache", "l2_cache", "texture_memory", "cbu"),
         )
     },
