@@ -187,6 +187,13 @@ class Settings:
     dcgmi_command: str = _setting("dcgmi", str, "how to run dcgmi", "COMMAND")
     dcgm_host: str = _setting("", str, "DCGM host engine to ask (default: dcgmi's own)", "HOST:PORT")
 
+    dcgm_hostname_label: str = _setting(
+        "Hostname",
+        one_of("Hostname", "hostname"),
+        "how the dcgm family spells it: dcgm-exporter after 4.8.2 writes hostname, all before write Hostname",
+        "LABEL",
+    )
+
     scenario: tuple[str, ...] = _setting(
         (), parse_words, "what happens in the simulated fleet: NAME or NAME@+2m", "NAME"
     )

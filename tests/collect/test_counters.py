@@ -32,6 +32,11 @@ def test_the_drivers_own_samples_are_better_than_the_last_value() -> None:
     assert integrate([(0, device), (1, device)]).busy_seconds == pytest.approx(0.3)  # type: ignore[attr-defined]
 
 
+def test_the_drivers_running_total_is_best_and_may_start_anew() -> None:
+    steps = [(1.0, gpu(utilization_ratio=1.0, busy_seconds=total)) for total in (10.0, 10.5, 0.0, 0.25)]
+    assert integrate(steps).busy_seconds == 0.75  # type: ignore[attr-defined]
+
+
 def test_what_was_never_read_has_no_counter() -> None:
     counters = integrate([(0, gpu()), (1, gpu())])
     assert counters.busy_seconds is ABSENT  # type: ignore[attr-defined]

@@ -85,3 +85,16 @@ def test_one_address_for_several_is_refused() -> None:
     ours = load_settings({"listen": ":7"}, {})
     with pytest.raises(UsageError, match="which of the exporters"):
         plan_listeners(ours, [("dcgm-exporter", ()), ("node_exporter", ())])
+
+
+def test_the_hostname_label_is_spelled_as_asked() -> None:
+    from gpuscope.readings import Snapshot
+    from tests.fakes import gpu
+
+    snapshot = Snapshot(node="n", taken_at=1.0, devices=(gpu(utilization_ratio=0.5),))
+    for spelling in ("Hostname", "hostname"):
+        ours = load_settings({"dcgm_hostname_label": spelling}, {})
+        (builder,) = plan("dcgm-exporter", settings=ours).builders
+        labels = [dict(s[0].pairs) for family in builder.to_families(snapshot) for s in family.samples]
+        assert labels
+        assert all(pairs[spelling] == "n" for pairs in labels)

@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.settings import Settings
 
-SETTINGS = ("listen", "families", "interval", "counters", "fields", "web_config_file", *COLLECTING_SETTINGS)
+SETTINGS = (
+    "listen",
+    "families",
+    "interval",
+    "counters",
+    "fields",
+    "dcgm_hostname_label",
+    "web_config_file",
+    *COLLECTING_SETTINGS,
+)
 
 EPILOG = """examples:
   gpuscope agent                                   every GPU of this machine on :9400/metrics

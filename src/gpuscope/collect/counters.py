@@ -18,6 +18,7 @@ from gpuscope.readings.throttle import NOT_THROTTLING, THROTTLE_REASONS
 class _Running:
     last_at: float
     busy_seconds: Maybe[float] = ABSENT
+    driver_busy: Maybe[float] = ABSENT
     energy_joules: Maybe[float] = ABSENT
     throttled_seconds: dict[str, float] = field(default_factory=dict)
     driver_throttled: Mapping[str, float] = field(default_factory=dict)
@@ -50,12 +51,18 @@ class Integrator:
 
 
 def _add_busy(running: _Running, device: Device, elapsed: float) -> None:
-    ratio = device.utilization_mean_ratio
-    if ratio is ABSENT:
-        ratio = device.utilization_ratio
-    if ratio is not ABSENT:
-        before = 0.0 if running.busy_seconds is ABSENT else running.busy_seconds
-        running.busy_seconds = before + ratio * elapsed
+    """From the driver's own samples where it has them: they know a burst's edges, our cycle does not."""
+    last, running.driver_busy = running.driver_busy, device.busy_seconds
+    gained: Maybe[float]
+    if device.busy_seconds is not ABSENT:
+        gained = 0.0 if last is ABSENT or device.busy_seconds < last else device.busy_seconds - last
+    elif device.utilization_mean_ratio is not ABSENT:
+        gained = device.utilization_mean_ratio * elapsed
+    elif device.utilization_ratio is not ABSENT:
+        gained = device.utilization_ratio * elapsed
+    else:
+        return
+    running.busy_seconds = gained + (0.0 if running.busy_seconds is ABSENT else running.busy_seconds)
 
 
 def _add_energy(running: _Running, device: Device, elapsed: float) -> None:

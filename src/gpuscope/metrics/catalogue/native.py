@@ -81,6 +81,12 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
         "temperature_margin_celsius",
         "Degrees left before the GPU slows itself down.",
     ),
+    _gauge(
+        "temperature_margin_threshold_celsius",
+        "temperature_margin_threshold_celsius",
+        "Degrees of margin at which the GPU slows down or shuts down.",
+        "threshold",
+    ),
     _gauge("power_watts", "power_watts", "Power draw, as nvidia-smi shows it."),
     _gauge("power_instant_watts", "power_instant_watts", "Power draw at this instant."),
     _gauge("power_average_watts", "power_average_watts", "Power draw averaged over the last second."),
@@ -120,6 +126,20 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
         "error",
         "lifetime",
         "location",
+    ),
+    _counter(
+        "ecc_sram_errors",
+        "ecc_sram_errors",
+        "Uncorrected SRAM errors by how they were found.",
+        "check",
+        "lifetime",
+    ),
+    _counter("ecc_sram_source_errors", "ecc_sram_sources", "Uncorrected SRAM errors ever, by unit.", "unit"),
+    _gauge(
+        "ecc_sram_threshold_exceeded",
+        "ecc_sram_threshold_exceeded",
+        "1 if so many SRAM errors happened that the board is to be replaced.",
+        unit="0 or 1",
     ),
     _gauge("retired_pages", "retired_pages", "Memory pages out of use for good.", "cause", unit="count"),
     _gauge(
@@ -162,6 +182,12 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     ),
     _gauge("mig_enabled", "mig_enabled", "1 if the GPU is split into MIG instances.", unit="0 or 1"),
     _gauge("mig_pending", "mig_pending", "1 if MIG will be on after the next reset.", unit="0 or 1"),
+    _gauge(
+        "recovery_action",
+        "recovery_action",
+        "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.",
+        unit="action",
+    ),
     _gauge(
         "graphics_engine_active_ratio",
         "graphics_engine_active_ratio",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from gpuscope.metrics.catalogue.dcgm import XID_ID, Counter
 from gpuscope.metrics.catalogue.dcgm_xid_messages import xid_message
@@ -74,6 +75,7 @@ def _xid_samples(scene: Scene) -> Iterator[Sample]:
 
 def build_with(settings: Settings, options: DcgmOptions, attributes: Sequence[Attributes] = ()) -> DcgmBuilder:
     """The builder under dcgm-exporter's options; `--counters` wins over its `-f`."""
+    options = replace(options, hostname_label=settings.dcgm_hostname_label)
     counters = CountersFile(settings.counters or options.collectors)
     if any(counter.name == "DCGM_EXP_P2P_STATUS" for counter in counters()):
         log.warning("DCGM_EXP_P2P_STATUS is not exported: only DCGM's own interface knows it")

@@ -21,6 +21,8 @@ def _configure(
     except ValueError as error:
         raise UsageError(f"--address: {options.address!r} is {error}") from None
     wanted: dict[str, object] = {}
+    if "collectors" in options.given:  # so that DCGM is asked for the ids it lists
+        wanted["counters"] = options.collectors
     if "remote_hostengine_info" in options.given:
         wanted["dcgm_host"] = options.remote_hostengine_info
     plan = ListenerPlan(

@@ -88,7 +88,7 @@ _TABLE: Final = (
     Model(
         key="t4", name="Tesla T4", brand="Tesla", architecture="Turing", compute_capability="7.5",
         vbios="90.04.A7.00.01", part_number="900-2G183-0000-001",
-        inforom={"img": "G183.0200.00.02", "oem": "1.1", "ecc": "5.0"},
+        inforom={"image": "G183.0200.00.02", "oem": "1.1", "ecc": "5.0"},
         memory_mib=15360, reserved_mib=445, bar1_mib=256, hbm=False,
         power_limit=70, power_limit_min=60, power_limit_max=70, power_idle=9.6,
         graphics_mhz=1590, memory_mhz=5001, video_mhz=1470, idle_graphics_mhz=300, idle_memory_mhz=405,
@@ -100,7 +100,7 @@ _TABLE: Final = (
     Model(
         key="v100", name="Tesla V100-SXM2-32GB", brand="Tesla", architecture="Volta", compute_capability="7.0",
         vbios="88.00.48.00.02", part_number="900-2G503-0010-000",
-        inforom={"img": "G503.0203.00.05", "oem": "1.1", "ecc": "5.0"},
+        inforom={"image": "G503.0203.00.05", "oem": "1.1", "ecc": "5.0"},
         memory_mib=32768, reserved_mib=271, bar1_mib=32768, hbm=True,
         power_limit=300, power_limit_min=150, power_limit_max=300, power_idle=42,
         graphics_mhz=1530, memory_mhz=877, video_mhz=1372, idle_graphics_mhz=135, idle_memory_mhz=877,
@@ -112,7 +112,7 @@ _TABLE: Final = (
     Model(
         key="rtx4090", name="NVIDIA GeForce RTX 4090", brand="GeForce", architecture="Ada",
         compute_capability="8.9", vbios="95.02.3C.40.B8", part_number=None,
-        inforom={"img": "G002.0000.00.03", "oem": "2.0"},
+        inforom={"image": "G002.0000.00.03", "oem": "2.0"},
         memory_mib=24564, reserved_mib=493, bar1_mib=32768, hbm=False,
         power_limit=450, power_limit_min=150, power_limit_max=600, power_idle=18,
         graphics_mhz=3105, memory_mhz=10501, video_mhz=2415, idle_graphics_mhz=210, idle_memory_mhz=405,
@@ -124,7 +124,7 @@ _TABLE: Final = (
     Model(
         key="l4", name="NVIDIA L4", brand="NVIDIA", architecture="Ada", compute_capability="8.9",
         vbios="95.04.29.00.06", part_number="900-2G193-0000-000",
-        inforom={"img": "G193.0200.00.01", "oem": "2.1", "ecc": "6.16"},
+        inforom={"image": "G193.0200.00.01", "oem": "2.1", "ecc": "6.16"},
         memory_mib=23034, reserved_mib=450, bar1_mib=32768, hbm=False,
         power_limit=72, power_limit_min=40, power_limit_max=72, power_idle=12.4,
         graphics_mhz=2040, memory_mhz=6251, video_mhz=1770, idle_graphics_mhz=210, idle_memory_mhz=405,
@@ -136,7 +136,7 @@ _TABLE: Final = (
     Model(
         key="a100-40", name="NVIDIA A100-SXM4-40GB", brand="NVIDIA", architecture="Ampere",
         compute_capability="8.0", vbios="92.00.45.00.05", part_number="692-2G506-0200-003",
-        inforom={"img": "G506.0200.00.04", "oem": "2.0", "ecc": "6.16"},
+        inforom={"image": "G506.0200.00.04", "oem": "2.0", "ecc": "6.16"},
         memory_mib=40960, reserved_mib=516, bar1_mib=65536, hbm=True,
         power_limit=400, power_limit_min=100, power_limit_max=400, power_idle=52,
         graphics_mhz=1410, memory_mhz=1215, video_mhz=1290, idle_graphics_mhz=210, idle_memory_mhz=1215,
@@ -149,7 +149,7 @@ _TABLE: Final = (
     Model(
         key="a100-80", name="NVIDIA A100-SXM4-80GB", brand="NVIDIA", architecture="Ampere",
         compute_capability="8.0", vbios="92.00.9E.00.10", part_number="692-2G506-0210-002",
-        inforom={"img": "G506.0210.00.05", "oem": "2.0", "ecc": "6.16"},
+        inforom={"image": "G506.0210.00.05", "oem": "2.0", "ecc": "6.16"},
         memory_mib=81920, reserved_mib=612, bar1_mib=131072, hbm=True,
         power_limit=400, power_limit_min=100, power_limit_max=400, power_idle=61,
         graphics_mhz=1410, memory_mhz=1593, video_mhz=1290, idle_graphics_mhz=210, idle_memory_mhz=1593,
@@ -162,7 +162,7 @@ _TABLE: Final = (
     Model(
         key="h100", name="NVIDIA H100 80GB HBM3", brand="NVIDIA", architecture="Hopper",
         compute_capability="9.0", vbios="96.00.A5.00.01", part_number="692-2G520-0200-000",
-        inforom={"img": "G520.0200.00.05", "oem": "2.1", "ecc": "7.16"},
+        inforom={"image": "G520.0200.00.05", "oem": "2.1", "ecc": "7.16"},
         memory_mib=81559, reserved_mib=479, bar1_mib=131072, hbm=True,
         power_limit=700, power_limit_min=200, power_limit_max=700, power_idle=69.8,
         graphics_mhz=1980, memory_mhz=2619, video_mhz=1545, idle_graphics_mhz=345, idle_memory_mhz=2619,
@@ -175,7 +175,7 @@ _TABLE: Final = (
     Model(
         key="h200", name="NVIDIA H200", brand="NVIDIA", architecture="Hopper", compute_capability="9.0",
         vbios="96.00.D0.00.03", part_number="692-2G520-0280-000",
-        inforom={"img": "G520.0280.00.01", "oem": "2.1", "ecc": "7.16"},
+        inforom={"image": "G520.0280.00.01", "oem": "2.1", "ecc": "7.16"},
         memory_mib=143771, reserved_mib=608, bar1_mib=262144, hbm=True,
         power_limit=700, power_limit_min=200, power_limit_max=700, power_idle=76,
         graphics_mhz=1980, memory_mhz=3201, video_mhz=1545, idle_graphics_mhz=345, idle_memory_mhz=3201,
@@ -188,7 +188,7 @@ _TABLE: Final = (
     Model(
         key="b200", name="NVIDIA B200", brand="NVIDIA", architecture="Blackwell", compute_capability="10.0",
         vbios="97.00.82.00.13", part_number="692-2G525-0220-000",
-        inforom={"img": "G525.0220.00.03", "oem": "2.1", "ecc": "7.16"},
+        inforom={"image": "G525.0220.00.03", "oem": "2.1", "ecc": "7.16"},
         memory_mib=183359, reserved_mib=742, bar1_mib=262144, hbm=True,
         power_limit=1000, power_limit_min=200, power_limit_max=1000, power_idle=141,
         graphics_mhz=1965, memory_mhz=3996, video_mhz=1575, idle_graphics_mhz=120, idle_memory_mhz=3996,
@@ -201,7 +201,7 @@ _TABLE: Final = (
     Model(
         key="gb200", name="NVIDIA GB200", brand="NVIDIA", architecture="Blackwell", compute_capability="10.0",
         vbios="97.00.B9.00.69", part_number="692-2G548-0220-000",
-        inforom={"img": "G548.0220.00.05", "oem": "2.1", "ecc": "7.16"},
+        inforom={"image": "G548.0220.00.05", "oem": "2.1", "ecc": "7.16"},
         memory_mib=189471, reserved_mib=880, bar1_mib=262144, hbm=True,
         power_limit=1200, power_limit_min=200, power_limit_max=1200, power_idle=168,
         graphics_mhz=2062, memory_mhz=3996, video_mhz=1650, idle_graphics_mhz=120, idle_memory_mhz=3996,
