@@ -44,7 +44,7 @@ class Field:
 
 
 def _present(part: object, path: str) -> bool:
-    value = reader(path)(part)
+    value: object = reader(path)(part)
     return value is not ABSENT and value != {}
 
 

@@ -75,7 +75,8 @@ def _xid_samples(scene: Scene) -> Iterator[Sample]:
 
 def build_with(settings: Settings, options: DcgmOptions, attributes: Sequence[Attributes] = ()) -> DcgmBuilder:
     """The builder under dcgm-exporter's options; `--counters` wins over its `-f`."""
-    options = replace(options, hostname_label=settings.dcgm_hostname_label)
+    if settings.dcgm_hostname_label != options.hostname_label == DcgmOptions().hostname_label:
+        options = replace(options, hostname_label=settings.dcgm_hostname_label)
     counters = CountersFile(settings.counters or options.collectors)
     if any(counter.name == "DCGM_EXP_P2P_STATUS" for counter in counters()):
         log.warning("DCGM_EXP_P2P_STATUS is not exported: only DCGM's own interface knows it")
