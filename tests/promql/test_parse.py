@@ -111,6 +111,10 @@ def test_nesting_ends_the_query_not_the_process() -> None:
         "x" + " or x" * 15_000,
         "sum(" * 5_000 + "x" + ")" * 5_000,
         "x" * 200_000,
+        "'" + "\\n" * 49_000 + "'",
+        '"' + '\\"' * 49_000,
+        "1" + "\n#" * 49_000 + "\n+",
+        "x" + " == bool 1" * 9_000,
     ]
     # In a process of its own: the parser's stack overflow would take this one with it.
     command = [sys.executable, "-c", REFUSE]

@@ -15,7 +15,7 @@ from typing import Any
 import promql_parser
 
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
-from gpuscope.promql.lexical import check_size, without_digit_separators
+from gpuscope.promql.lexical import check_size, simplified
 from gpuscope.promql.regex import compile_whole
 from gpuscope.promql.syntax import (
     Aggregate,
@@ -133,7 +133,7 @@ def parse(text: str) -> Expr:
     """The tree of `text`. Dashboards ask the same few questions again and again, so trees are kept."""
     check_size(text)
     try:
-        tree = promql_parser.parse(without_digit_separators(text))
+        tree = promql_parser.parse(simplified(text))
     except ValueError as error:
         raise BadQueryError(f"parse error: {error}") from error
     except BaseException as error:
