@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.scrape.sink import Sink
 from gpuscope.store import Appended, Store, Tick, UnknownSeriesError
 from gpuscope.store.series import STALE_NAN_BITS, Labels
 
@@ -45,18 +45,6 @@ REPORT_NAMES = (
     "scrape_samples_post_metric_relabeling",
     "scrape_series_added",
 )
-
-
-class Sink(Protocol):
-    """Somewhere else that takes what is stored: a remote-write queue."""
-
-    def encode_labels(self, labels: Labels) -> bytes:
-        """The labels as the sink wants them; asked once for each series."""
-        ...
-
-    def take(self, samples: Iterable[tuple[bytes, int, float]]) -> None:
-        """(encoded labels, milliseconds, value); must not wait."""
-        ...
 
 
 def sorted_labels(labels: Mapping[str, str]) -> Labels:

@@ -111,12 +111,10 @@ def _unpack(unpack: zlib._Decompress, packed: bytes) -> bytes:
 def _sentence(error: Exception, url: str) -> str:
     if isinstance(error, httpx.TooManyRedirects):
         return "stopped after 10 redirects"
-    cause = _root(error)
-    text = (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__
-    return f"Get {url!r}: {text}"
+    return f"Get {url!r}: {root_cause(error)}"
 
 
-def _root(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> str:
     """The reason below the layers: "connection refused", not "all attempts failed"."""
     for _ in range(10):
         below = error.__cause__ or error.__context__
@@ -125,4 +123,5 @@ def _root(error: BaseException) -> BaseException:
         if below is None:
             break
         error = below
-    return error
+    said = error.strerror if isinstance(error, OSError) else ""
+    return said or str(error) or type(error).__name__

@@ -18,13 +18,14 @@ from typing import Any
 import httpx
 
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
-from gpuscope.scrape.appender import Sink, TargetAppender
+from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, ScrapeConfig
 from gpuscope.scrape.discovery import Discovery
 from gpuscope.scrape.fetch import new_client
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.loop import Counts, ScrapeLoop
 from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.sink import Sink
 from gpuscope.scrape.target import Dropped, Target, build_targets, duration_text
 from gpuscope.store import Store, StoreError
 

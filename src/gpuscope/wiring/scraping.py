@@ -10,10 +10,13 @@ import asyncio
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
+
+import httpx
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
@@ -21,13 +24,18 @@ from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
 from gpuscope.scrape.discovery import targets_from_argument
+from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
+from gpuscope.scrape.receive import Receiver
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.remote import RemoteApi
+from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
 from gpuscope.server.live import LIVE_QUERY, Sample
 from gpuscope.server.own_metrics import store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
+from gpuscope.wiring.push import Pushes, build_pushes
 from gpuscope.wiring.server import DEFAULT_LISTEN, _web, open_store, serve
 
 log = logging.getLogger("gpuscope")
@@ -67,47 +75,77 @@ class ScraperThread:
             self._loop.run_until_complete(self.scraper.run(self._stop))
         except Exception:
             log.exception("the scraper stopped")
-        finally:
-            self._loop.close()
 
     def stop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
+        self._loop.close()
         self._workers.shutdown()
 
 
 def run_server(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
-    _run_embedded(settings)
+    if settings.store:
+        _run_over_engine(settings)
+    else:
+        _run_embedded(settings)
 
 
 def _run_embedded(settings: Settings) -> None:
     web = _web(settings)
     config = read_scrape_config(settings)
-    for warning in config.warnings:
-        log.warning("%s", warning)
+    _warn(config)
+    pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
     store = open_store(settings)
     try:
         store.start()
-        scraping = ScraperThread(lambda workers: Scraper(store, config, workers))
-        scraper = scraping.scraper
-        _reload_on_hangup(settings, scraper)
-        engine = Engine(store)
-        api = EmbeddedApi(store, engine, scraper, external_labels=tuple(sorted(config.external_labels.items())))
+        scraping = ScraperThread(lambda workers: Scraper(store, config, workers, sink=pushes))
+        scraper, receiver, engine = scraping.scraper, Receiver(store), Engine(store)
+        external = tuple(sorted(config.external_labels.items()))
+        api = EmbeddedApi(store, engine, scraper, external_labels=external)
+        live = LiveFleet(lambda: _stored_samples(engine), "store")
         app = build_app(
-            [*api.routes(), *page_routes(LiveFleet(lambda: _live_samples(engine), "store"))],
-            own_metrics=lambda: encode_text([*store_families(store.stats()), *scraper.families()]),
+            [*api.routes(), write_route(receiver), *page_routes(live)],
+            own_metrics=lambda: encode_text(
+                [
+                    *store_families(store.stats()),
+                    *scraper.families(),
+                    *receiver.families(),
+                    *(pushes.families() if pushes else ()),
+                ]
+            ),
             ready=lambda: "",
             guard=web.guard,
         )
-        scraping.start()
-        try:
+        _reload_on_hangup(settings, scraper)
+        with _Started(scraping, pushes):
             serve(app, settings.listen or DEFAULT_LISTEN, web.tls)
-        finally:
-            scraping.stop()
     finally:
         store.close()
+
+
+class _Started:
+    """Scraper and senders run inside; the senders stop last, so that the last samples go out."""
+
+    def __init__(self, scraping: ScraperThread, pushes: Pushes | None) -> None:
+        self._scraping = scraping
+        self._pushes = pushes
+
+    def __enter__(self) -> None:
+        if self._pushes is not None:
+            self._pushes.start()
+        self._scraping.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._scraping.stop()
+        if self._pushes is not None:
+            self._pushes.stop()
+
+
+def _warn(config: ScrapeConfig) -> None:
+    for warning in config.warnings:
+        log.warning("%s", warning)
 
 
 def _reload_on_hangup(settings: Settings, scraper: Scraper) -> None:
@@ -117,21 +155,55 @@ def _reload_on_hangup(settings: Settings, scraper: Scraper) -> None:
         except UsageError as error:
             log.error("the configuration was not read again: %s; the old one stays", error)
             return
-        for warning in config.warnings:
-            log.warning("%s", warning)
+        _warn(config)
         scraper.reload(config)
         log.info("the configuration was read again")
 
     signal.signal(signal.SIGHUP, reload)
 
 
-async def _live_samples(engine: Engine) -> list[Sample]:
+async def _stored_samples(engine: Engine) -> list[Sample]:
     def ask() -> list[Sample]:
-        import time
-
         result = engine.instant(LIVE_QUERY, time.time_ns() // 1_000_000)
         assert isinstance(result, Vector)  # noqa: S101 - a selector's answer is one
-        rows = zip(result.labels, result.values.tolist(), strict=True)
-        return [(dict(labels)["__name__"], dict(labels), value) for labels, value in rows]
+        rows = zip(map(dict, result.labels), result.values.tolist(), strict=True)
+        return [(labels["__name__"], labels, value) for labels, value in rows]
 
     return await asyncio.to_thread(ask)
+
+
+def _run_over_engine(settings: Settings) -> None:
+    for name in ("config", "targets", "remote_write"):
+        if getattr(settings, name):
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} with --store: that engine scrapes and keeps the data; give only one")
+    web = _web(settings)
+    api = build_remote_api(settings)
+    app = build_app(
+        [*api.routes(), *page_routes(LiveFleet(lambda: _engine_samples(api), api.url))],
+        own_metrics=lambda: b"",
+        ready=lambda: "",
+        guard=web.guard,
+    )
+    serve(app, settings.listen or DEFAULT_LISTEN, web.tls)
+
+
+def build_remote_api(settings: Settings) -> RemoteApi:
+    http = HttpConfig()
+    if settings.store_http_config:
+        http = load_http_config(Path(settings.store_http_config).expanduser())
+    if settings.store_tenant:
+        if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
+            raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
+        http = http.with_headers(("X-Scope-OrgID", settings.store_tenant))
+    url, http = split_credentials(settings.store, http, f"--store {settings.store}")
+    return RemoteApi(url.partition("?")[0].rstrip("/"), http)
+
+
+async def _engine_samples(api: RemoteApi) -> list[Sample]:
+    try:
+        found = await api.query(LIVE_QUERY)
+    except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
+        log.warning("the live view has no data: %s", error)
+        return []
+    return [(one["metric"]["__name__"], one["metric"], float(one["value"][1])) for one in found]

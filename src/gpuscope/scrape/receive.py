@@ -1,0 +1,184 @@
+"""What remote writers send, into the store.
+
+A sender's samples are sorted by the target they were scraped from (`job` and `instance`), because the store
+keeps what shares its times together; without those labels the sender's address stands in. Each sample is
+judged alone: those the store refuses are counted and told to the sender, the others are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import cramjam
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.exposition.remote_write import Decoded, Labels, WireError, WriteDecoder
+from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.scrape.config import Limits
+from gpuscope.store import Store, Tick, UnknownSeriesError
+
+MOST_BYTES = 32 << 20
+"""Of a request, unpacked."""
+INVALID = "invalid_labels"
+HISTOGRAM = "native_histogram"
+
+_Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    accepted: int = 0
+    repeated: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Series by the decoder's number: the target they belong to and their id in the store."""
+
+    targets: list[int] = field(default_factory=list)
+    series: list[int] = field(default_factory=list)
+
+
+class Receiver:
+    """May be called from several threads; decoding is one at a time, waiting for the disk is not."""
+
+    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+        self._store = store
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._sender = ""
+        self._slots = _Slots()
+        self._target_ids: dict[str, int] = {}
+        self._epoch = store.epoch
+        self._decoder = WriteDecoder(self._slot)
+        self.requests = 0
+        self.accepted = 0
+        self.refused: Counter[str] = Counter()
+
+    def take(self, packed: bytes, sender: str) -> Received:
+        """Raises WireError for bytes that are no request, StoreError if nothing can be kept now."""
+        body = unpack(packed)
+        for attempt in (1, 2):
+            with self._lock:
+                decoded, ticks = self._ticks(body, sender)
+            try:
+                return self._store_all(decoded, ticks)
+            except UnknownSeriesError:  # series were removed meanwhile: once more, with new ids
+                if attempt == 2:
+                    raise
+                with self._lock:
+                    self._forget()
+        raise AssertionError("unreachable")
+
+    def _store_all(self, decoded: Decoded, ticks: list[Tick]) -> Received:
+        futures = [self._store.submit(tick) for tick in ticks]
+        accepted = repeated = 0
+        refused: Counter[str] = Counter()
+        for outcome in [future.result() for future in futures]:
+            accepted += outcome.accepted
+            repeated += outcome.repeated
+            refused.update(outcome.refused)
+        refused.update({INVALID: decoded.invalid, HISTOGRAM: decoded.histograms})
+        refused = +refused
+        with self._lock:
+            self.requests += 1
+            self.accepted += accepted
+            self.refused.update(refused)
+        return Received(accepted, repeated, dict(refused))
+
+    def _ticks(self, body: bytes, sender: str) -> tuple[Decoded, list[Tick]]:
+        if self._epoch != self._store.epoch or len(self._slots.series) > 2_000_000:
+            self._forget()
+        self._sender = sender
+        decoded = self._decoder.decode(body)
+        targets, series = self._lookup(decoded.series)
+        times = _int64s(decoded.times)
+        values = np.fromiter(decoded.values, np.float64, len(decoded.values))
+        return decoded, list(_by_target(targets, series, times, values))
+
+    def _lookup(self, slots: list[int]) -> tuple[_Ints, _Ints]:
+        targets, series = self._slots.targets, self._slots.series
+        count = len(slots)
+        return (
+            np.fromiter((targets[slot] for slot in slots), np.int64, count),
+            np.fromiter((series[slot] for slot in slots), np.int64, count),
+        )
+
+    def _forget(self) -> None:
+        self._epoch = self._store.epoch
+        self._slots = _Slots()
+        self._target_ids.clear()
+        self._decoder.forget()
+
+    def _slot(self, labels: Labels) -> int | None:
+        table = dict(labels)
+        if len(table) != len(labels) or not table.get("__name__") or "" in table or self._too_large(labels):
+            return None
+        target = self._target(table)
+        kept = tuple(pair for pair in labels if pair[1] != "")
+        self._slots.targets.append(target)
+        self._slots.series.append(int(self._store.resolve(target, [kept])[0]))
+        return len(self._slots.series) - 1
+
+    def _target(self, labels: dict[str, str]) -> int:
+        job, instance = labels.get("job", ""), labels.get("instance", "")
+        name = (
+            f"remote write job={job} instance={instance}" if instance else f"remote write {self._sender} {job}"
+        )
+        found = self._target_ids.get(name)
+        if found is None:
+            found = self._target_ids[name] = self._store.target(name)
+        return found
+
+    def _too_large(self, labels: Labels) -> bool:
+        limits = self._limits
+        return len(labels) > limits.labels or any(
+            len(name) > limits.label_name_length or len(value) > limits.label_value_length
+            for name, value in labels
+        )
+
+    def families(self) -> Iterator[MetricFamily]:
+        for name, value, text in (
+            ("requests", self.requests, "Remote-write requests taken."),
+            ("samples", self.accepted, "Samples taken by remote write."),
+        ):
+            full = f"gpuscope_received_{name}_total"
+            yield MetricFamily(full, "counter", text, [Sample(NO_LABELS, value)])
+        with self._lock:
+            refused = sorted(self.refused.items())
+        samples = [Sample(LabelSet((("reason", why),)), count) for why, count in refused]
+        yield MetricFamily(
+            "gpuscope_received_refused_samples_total", "counter", "Remote-write samples refused.", samples
+        )
+
+
+def unpack(packed: bytes) -> bytes:
+    """The request inside a snappy block; its size is known, and bounded, before anything is unpacked."""
+    try:
+        size = cramjam.snappy.decompress_raw_len(packed)
+        if size > MOST_BYTES:
+            raise WireError(f"the request is {size} bytes unpacked; at most {MOST_BYTES} are taken")
+        return bytes(cramjam.snappy.decompress_raw(packed))
+    except cramjam.DecompressionError as error:
+        raise WireError(f"not a snappy block: {error}") from None
+
+
+def _int64s(numbers: list[int]) -> _Ints:
+    return np.fromiter(numbers, np.int64, len(numbers))
+
+
+def _by_target(targets: _Ints, series: _Ints, times: _Ints, values: NDArray[np.float64]) -> Iterator[Tick]:
+    if not len(targets):
+        return
+    order = np.argsort(targets, kind="stable")
+    targets, series, times, values = targets[order], series[order], times[order], values[order]
+    cuts = np.flatnonzero(np.diff(targets)) + 1
+    starts = [0, *cuts.tolist()]
+    for start, end in zip(starts, [*cuts.tolist(), len(targets)], strict=True):
+        own = times[start:end]
+        yield Tick(int(targets[start]), int(own.max()), series[start:end], values[start:end], own)
