@@ -14,11 +14,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-demo: setup
-	$(BIN)/gpuscope agent --source demo
+demo: setup page
+	$(BIN)/gpuscope up --demo
 
-run: setup
-	$(BIN)/gpuscope agent
+run: setup page
+	$(BIN)/gpuscope up
 
 engines: setup
 	@tools/get-engines || echo "tests with real engines will be skipped by name"
