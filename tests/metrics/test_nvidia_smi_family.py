@@ -189,6 +189,23 @@ def test_the_source_that_is_told_of(statuses: tuple[SourceStatus, ...], metric: 
     assert codes == ([metric] if metric else [])
 
 
+def test_a_backend_that_is_asked_for_is_the_one_that_is_told_of() -> None:
+    """As when NVML runs beside nvidia-smi and one of them fails: the exporter knows only its own backend."""
+    cells = replace(DEVICE, smi_cells={"uuid": GPU, "utilization.gpu [%]": "99 %"})
+    both = replace(snapshot(cells), sources=(NVML, SMI))
+    ratio = 'utilization_gpu_ratio{{uuid="aaaa-01"}} {}'.format
+    command, driver = (lines(both, Options(backend=backend)) for backend in ("exec", "nvml"))
+    assert (named("utilization_gpu", command), named("utilization_gpu", driver)) == (
+        [ratio(0.99)],
+        [ratio(0.07)],
+    )
+    assert named("energy", driver)
+    broken = replace(snapshot(DEVICE), sources=(NVML, replace(SMI, up=False, code=255)))
+    assert named("command_exit_code", lines(broken, Options(backend="exec"))) == ["command_exit_code 255"]
+    assert not any("uuid" in line for line in lines(broken, Options(backend="exec")))
+    assert named("utilization_gpu", lines(broken)) == [ratio(0.07)]
+
+
 def test_a_lost_gpu_costs_its_own_series_only() -> None:
     lost = Device(uuid=OTHER, index=1, lost=True)
     found = lines(snapshot(DEVICE, lost))

@@ -81,7 +81,12 @@ def test_readings_print_as_the_cells_they_came_from(tmp_path: Path, capture: Pat
 
 
 def _without_cells(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, devices=tuple(replace(device, smi_cells={}) for device in snapshot.devices))
+    """The same machine as NVML would tell of it."""
+    return replace(
+        snapshot,
+        devices=tuple(replace(device, smi_cells={}) for device in snapshot.devices),
+        sources=tuple(replace(status, name="nvml") for status in snapshot.sources),
+    )
 
 
 def _values(snapshot: Snapshot) -> dict[tuple[str, str], str]:

@@ -8,7 +8,7 @@ import pytest
 
 from gpuscope.collect.clock import SystemClock
 from gpuscope.collect.runner import Runner
-from gpuscope.errors import SourceError, SourceMissing
+from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Driver, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, Tier, load_source
@@ -69,6 +69,12 @@ def test_it_is_found_by_the_name_users_type() -> None:
     assert spec is SOURCE
     assert spec.interval_seconds(settings) == 7.0
     assert spec.deadline_seconds(settings) > 7.0 + 10.0
+
+
+def test_a_command_that_cannot_be_one_is_told_before_the_start() -> None:
+    SOURCE.check(Settings())
+    with pytest.raises(UsageError, match="ssh 'node7 nvidia-smi"):
+        SOURCE.check(Settings(nvidia_smi_command="ssh 'node7 nvidia-smi"))
 
 
 def test_an_executable_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from gpuscope.settings import Settings
 class Options:
     """The exporter's flags that change what it exports, under its own names."""
 
+    backend: str = ""  # --collect.backend: exec, nvml or demo; empty: whatever gives the devices
     compute_apps: bool = False  # --collect.compute-apps
     compute_apps_mig: bool = False  # --collect.compute-apps-mig
     pcie_throughput: bool = False  # --collect.pcie-throughput
@@ -47,9 +48,9 @@ class NvidiaSmiBuilder:
         self._last_families: Sequence[MetricFamily] = ()
 
     def to_families(self, snapshot: Snapshot) -> list[MetricFamily]:
-        rows = cells_of_devices(snapshot)
-        status = backing_source(snapshot)
-        command = runs_the_command(snapshot, status)
+        command = runs_the_command(snapshot, self._options.backend)
+        status = backing_source(snapshot, command=command)
+        rows = cells_of_devices(snapshot, command=command)
         rest = Collected()
         add_health(rest, status, command=command)
         if not command:

@@ -64,14 +64,12 @@ class Columns:
         return not any(pattern.match(field) for pattern in self._exclude)
 
 
-def cells_of_devices(snapshot: Snapshot) -> list[Cells]:
-    rows: list[Cells] = []
-    for device in snapshot.devices:
-        if device.smi_cells:
-            rows.append(device.smi_cells)
-        elif not device.lost:
-            rows.append(print_cells(device, snapshot.driver, len(snapshot.devices)))
-    return rows
+def cells_of_devices(snapshot: Snapshot, *, command: bool) -> list[Cells]:
+    """`command`: whether nvidia-smi's own cells are wanted; a device that has none is then left out."""
+    if command:
+        return [device.smi_cells for device in snapshot.devices if device.smi_cells]
+    count = len(snapshot.devices)
+    return [print_cells(device, snapshot.driver, count) for device in snapshot.devices if not device.lost]
 
 
 def add_columns(collected: Collected, rows: Sequence[Cells], columns: Columns) -> None:

@@ -14,22 +14,23 @@ COMMAND_SOURCE = "nvidia-smi"
 DRIVER_SOURCES = ("nvml", "demo", "replay", "dcgm")
 
 
-def backing_source(snapshot: Snapshot) -> SourceStatus | None:
-    """The source that the devices come from, or the one that should give them."""
-    by_name = {status.name: status for status in snapshot.sources}
-    if any(device.smi_cells for device in snapshot.devices):
-        return by_name.get(COMMAND_SOURCE)
-    in_order = [by_name[name] for name in (*DRIVER_SOURCES, COMMAND_SOURCE) if name in by_name]
-    working = [status for status in in_order if status.up]
-    if working:
-        return working[0]
-    return by_name.get(COMMAND_SOURCE) or (in_order[0] if in_order else None)
-
-
-def runs_the_command(snapshot: Snapshot, status: SourceStatus | None) -> bool:
-    if status is None:
+def runs_the_command(snapshot: Snapshot, backend: str) -> bool:
+    """Whether it is the exporter's `exec` backend; if none is asked for, what gives the devices decides."""
+    if backend:
+        return backend == "exec"
+    if snapshot.devices:
         return any(device.smi_cells for device in snapshot.devices)
-    return status.name == COMMAND_SOURCE
+    up = {status.name: status.up for status in snapshot.sources}
+    return COMMAND_SOURCE in up and not any(up.get(name) for name in DRIVER_SOURCES)
+
+
+def backing_source(snapshot: Snapshot, *, command: bool) -> SourceStatus | None:
+    """The source the devices come from, or should come from."""
+    by_name = {status.name: status for status in snapshot.sources}
+    if command:
+        return by_name.get(COMMAND_SOURCE)
+    drivers = [by_name[name] for name in DRIVER_SOURCES if name in by_name]
+    return next((status for status in drivers if status.up), drivers[0] if drivers else None)
 
 
 def add_health(collected: Collected, status: SourceStatus | None, *, command: bool) -> None:

@@ -13,14 +13,23 @@ from gpuscope.sources.nvidia_smi.command import Command
 from gpuscope.sources.nvidia_smi.source import NvidiaSmi
 
 
+def _command(settings: Settings) -> Command:
+    return Command(settings.nvidia_smi_command, settings.nvidia_smi_timeout)
+
+
+def _check(settings: Settings) -> None:
+    _command(settings)
+
+
 def _open(settings: Settings) -> NvidiaSmi:
-    return NvidiaSmi.open(Command(settings.nvidia_smi_command, settings.nvidia_smi_timeout))
+    return NvidiaSmi.open(_command(settings))
 
 
 SOURCE = SourceSpec(
     name="nvidia-smi",
     summary="devices, MIG instances and processes from the nvidia-smi command",
     open=_open,
+    check=_check,
     interval_seconds=lambda settings: settings.nvidia_smi_interval,
     deadline_seconds=lambda settings: max(
         15.0, 3 * settings.nvidia_smi_interval, settings.nvidia_smi_interval + 2 * settings.nvidia_smi_timeout
