@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo run test check bench engines golden docs clean
+.PHONY: setup page demo run test check bench engines golden docs clean
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready page
 
 # Made anew whenever what it was made from has changed, so that it is right after a pull.
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -14,10 +14,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-demo: setup page
+# Built anew when its sources have changed; where there is no Node, that is said and the rest goes on.
+page: $(VENV)/.ready
+	@$(BIN)/python tools/build_page.py
+
+demo: setup
 	$(BIN)/gpuscope up --demo
 
-run: setup page
+run: setup
 	$(BIN)/gpuscope up
 
 engines: setup
