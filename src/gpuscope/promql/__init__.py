@@ -2,6 +2,7 @@
 
     Engine(storage).instant(text, time_ms) -> Scalar | Text | Vector | Samples
     Engine(storage).range(text, start_ms, end_ms, step_ms) -> Matrix
+    format_query(text) -> str
 
 Every failure is a `PromQLError` whose `error_type` is the one Prometheus' HTTP API names.
 """
@@ -17,6 +18,7 @@ from gpuscope.promql.errors import (
     QueryTimeoutError,
     UnsupportedError,
 )
+from gpuscope.promql.formatting import format_query
 from gpuscope.promql.parse import parse
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
 
@@ -35,5 +37,6 @@ __all__ = [
     "Text",
     "UnsupportedError",
     "Vector",
+    "format_query",
     "parse",
 ]

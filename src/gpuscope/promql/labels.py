@@ -43,10 +43,11 @@ def assign(labels: Labels, name: str, value: str) -> Labels:
 
 def render(labels: Labels) -> str:
     """As people write a series, for messages."""
-    inner = ", ".join(f"{k}={_quote(v)}" for k, v in labels if k != METRIC_NAME)
+    inner = ", ".join(f"{k}={quote(v)}" for k, v in labels if k != METRIC_NAME)
     return f"{get(labels, METRIC_NAME)}{{{inner}}}"
 
 
-def _quote(value: str) -> str:
+def quote(value: str) -> str:
+    """A string literal."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -1,7 +1,7 @@
 """What has to be done to a query's text before the grammar sees it.
 
-The parser library is recursive, in its lexer too, and its stack overflow ends the process: so nesting, operators
-and escapes are counted here. And it does not know the underscores that may stand between a number's digits.
+The parser library is recursive, in its lexer too, and its stack overflow ends the process: so nesting,
+operators and escapes are counted here. And it does not know the underscores that may stand between digits.
 """
 
 from __future__ import annotations
