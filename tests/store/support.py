@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gpuscope.store import Store, Tick
+from gpuscope.store import Appended, Store, Tick
 from gpuscope.store.series import Labels, Matcher, MatchOp, Series
 
 NOW = 1_700_000_000_000
@@ -74,8 +74,14 @@ def fill(store: Store, clock: HandClock, hours: float, *, step: int = 60_000, wi
     target = store.target("node")
     ids = store.resolve(target, [labels(f"m{i}", node="a") for i in range(width)])
     end = clock.at + int(hours * 3_600_000)
-    while clock.at < end:
-        number = clock.at // step
-        store.append(Tick(target, clock.at, ids, np.arange(width) + float(number % 97)))
-        clock.at += step
+    times = range(clock.at, end, step)
+    writer = store._writing().writer
+    for at in range(0, len(times), 60):  # many ticks to a commit: the disk's speed is not under test
+        ticks = [
+            Tick(target, time, ids, np.arange(width) + float(time // step % 97)) for time in times[at : at + 60]
+        ]
+        clock.at = ticks[-1].timestamp
+        outcomes = writer.call(lambda ticks=ticks: writer._appender.write(ticks))  # type: ignore[misc]
+        assert all(isinstance(one, Appended) and one.accepted == width for one in outcomes)
+    clock.at = end
     return ids.tolist()

@@ -76,7 +76,6 @@ class Head:
         self._side = _Side()
         self._side_used = 0
         self._cells = 0
-        self.in_order = True
         self.rows = 0
         self.samples = 0
         self.first: int | None = None
@@ -181,8 +180,6 @@ class Head:
         segment.used += 1  # last: from here on a reader sees the row
 
     def _note(self, first: int, last: int, count: int) -> None:
-        if self.last is not None and first <= self.last:
-            self.in_order = False
         self.first = first if self.first is None else min(first, self.first)
         self.last = last if self.last is None else max(last, self.last)
         self.samples += count
@@ -275,20 +272,35 @@ class Head:
         )
 
     def from_time(self, boundary: int) -> Head:
-        """A new head with only the samples at or after a moment."""
+        """A new head with only the samples at or after a moment, and only the series that have some."""
         rest = Head()
         view = self.view()
-        series_of = np.empty(self.series_count, np.int64)
-        series_of[view.columns] = view.sorted_series
-        for times, cells in view.segments:
-            for row in np.flatnonzero(times >= boundary).tolist():
-                present = np.flatnonzero(cells[row].view(np.int64) != ABSENT_BITS)
-                present = present[present < len(series_of)]
-                if len(present):
-                    moment = np.full(len(present), times[row])
-                    rest.place(series_of[present], moment, cells[row][present])
+        kept = [
+            (times[late], cells[late]) for times, cells in view.segments if (late := times >= boundary).any()
+        ]
         side_times, side_series, side_values = view.side
         late = side_times >= boundary
+        alive = np.zeros(self.series_count, np.bool_)
+        for _, cells in kept:
+            width = min(cells.shape[1], len(alive))
+            alive[:width] |= (cells[:, :width].view(np.int64) != ABSENT_BITS).any(axis=0)
+        alive[self.find_columns(side_series[late])] = True
+        renumbered = np.cumsum(alive) - 1
+        stays = alive[view.columns]
+        rest._order = view.sorted_series[stays], renumbered[view.columns[stays]]
+        for times, cells in kept:
+            rest._adopt(times, cells[:, np.flatnonzero(alive[: cells.shape[1]])])
         if late.any():
-            rest.place(side_series[late], side_times[late], side_values[late])
+            rest._side = _Side(side_times[late], side_series[late], side_values[late])
+            rest._side_used = int(np.count_nonzero(late))
+            rest._note(int(side_times[late].min()), int(side_times[late].max()), rest._side_used)
         return rest
+
+    def _adopt(self, times: Int64s, cells: Float64s) -> None:
+        """Rows of another head, as a segment that is full."""
+        self._segments.append(_Segment(times, np.ascontiguousarray(cells), len(times)))
+        self._cells += cells.size
+        self._note(
+            int(times.min()), int(times.max()), int(np.count_nonzero(cells.view(np.int64) != ABSENT_BITS))
+        )
+        self.rows += len(times)

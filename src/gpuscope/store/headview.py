@@ -58,7 +58,7 @@ class HeadView:
                 if len(shared[key]):
                     found[sid] = shared[key], cells[i][mask]
         if len(self.side[0]):
-            self._add_side(known, start, end, found)
+            self._add_side(known, times, start, end, found)
         return found
 
     def dense(self, columns: Int64s, start: int, end: int) -> tuple[Int64s, Float64s]:
@@ -131,16 +131,16 @@ class HeadView:
         times[at[newer]] = side_times[order][newer]
         values[at[newer]] = side_values[order][newer]
 
-    def _add_side(self, known: Int64s, start: int, end: int, found: dict[int, Samples]) -> None:
+    def _add_side(self, known: Int64s, rows: Int64s, start: int, end: int, found: dict[int, Samples]) -> None:
         times, series, values = self.side
         inside = np.flatnonzero((times >= start) & (times <= end) & np.isin(series, known))
         if not len(inside):
             return
         order = inside[np.lexsort((times[inside], series[inside]))]
         sids, starts = np.unique(series[order], return_index=True)
-        shared: dict[bytes, Int64s] = {}
-        for sid, rows in zip(sids.tolist(), np.split(order, starts[1:]), strict=True):
-            own_times, own_values = times[rows], values[rows]
+        shared = {rows.tobytes(): rows}
+        for sid, at in zip(sids.tolist(), np.split(order, starts[1:]), strict=True):
+            own_times, own_values = times[at], values[at]
             if sid in found:
                 own_times, own_values = merge_samples([found[sid], (own_times, own_values)])
             own_times = shared.setdefault(own_times.tobytes(), own_times)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpuscope.store.codec import unpack_integers
-from gpuscope.store.schema import BLOCK_BITS, connect, migrate
+from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
@@ -51,9 +51,13 @@ def _set_aside(path: Path, now_ms: int) -> Path:
 
 def _copy_readable(aside: Path, fresh: sqlite3.Connection) -> dict[str, int]:
     kept = dict.fromkeys(_TABLES, 0)
+    damaged = sqlite3.connect(aside, isolation_level=None)
     try:
-        damaged = sqlite3.connect(aside, isolation_level=None)
+        # Without this SQLite reads nothing at all of a file that is shorter than its header says.
+        damaged.execute("PRAGMA writable_schema = ON")
+        damaged.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except sqlite3.Error:
+        damaged.close()
         return kept
     try:
         for table in _TABLES:
@@ -108,7 +112,7 @@ def _id_ranges(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: st
         return [(1, _highest(damaged, table, 1, 2**40))]
     ranges = []
     for (target,) in fresh.execute("SELECT id FROM target").fetchall():
-        low, high = target << 36, ((target + 1) << 36) - 1
+        low, high = target << TICK_BITS, ((target + 1) << TICK_BITS) - 1
         ranges.append((_lowest(damaged, low, high), _highest(damaged, table, low, high)))
     return ranges
 
@@ -133,5 +137,12 @@ def _drop_incomplete(fresh: sqlite3.Connection) -> None:
     """Rows that mean nothing without others that were lost."""
     fresh.execute("BEGIN")
     fresh.execute("DELETE FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)")
-    fresh.execute("DELETE FROM block WHERE target NOT IN (SELECT id FROM target)")
+    # A target is little more than a name: one that others refer to is worth a made-up one.
+    fresh.execute(
+        """INSERT OR IGNORE INTO target (id, name)
+           SELECT target, 'salvaged-' || target FROM series
+           UNION SELECT target, 'salvaged-' || target FROM block
+           UNION SELECT id >> ?, 'salvaged-' || (id >> ?) FROM tick""",
+        (TICK_BITS, TICK_BITS),
+    )
     fresh.execute("COMMIT")

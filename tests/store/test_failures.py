@@ -1,0 +1,258 @@
+"""Disk full, damaged files, a second process, files of other versions."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuscope.store import (
+    Store,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+    StoreOptions,
+    StoreTooNewError,
+    Tick,
+)
+from gpuscope.store.schema import FILE_NAME, MIGRATIONS, Migration, connect, migrate
+from tests.store.support import EVER, NOW, HandClock, contents_of, fill, labels, named, tick
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MB; needs root."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("a small file system needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("tmpfs cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def grow_until_full(store: Store, clock: HandClock, noise: np.random.Generator) -> int:
+    target = store.target("node")
+    ids = store.resolve(target, [labels("m", i=str(i)) for i in range(500)])
+    for kept in range(5000):
+        clock.at += 1000
+        try:
+            store.append(Tick(target, clock.at, ids, noise.random(500)))
+        except StoreFullError:
+            return kept
+    raise AssertionError("the disk was never full")
+
+
+def test_a_full_disk_stops_ingest_loudly_and_ends_by_itself(small_disk: Path) -> None:
+    clock = HandClock()
+    with Store(small_disk / "data", clock=clock) as store:
+        ballast = small_disk / "ballast"
+        ballast.write_bytes(bytes(1_200_000))
+        kept = grow_until_full(store, clock, np.random.default_rng(1))
+        full_since = clock.at
+        assert kept > 10
+        assert store.stats().full_since_ms == full_since
+        assert store.stats().failed_commits == 1
+        assert len(store.select([], *EVER)[0].values) == kept
+        with pytest.raises(StoreFullError):
+            store.append(tick(store.target("new"), clock.at, store.resolve(1, [labels("x")]), [1.0]))
+        store.maintain()  # cannot seal either, and must not raise
+        assert sum(len(one.values) for one in store.select([], *EVER)) == kept * 500
+        ballast.unlink()
+        clock.at += 1000
+        target = store.target("new")
+        assert store.append(tick(target, clock.at, store.resolve(target, [labels("y")]), [1.0])).accepted == 1
+        assert store.stats().full_since_ms is None
+        expected = contents_of(store)
+    with Store(small_disk / "data", clock=clock) as store:
+        assert contents_of(store) == expected
+        assert store.check().problems == []
+
+
+def test_the_allowed_pages_are_used_up_and_given_again(tmp_path: Path) -> None:
+    """The same without root: SQLite itself says "full"."""
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        db = store._writing().db
+        db.execute("PRAGMA max_page_count = 300")
+        kept = grow_until_full(store, clock, np.random.default_rng(2))
+        assert kept > 10
+        assert store.stats().full_since_ms is not None
+        store.start()
+        grow_until_full(store, clock, np.random.default_rng(2))
+        before = contents_of(store)
+        db.execute("PRAGMA max_page_count = 100000")
+        store.maintain()
+        assert contents_of(store) == before
+        assert store.append(tick(store.target("node"), clock.at + 5, [1], [1.0])).accepted == 1
+        assert store.stats().full_since_ms is None
+
+
+def test_a_seal_that_fails_half_way_leaves_everything_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 5)
+        before = contents_of(store)
+        blocks = store._writing().blocks
+        publish = blocks.publish
+
+        def fail(*arguments: object, **more: object) -> None:
+            raise StoreFullError("no room")
+
+        monkeypatch.setattr(blocks, "publish", fail)
+        store.maintain()
+        assert contents_of(store) == before
+        assert store.stats().last_error == "no room"
+        monkeypatch.setattr(blocks, "publish", publish)
+        store.maintain()
+        assert contents_of(store) == before
+        assert store.stats().blocks > 0
+        assert store.check().problems == []
+
+
+def test_a_second_process_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with Store(tmp_path, clock=HandClock()):
+        script = f"from pathlib import Path; from gpuscope.store import Store; Store(Path({str(tmp_path)!r}))"
+        other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert "StoreLockedError" in other.stderr
+        with pytest.raises(StoreLockedError, match=f"in use by process {os.getpid()}: stop it or choose"):
+            Store(tmp_path)
+    Store(tmp_path).close()
+
+
+def test_an_old_file_is_migrated_and_keeps_its_data(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 1)
+        before = contents_of(store)
+    add = Migration(2, "a note", lambda db: db.execute("ALTER TABLE target ADD COLUMN note TEXT") and None)
+    db = connect(tmp_path / FILE_NAME)
+    assert migrate(db, NOW) == 1
+    assert migrate(db, NOW, (*MIGRATIONS, add)) == 2
+    assert migrate(db, NOW, (*MIGRATIONS, add)) == 2
+    assert db.execute("SELECT version, name, applied_ms FROM migration").fetchall() == [
+        (1, "tables", NOW),
+        (2, "a note", NOW),
+    ]
+    db.execute("DELETE FROM migration WHERE version = 2")
+    db.close()
+    with Store(tmp_path, clock=clock) as store:
+        assert contents_of(store) == before
+
+
+def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
+    def half(db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE half (x)")
+        db.execute("nonsense")
+
+    db = connect(tmp_path / FILE_NAME)
+    migrate(db, NOW)
+    with pytest.raises(StoreError, match="nonsense"):
+        migrate(db, NOW, (*MIGRATIONS, Migration(2, "half", half)))
+    assert migrate(db, NOW) == 1
+    assert db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'half'").fetchone() == (0,)
+    db.close()
+
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path, clock=HandClock()).close()
+    db = connect(tmp_path / FILE_NAME)
+    db.execute("INSERT INTO migration VALUES (99, 'later', 0)")
+    db.close()
+    with pytest.raises(StoreTooNewError, match=r"newer gpuscope \(schema 99"):
+        Store(tmp_path)
+    with pytest.raises(StoreTooNewError):
+        Store(tmp_path)  # and the lock was let go
+
+
+def a_store_of_days(folder: Path, clock: HandClock) -> None:
+    options = StoreOptions(cache_bytes=0)
+    with Store(folder, options, clock) as store:
+        fill(store, clock, 60, step=30_000, width=40)
+        store.maintain()
+        store.compact()
+
+
+def test_noise_instead_of_a_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"this is not a database, whatever its name says" * 100)
+    with Store(tmp_path, clock=HandClock()) as store:
+        assert contents_of(store) == {}
+        assert "damaged" in (store.stats().last_error or "")
+    aside = list(tmp_path.glob("*.damaged-*"))
+    assert len(aside) == 1
+    assert str(aside[0]) in caplog.text
+
+
+def test_a_truncated_file_gives_what_is_left(tmp_path: Path) -> None:
+    clock = HandClock()
+    a_store_of_days(tmp_path, clock)
+    path = tmp_path / FILE_NAME
+    os.truncate(path, path.stat().st_size * 6 // 10)
+    with Store(tmp_path, clock=clock) as store:
+        found = contents_of(store)
+        assert 0 < sum(len(times) for times in found.values()) < 40 * 60 * 120
+        ids = fill(store, clock, 1)
+        assert len(ids) == 3
+    assert list(tmp_path.glob("*.damaged-*"))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pages_overwritten_with_noise_cost_only_what_was_on_them(tmp_path: Path, seed: int) -> None:
+    clock = HandClock()
+    a_store_of_days(tmp_path, clock)
+    path = tmp_path / FILE_NAME
+    rng = np.random.default_rng(seed)
+    pages = path.stat().st_size // 4096
+    with path.open("r+b") as file:
+        for page in rng.choice(np.arange(1, pages), 3, replace=False).tolist():
+            file.seek(page * 4096)
+            file.write(rng.bytes(4096))
+    with Store(tmp_path, clock=clock) as store:
+        found = store.select([], *EVER)
+        for one in found:  # what is given is right
+            number = one.timestamps // 30_000
+            which = int(dict(one.labels)["__name__"][1:])
+            assert (one.values == number % 97 + which).all()
+        assert store.append(
+            Tick(store.target("node"), clock.at, store.resolve(1, [labels("new")]), np.ones(1))
+        ).accepted
+        assert len(store.select(named("new"), *EVER)) == 1
+        store.maintain()
+
+
+def test_a_flipped_bit_in_a_bundle_is_left_out_counted_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = HandClock()
+    with Store(tmp_path, StoreOptions(cache_bytes=0), clock) as store:
+        fill(store, clock, 5)
+        store.seal()
+        total = sum(len(times) for times in contents_of(store).values())
+        db = store._writing().db
+        bundle, data = db.execute("SELECT id, data FROM bundle ORDER BY id LIMIT 1").fetchone()
+        broken = bytearray(data)
+        broken[-10] ^= 4
+        db.execute("UPDATE bundle SET data = ? WHERE id = ?", (bytes(broken), bundle))
+        left = sum(len(times) for times in contents_of(store).values())
+        assert 0 < left < total
+        assert store.stats().damaged_chunks == 1
+        contents_of(store)
+        assert caplog.text.count("cannot be read") == 1
+        problems = store.check().problems
+        assert any("cannot be read" in problem for problem in problems)
+        before = store.stats().blocks
+        clock.at += 3 * 24 * 3_600_000
+        store.maintain()
+        assert store.stats().blocks == before, "a day with an unreadable part is not merged away"

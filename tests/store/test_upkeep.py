@@ -1,0 +1,235 @@
+"""Sealing, merging, retention, deletion, and that readers never notice any of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuscope.store import Store, StoreOptions, Tick, UnknownSeriesError
+from gpuscope.store.options import DAY_MS, HOUR_MS, MINUTE_MS
+from gpuscope.store.seal import next_boundary, shift_ms
+from gpuscope.store.series import Matcher, MatchOp
+from tests.store.support import EVER, NOW, HandClock, contents_of, equal, fill, labels, named, tick
+
+
+def test_boundaries_are_spread_over_the_window() -> None:
+    shifts = sorted(shift_ms(target, 2 * HOUR_MS) for target in range(1, 101))
+    assert np.diff(shifts).max() < 3 * MINUTE_MS
+    for target in (1, 2, 77):
+        boundary = next_boundary(NOW, target, HOUR_MS)
+        assert NOW < boundary <= NOW + HOUR_MS
+        assert next_boundary(boundary, target, HOUR_MS) == boundary + HOUR_MS
+
+
+def test_a_day_is_sealed_by_windows_and_merged_when_it_is_over(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        for _ in range(60):
+            fill(store, clock, 1)
+            store.maintain()
+        before = contents_of(store)
+        stats = store.stats()
+        assert stats.merges >= 1
+        assert stats.merged_blocks >= 1
+        assert stats.blocks < 30
+        assert stats.head_samples < 3 * 60 * 3
+        assert all(len(times) == 60 * 60 for times in before.values())
+        assert store.check().problems == []
+    with Store(tmp_path, clock=clock) as store:
+        assert contents_of(store) == before
+
+
+def test_history_filled_in_at_once_becomes_ordinary_blocks(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        start = clock.at
+        fill(store, clock, 6, step=5000)
+        store.maintain()
+        blocks = store._catalog.blocks()
+        assert len(blocks) >= 2
+        assert all(block.last - block.first < 2 * HOUR_MS for block in blocks)
+        assert len(store.select(named("m0"), start, clock.at)[0].values) == 6 * 720
+        assert store.stats().head_samples < 3 * 720 * 3
+
+
+def test_many_series_shorten_the_window(tmp_path: Path) -> None:
+    clock = HandClock()
+    options = StoreOptions(large_from_series=5, large_window_ms=10 * MINUTE_MS)
+    with Store(tmp_path, options, clock) as store:
+        fill(store, clock, 1, width=6)
+        store.maintain()
+        assert store.stats().blocks >= 4
+
+
+def test_a_target_that_fell_silent_is_sealed_too(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 0.5)
+        before = contents_of(store)
+        clock.at += 3 * HOUR_MS
+        store.maintain()
+        assert store.stats().head_samples == 0
+        assert store._writing().db.execute("SELECT count(*) FROM tick").fetchone() == (0,)
+        assert store._writing().db.execute("SELECT count(*) FROM layout").fetchone() == (0,)
+        assert contents_of(store) == before
+
+
+def test_series_with_equal_times_share_one_array_over_blocks_and_head(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        for _ in range(5):
+            fill(store, clock, 2, width=30)
+            store.maintain()
+        store.select([equal("__name__", "m3")], NOW, clock.at)  # some chunks are cached, others not
+        found = store.select([], NOW + 30, clock.at - 90_000)
+        assert len(found) == 30
+        assert len({id(one.timestamps) for one in found}) == 1
+
+
+def test_what_is_older_than_allowed_goes_and_so_do_its_series(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, StoreOptions(retention_ms=2 * DAY_MS), clock) as store:
+        gone = store.target("gone")
+        ids = store.resolve(gone, [labels("old", pod="x")])
+        store.append(tick(gone, clock.at, ids, [1.0]))
+        for _ in range(12):
+            fill(store, clock, 6)
+            store.maintain()
+        assert store.stats().dropped_blocks >= 1
+        assert store.stats().oldest_ms >= clock.at - 2 * DAY_MS - 26 * HOUR_MS
+        clock.at += HOUR_MS
+        store.maintain()
+        clock.at += HOUR_MS
+        store.maintain()
+        assert store.label_names() == ["__name__", "node"]
+        assert store.stats().targets == 1
+        with pytest.raises(UnknownSeriesError):
+            store.append(tick(gone, clock.at, ids, [1.0]))
+        again = store.target("gone")
+        fresh = store.resolve(again, [labels("old", pod="x")])
+        assert store.append(tick(again, clock.at, fresh, [2.0])).accepted == 1
+        before = contents_of(store)
+    with Store(tmp_path, StoreOptions(retention_ms=2 * DAY_MS), clock) as store:
+        assert contents_of(store) == before
+        assert store.check().problems == []
+
+
+def test_size_is_bounded_by_dropping_the_oldest(tmp_path: Path) -> None:
+    clock = HandClock()
+    allowed = 150_000
+    rng = np.random.default_rng(1)
+    with Store(tmp_path, StoreOptions(retention_bytes=allowed), clock) as store:
+        target = store.target("node")
+        ids = store.resolve(target, [labels("m", i=str(i)) for i in range(20)])
+        for _ in range(12):
+            for _ in range(120):
+                clock.at += MINUTE_MS
+                store.append(Tick(target, clock.at, ids, rng.random(20)))
+            store.maintain()
+        stats = store.stats()
+        assert stats.dropped_blocks > 0
+        assert stats.file_bytes - stats.free_bytes <= allowed
+        kept = store.select([], *EVER)[0].timestamps
+        assert kept[-1] == clock.at
+        assert kept[0] > NOW + HOUR_MS
+
+
+def test_free_pages_are_given_back(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 40, width=100)
+        store.seal()
+        store.compact()
+        stats = store.stats()
+        assert stats.free_bytes == 0
+        assert stats.bytes_per_sample is not None
+        assert stats.bytes_per_sample < 1.3
+        assert stats.journal_bytes == 0
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_deleted_series_are_gone_now_and_after_a_restart(tmp_path: Path, sealed: bool) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        ids = fill(store, clock, 5)
+        if sealed:
+            store.maintain()
+        contents_of(store)  # into the cache
+        expected = {one: times for one, times in contents_of(store).items() if ("__name__", "m1") not in one}
+        epoch = store.epoch
+        assert store.delete_series(named("m1")) == 1
+        assert contents_of(store) == expected
+        assert store.epoch > epoch
+        assert store.label_values("__name__") == ["m0", "m2"]
+        with pytest.raises(UnknownSeriesError):
+            store.append(tick(store.target("node"), clock.at, ids, [1.0, 2.0, 3.0]))
+        again = store.resolve(store.target("node"), [labels("m1", node="a")])
+        store.append(tick(store.target("node"), clock.at, again, [7.0]))
+        assert len(store.select(named("m1"), *EVER)[0].values) == 1
+        assert store.check().problems == []
+    with Store(tmp_path, clock=clock) as store:
+        assert len(contents_of(store)) == 3
+
+
+def test_a_time_range_can_be_deleted(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 5)
+        store.maintain()
+        before = contents_of(store)
+        low, high = NOW + HOUR_MS, NOW + 2 * HOUR_MS
+        store.delete_series([Matcher("__name__", MatchOp.REGEX, "m[01]")], low, high)
+        expected = {
+            one: {t: v for t, v in times.items() if ("__name__", "m2") in one or not low <= t <= high}
+            for one, times in before.items()
+        }
+        assert contents_of(store) == expected
+        assert store.check().problems == []
+
+
+def test_readers_miss_nothing_and_see_nothing_twice_while_it_is_sealed_and_merged(tmp_path: Path) -> None:
+    clock = HandClock()
+    options = StoreOptions(window_ms=10 * MINUTE_MS, cache_bytes=100_000)
+    failures: list[str] = []
+    done = threading.Event()
+    progress = [NOW - 1000]
+    with Store(tmp_path, options, clock) as store:
+        target = store.target("node")
+        ids = store.resolve(target, [labels("m", i=str(i)) for i in range(10)])
+        store.append(Tick(target, NOW, ids, np.zeros(10)))
+
+        def read() -> None:
+            while not done.is_set():
+                known = progress[0]
+                for one in store.select([], NOW, NOW + 10**9):
+                    count = len(one.timestamps)
+                    expected = (one.timestamps - NOW) // 1000
+                    if (expected != np.arange(count)).any() or one.timestamps[-1] < known:
+                        failures.append(f"{count} samples, {one.timestamps[-5:]}, known {known}")
+                        done.set()
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        store.start()
+        for reader in readers:
+            reader.start()
+        for number in range(1, 6000):
+            clock.at = NOW + number * 1000
+            sent = store.submit(Tick(target, clock.at, ids, np.full(10, float(number))))
+            if number % 300 == 0:
+                sent.result()
+                progress[0] = clock.at
+                store.maintain()
+                blocks = store._catalog.blocks()
+                if len(blocks) > 4:
+                    store._writing().keeper.merge(blocks[:3])
+            if done.is_set():
+                break
+        done.set()
+        for reader in readers:
+            reader.join()
+        assert failures == []
+        assert store.stats().merges > 1
+        assert store.stats().seals > 5
