@@ -72,6 +72,10 @@ def _compute_mode(value: float) -> str:
     return names[round(value)] if 0 <= round(value) < len(names) else f"Unknown({round(value)})"
 
 
+def _recovery_action(value: float) -> str:
+    return {0: "None", 1: "Reset", 2: "Reboot", 3: "Drain P2P", 4: "Drain and Reset"}.get(int(value), "Unknown")
+
+
 def _active(bit: int) -> Callable[[int], str]:
     return lambda mask: "Active" if mask & bit else "Not Active"
 
@@ -109,6 +113,24 @@ def _ecc_columns() -> tuple[SmiColumn, ...]:
     return tuple(columns)
 
 
+def _sram_columns() -> tuple[SmiColumn, ...]:
+    name = "ecc.errors.uncorrected"
+    checks = {"parity": "parity", "secded": "sec_ded"}
+    units = {"l2": "l2", "sm": "sm", "mcu": "microcontroller", "pcie": "pcie", "other": "other"}
+    return (
+        *(
+            SmiColumn(f"{name}.{lifetime}.sram.{short}", f"ecc_sram_errors.{check}.{lifetime}", _whole)
+            for lifetime in ("volatile", "aggregate")
+            for short, check in checks.items()
+        ),
+        SmiColumn(f"{name}.aggregate.sram.thresholdExceeded", "ecc_sram_threshold_exceeded", _yes),
+        *(
+            SmiColumn(f"{name}.aggregate.sram.{short}", f"ecc_sram_sources.{unit}", _whole)
+            for short, unit in units.items()
+        ),
+    )
+
+
 SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("name", "model", str),
     SmiColumn("serial", "serial", str),
@@ -127,6 +149,7 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("inforom.oem", "inforom_versions.oem", str),
     SmiColumn("inforom.ecc", "inforom_versions.ecc", str),
     SmiColumn("inforom.pwr", "inforom_versions.power", str),
+    SmiColumn("gpu_recovery_action", "recovery_action", _recovery_action),
     SmiColumn("fan.speed [%]", "fan_speed_ratio.0", _percent),
     SmiColumn("pstate", "performance_state", _performance_state),
     SmiColumn("clocks_event_reasons.active", "throttle_reasons", _mask),
@@ -149,6 +172,7 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("ecc.mode.current", "ecc_enabled", _enabled),
     SmiColumn("ecc.mode.pending", "ecc_pending", _enabled),
     *_ecc_columns(),
+    *_sram_columns(),
     SmiColumn("retired_pages.single_bit_ecc.count", "retired_pages.single_bit", _whole),
     SmiColumn("retired_pages.double_bit.count", "retired_pages.double_bit", _whole),
     SmiColumn("retired_pages.pending", "retired_pages_pending", _yes),

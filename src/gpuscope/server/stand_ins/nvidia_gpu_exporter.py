@@ -78,7 +78,10 @@ def _configure(
 ) -> tuple[ListenerPlan, Sequence[str]]:
     values, warnings = parse_flags("nvidia_gpu_exporter", argv, _FLAGS)
     fields = values.get("query-field-names", "AUTO")
+    # nvidia-smi is what the original runs by default, and a failure of it must show as one.
+    default_backend = "exec" if settings.source in ("auto", "nvidia-smi") else ""
     options = Options(
+        backend=values.get("collect.backend", default_backend),
         compute_apps=values.get("collect.compute-apps") == "true",
         compute_apps_mig=values.get("collect.compute-apps-mig") == "true",
         pcie_throughput=values.get("collect.pcie-throughput") == "true",
