@@ -23,6 +23,7 @@ from gpuscope.promql import (
     Scalar,
     Text,
     Vector,
+    evaluate,
 )
 from gpuscope.promql.parse import FUNCTIONS
 from gpuscope.store.series import Matcher, Series
@@ -90,6 +91,43 @@ def test_bad_ranges(storage: MemoryStorage, start: int, end: int, step: int, why
 
 def test_eleven_thousand_points_are_allowed(storage: MemoryStorage) -> None:
     assert Engine(storage).range("1", 0, 10_999, 1).times_ms.size == 11_000
+
+
+def _week(every_ms: int) -> MemoryStorage:
+    storage = MemoryStorage()
+    for day, name in enumerate(("whole", "short")):
+        times = range(0, (7 - 5 * day) * 86_400_000, every_ms)
+        storage.add({"__name__": "x", "n": name}, [(t, float(t % 997)) for t in times])
+    return storage
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "x",
+        "x offset 5h",
+        "timestamp(x)",
+        "rate(x[1h])",
+        "quantile_over_time(0.5, x[1h])",
+        "sum_over_time(x[2d])",
+        "absent_over_time(x{n='short'}[1h])",
+        "sum(x) - x @ 100000",
+        "max_over_time(sum(x)[3h:10m])",
+    ],
+)
+def test_a_long_range_in_portions_is_the_same(monkeypatch: pytest.MonkeyPatch, expr: str) -> None:
+    engine = Engine(_week(600_000))
+    question = Question(expr, -3_600_000, 7 * 86_400_000, 1_777_000)
+    in_portions = question.ask(engine)
+    monkeypatch.setattr(evaluate, "DAY_MS", 10**15)
+    assert in_portions == question.ask(engine)
+
+
+def test_of_a_long_range_one_day_is_held_at_a_time() -> None:
+    storage = _week(60_000)
+    with pytest.raises(ExecutionError):
+        Engine(storage, max_samples=5_000).instant("count_over_time(x[7d])", 7 * 86_400_000)
+    Engine(storage, max_samples=5_000).range("x", 0, 7 * 86_400_000, 3_600_000)
 
 
 @pytest.mark.parametrize("expr", ["x", "rate(x[5m])", "sum_over_time(vector(1)[10m:1s])", "x @ 5"])

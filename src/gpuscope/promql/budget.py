@@ -40,6 +40,10 @@ class Budget:
         self.samples += samples
         self.check()
 
+    def release(self, samples: int) -> None:
+        """Samples that were charged and are held no longer."""
+        self.samples -= samples
+
     def afford(self, samples: int) -> None:
         """Refuse a step that would need more memory than is left, before it takes it."""
         if self.samples + samples > self._max_samples:

@@ -43,6 +43,8 @@ MAX_SUBQUERY_STEPS = 5_000_000
 # Functions whose result moves with the clock even when their arguments stand still.
 _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
 
+DAY_MS = 86_400_000
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -72,6 +74,31 @@ class Evaluator:
             once = self.vector(expr, steps.first())
             self.budget.charge(len(once.labels) * steps.count)
             return once.spread(steps.count)
+        reach = self._reach(expr)
+        if reach is not None and steps.step_ms * steps.count > max(DAY_MS, 4 * reach) + reach:
+            return self._day_by_day(expr, steps, max(DAY_MS, 4 * reach))
+        return self._vector(expr, steps)
+
+    def _reach(self, expr: Expr) -> int | None:
+        """How far back of each step an expression reads from the store, if it does so itself."""
+        match expr:
+            case VectorSelector() | Call(name="timestamp", args=(VectorSelector(),)):
+                return self._settings.lookback_ms
+            case Call(args=(MatrixSelector() as ranged, *_)) | Call(args=(_, MatrixSelector() as ranged, *_)):
+                return ranged.range_ms
+            case _:
+                return None
+
+    def _day_by_day(self, expr: Expr, steps: Steps, period_ms: int) -> Frame:
+        """The same in portions of the store's samples: of a month only one day's lie in memory at a time."""
+        parts = []
+        for part in steps.split(period_ms):
+            parts.append(self._vector(expr, part))
+            self.budget.release(sum(map(_count_samples, self._selected.values())))
+            self._selected.clear()
+        return Frame.side_by_side(parts)
+
+    def _vector(self, expr: Expr, steps: Steps) -> Frame:
         self.budget.check()
         match expr:
             case VectorSelector():
@@ -118,7 +145,7 @@ class Evaluator:
         if selector.at is not None:
             at = at[:1]
         series = self._select(selector, int(at.min()) - self._settings.lookback_ms + 1, int(at.max()))
-        self.budget.charge(len(series) * len(at))
+        self.budget.afford(len(series) * len(at))
         return series, at
 
     def windows(self, expr: Expr, steps: Steps) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
@@ -174,7 +201,7 @@ class Evaluator:
         key = (selector.matchers, start_ms, end_ms)
         if key not in self._selected:
             series = self._storage.select(selector.matchers, start_ms, end_ms)
-            self.budget.charge(sum(len(one.timestamps) for one in series))
+            self.budget.charge(_count_samples(series))
             self._selected[key] = series
         return self._selected[key]
 
@@ -238,3 +265,7 @@ class Evaluator:
                 return self._stands_still(expr.left) and self._stands_still(expr.right)
             case Call():
                 return expr.name not in _CLOCK_FUNCTIONS and all(map(self._stands_still, expr.args))
+
+
+def _count_samples(series: Sequence[Series]) -> int:
+    return sum(len(one.timestamps) for one in series)

@@ -7,9 +7,10 @@ is present is undefined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,13 @@ class Steps:
 
     def first(self) -> Steps:
         return Steps(self.start_ms, self.step_ms, 1)
+
+    def split(self, length_ms: int) -> Iterator[Steps]:
+        """The steps of each period of `length_ms`, periods counted from 1970."""
+        period = self.times // length_ms
+        begins = np.flatnonzero(np.diff(period, prepend=period[0] - 1))
+        for begin, end in pairwise([*begins.tolist(), self.count]):
+            yield Steps(self.start_ms + begin * self.step_ms, self.step_ms, end - begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,23 @@ class Frame:
             values[to, here] = self.values[row, here]
             present[to] |= here
         return Frame(list(first), values, present)
+
+    @staticmethod
+    def side_by_side(parts: Sequence[Frame]) -> Frame:
+        """Frames of consecutive steps as one; a series need not be in every part."""
+        row_of: dict[Labels, int] = {}
+        for part in parts:
+            for one in part.labels:
+                row_of.setdefault(one, len(row_of))
+        values = np.zeros((len(row_of), sum(part.values.shape[1] for part in parts)))
+        present = np.zeros(values.shape, dtype=np.bool_)
+        begin = 0
+        for part in parts:
+            end = begin + part.values.shape[1]
+            rows = [row_of[one] for one in part.labels]
+            values[rows, begin:end], present[rows, begin:end] = part.values, part.present
+            begin = end
+        return Frame(list(row_of), values, present)
 
     def spread(self, count: int) -> Frame:
         """One step repeated `count` times, without copying."""
