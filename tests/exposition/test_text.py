@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gpuscope.exposition.text import encode_openmetrics, encode_text
+from gpuscope.exposition.text import encode_openmetrics, encode_text, openmetrics_encoder, text_encoder
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample, native_number
 
 UTF8_TEXT = st.text(st.characters(exclude_categories=("Cs",)))
@@ -75,3 +76,26 @@ def test_a_number_reads_back_as_itself(value: float | int) -> None:
 
 def test_whole_numbers_have_no_point() -> None:
     assert [native_number(v) for v in (0.0, 1.0, 85899345920.0, 0.25)] == ["0", "1", "85899345920", "0.25"]
+
+
+numbers = st.sampled_from([0, 1, 1.0, 0.5, 7, math.nan, math.inf])
+family_lists = st.lists(
+    st.builds(
+        lambda name, kind, values: MetricFamily(
+            name, kind, "h", [Sample(LabelSet((("i", str(i)),)), v) for i, v in enumerate(values)]
+        ),
+        st.sampled_from(["a_total", "b_info", "c"]),
+        st.sampled_from(["gauge", "counter", "info"]),
+        st.lists(numbers, max_size=3),
+    ),
+    max_size=3,
+    unique_by=lambda family: family.name,
+)
+
+
+@given(st.lists(family_lists, max_size=5))
+def test_what_is_kept_from_cycle_to_cycle_changes_no_byte(cycles: list[list[MetricFamily]]) -> None:
+    text, open_text = text_encoder(), openmetrics_encoder()
+    for families in cycles:
+        assert text.encode(families) == encode_text(families)
+        assert open_text.encode(families) == encode_openmetrics(families)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 
 from gpuscope.metrics.sample import LabelSet, MetricFamily
 
@@ -40,31 +40,59 @@ def labels_text(labels: LabelSet) -> str:
     return labels.text
 
 
-def encode_text(families: Iterable[MetricFamily]) -> bytes:
+class Encoder:
+    """Encodes cycle after cycle; a family that says what it said in the last cycle keeps its bytes.
+
+    Most of a GPU's numbers are read once a minute, so most blocks are only compared. A family's samples must
+    therefore not be changed once they were given here.
+    """
+
+    def __init__(self, head: Callable[[MetricFamily], str], end: bytes = b"") -> None:
+        self._head = head
+        self._end = end
+        self._blocks: dict[str, tuple[MetricFamily, bytes]] = {}
+
+    def encode(self, families: Iterable[MetricFamily]) -> bytes:
+        known = self._blocks
+        blocks: dict[str, tuple[MetricFamily, bytes]] = {}
+        for family in families:
+            if _acceptable(family, blocks):
+                before = known.get(family.name)
+                same = before is not None and (before[0] is family or before[0] == family)
+                blocks[family.name] = before if before and same else (family, self._block(family))
+        self._blocks = blocks
+        return b"".join([block for _, block in blocks.values()] + [self._end])
+
+    def _block(self, family: MetricFamily) -> bytes:
+        return "\n".join((self._head(family), *_series_lines(family), "")).encode("utf-8", "replace")
+
+
+def text_encoder() -> Encoder:
     """Prometheus text 0.0.4."""
-    lines: list[str] = []
-    seen: set[str] = set()
-    for family in families:
-        if _acceptable(family, seen):
-            lines.append(f"# HELP {family.name} {family.help.translate(_HELP_ESCAPES)}")
-            lines.append(f"# TYPE {family.name} {'gauge' if family.type == 'info' else family.type}")
-            lines += _series_lines(family)
-    lines.append("")
-    return "\n".join(lines).encode("utf-8", "replace")
+    return Encoder(_text_head)
+
+
+def openmetrics_encoder() -> Encoder:
+    """OpenMetrics 1.0: a counter's family is named without `_total`, an info's without `_info`."""
+    return Encoder(_openmetrics_head, end=b"# EOF\n")
+
+
+def encode_text(families: Iterable[MetricFamily]) -> bytes:
+    return text_encoder().encode(families)
 
 
 def encode_openmetrics(families: Iterable[MetricFamily]) -> bytes:
-    """OpenMetrics 1.0: a counter's family is named without `_total`, an info's without `_info`."""
-    lines: list[str] = []
-    seen: set[str] = set()
-    for family in families:
-        name, kind = _openmetrics_name(family)
-        if _acceptable(family, seen):
-            lines.append(f"# HELP {name} {family.help.translate(_VALUE_ESCAPES)}")
-            lines.append(f"# TYPE {name} {kind}")
-            lines += _series_lines(family)
-    lines.append("# EOF\n")
-    return "\n".join(lines).encode("utf-8", "replace")
+    return openmetrics_encoder().encode(families)
+
+
+def _text_head(family: MetricFamily) -> str:
+    kind = "gauge" if family.type == "info" else family.type
+    return f"# HELP {family.name} {family.help.translate(_HELP_ESCAPES)}\n# TYPE {family.name} {kind}"
+
+
+def _openmetrics_head(family: MetricFamily) -> str:
+    name, kind = _openmetrics_name(family)
+    return f"# HELP {name} {family.help.translate(_VALUE_ESCAPES)}\n# TYPE {name} {kind}"
 
 
 def _openmetrics_name(family: MetricFamily) -> tuple[str, str]:
@@ -77,7 +105,7 @@ def _openmetrics_name(family: MetricFamily) -> tuple[str, str]:
     return family.name, family.type
 
 
-def _acceptable(family: MetricFamily, seen: set[str]) -> bool:
+def _acceptable(family: MetricFamily, seen: Container[str]) -> bool:
     if not family.samples:
         return False
     if family.name in seen:
@@ -86,7 +114,6 @@ def _acceptable(family: MetricFamily, seen: set[str]) -> bool:
     if not _METRIC_NAME.match(family.name):
         log.error("not a metric name, left out: %r", family.name)
         return False
-    seen.add(family.name)
     return True
 
 

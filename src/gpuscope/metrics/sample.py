@@ -68,17 +68,13 @@ Samples = Sequence[tuple[LabelSet, float | int]]
 NumberStyle = Callable[[float | int], str]
 
 
+_NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+
+
 def native_number(value: float | int) -> str:
     """Shortest text that reads back as the same number; whole numbers without a point."""
-    if isinstance(value, int):
-        return str(value)
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "+Inf" if value > 0 else "-Inf"
-    if value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    return repr(value)
+    text = repr(value)
+    return text[:-2] if text.endswith(".0") else _NOT_FINITE.get(text, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class Absent(Enum):
     def __repr__(self) -> str:
         return "ABSENT"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and owners with absent parts are hashed every cycle
+
 
 ABSENT: Final[Literal[Absent.ABSENT]] = Absent.ABSENT
 

@@ -10,15 +10,17 @@ import html
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuscope import __version__
 from gpuscope.exposition.text import (
     OPENMETRICS_CONTENT_TYPE,
     TEXT_CONTENT_TYPE,
-    encode_openmetrics,
+    Encoder,
     encode_text,
+    openmetrics_encoder,
+    text_encoder,
 )
 from gpuscope.metrics.families import Builder
 from gpuscope.metrics.sample import MetricFamily
@@ -27,15 +29,13 @@ from gpuscope.server.http import Handler, Request, Response
 
 ASKED_LATELY_SECONDS = 300.0
 
-Encoder = Callable[[Iterable[MetricFamily]], bytes]
-
 
 @dataclass(slots=True)
 class _Rendering:
     """One format's bytes for the latest snapshot."""
 
     content_type: str
-    encode: Encoder
+    encoder: Encoder
     body: bytes | None = None
     gzipped: bytes | None = None
     asked_at: float = float("-inf")
@@ -56,8 +56,8 @@ class Exporter:
         self._builders = builders
         self._title = title
         self._needs_gpus = needs_gpus
-        self._text = _Rendering(TEXT_CONTENT_TYPE, encode_text)
-        self._open = _Rendering(OPENMETRICS_CONTENT_TYPE, encode_openmetrics) if openmetrics else None
+        self._text = _Rendering(TEXT_CONTENT_TYPE, text_encoder())
+        self._open = _Rendering(OPENMETRICS_CONTENT_TYPE, openmetrics_encoder()) if openmetrics else None
         self._latest = _Latest()
         self._lock = threading.Lock()
 
@@ -65,7 +65,7 @@ class Exporter:
         families = [family for builder in self._builders for family in builder.to_families(snapshot)]
         renderings = [rendering for rendering in (self._text, self._open) if rendering is not None]
         lately = time.monotonic() - ASKED_LATELY_SECONDS
-        bodies = [r.encode(families) if r.asked_at > lately else None for r in renderings]
+        bodies = [r.encoder.encode(families) if r.asked_at > lately else None for r in renderings]
         with self._lock:
             self._latest = _Latest(snapshot, families)
             for rendering, body in zip(renderings, bodies, strict=True):
@@ -92,7 +92,7 @@ class Exporter:
             if self._latest.snapshot is None:
                 return Response(b"no snapshot yet\n", 503)
             if rendering.body is None:
-                rendering.body = rendering.encode(self._latest.families)
+                rendering.body = rendering.encoder.encode(self._latest.families)
             if "gzip" not in request.headers.get("accept-encoding", ""):
                 return Response(rendering.body, content_type=rendering.content_type)
             if rendering.gzipped is None:
@@ -125,7 +125,8 @@ class Exporter:
 
 
 def _gzip(body: bytes) -> bytes:
-    compressor = zlib.compressobj(level=4, wbits=31)
+    # Level 1 is 2.5 times as fast as 4 and a tenth larger; every scrape finds a new snapshot to compress.
+    compressor = zlib.compressobj(level=1, wbits=31)
     return compressor.compress(body) + compressor.flush()
 
 

@@ -24,6 +24,7 @@ from gpuscope.readings.throttle import THROTTLE_REASONS
 Pair = tuple[LabelSet, float | int]
 
 # One attrgetter call reads all rows of a thing at once; a MIG instance simply has fewer of them.
+_DEVICE_METRICS = (*GPU_METRICS, *COUNTER_METRICS)
 _INSTANCE_METRICS = tuple(row for row in GPU_METRICS if row.reading in MigInstance.__dataclass_fields__)
 _read_device = attrgetter(*(row.reading for row in GPU_METRICS))
 _read_instance = attrgetter(*(row.reading for row in _INSTANCE_METRICS))
@@ -35,11 +36,43 @@ def instance_name(device: Device, instance: MigInstance) -> str:
     return f"{device.index}_{instance.gpu_instance}_{instance.compute_instance}"
 
 
+class _Kept:
+    """A thing's samples by row. A row whose reading is the same object as last time keeps its samples: the
+    slow tiers repeat theirs for a minute, and they are most of the rows."""
+
+    __slots__ = ("_labels", "_rows", "_samples", "_values")
+
+    def __init__(self, rows: Sequence[NativeMetric], labels: LabelSet) -> None:
+        self._rows = rows
+        self._labels = labels
+        self._values: tuple[Any, ...] = (ABSENT,) * len(rows)
+        self._samples: list[list[Pair]] = [[] for _ in rows]
+
+    def add_to(self, samples: dict[str, list[Pair]], values: tuple[Any, ...]) -> None:
+        kept = self._samples
+        for place, (row, value, before) in enumerate(zip(self._rows, values, self._values, strict=True)):
+            if value is not before:
+                kept[place] = _to_samples(row, self._labels, value)
+            if kept[place]:
+                samples[row.name] += kept[place]
+        self._values = values
+
+
+def _to_samples(row: NativeMetric, labels: LabelSet, value: Any) -> list[Pair]:
+    if value is ABSENT:
+        return []
+    if not row.labels:
+        return [(labels, value)]
+    names, plus = row.labels, labels.plus
+    return [(plus(names, key), number) for key, number in value.items()]
+
+
 class DeviceMetrics:
-    """Turns devices into families; remembers each device's label set from cycle to cycle."""
+    """Turns devices into families; remembers each device's labels and samples from cycle to cycle."""
 
     def __init__(self) -> None:
         self._labels: dict[tuple[str, Uuid], LabelSet] = {}
+        self._kept: dict[LabelSet, _Kept] = {}
 
     def labels(self, gpu: str, uuid: Uuid) -> LabelSet:
         known = self._labels.get((gpu, uuid))
@@ -63,19 +96,25 @@ class DeviceMetrics:
     def _forget_gone(self, devices: Sequence[Device]) -> None:
         if len(self._labels) > 4 * sum(1 + len(device.instances) for device in devices) + 64:
             self._labels.clear()
+            self._kept.clear()
 
     def _catalogue_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        samples: dict[str, list[Pair]] = {row.name: [] for row in (*GPU_METRICS, *COUNTER_METRICS)}
+        samples: dict[str, list[Pair]] = {row.name: [] for row in _DEVICE_METRICS}
         for device in snapshot.devices:
-            labels = self._of(device)
-            _add(samples, GPU_METRICS, labels, _read_device(device))
             counters = snapshot.counters.get(device.uuid, Counters())
-            _add(samples, COUNTER_METRICS, labels, _read_counters(counters))
+            values = _read_device(device) + _read_counters(counters)
+            self._keep(_DEVICE_METRICS, self._of(device)).add_to(samples, values)
             for instance in device.instances:
                 labels = self.labels(instance_name(device, instance), instance.uuid)
-                _add(samples, _INSTANCE_METRICS, labels, _read_instance(instance))
-        for row in (*GPU_METRICS, *COUNTER_METRICS):
+                self._keep(_INSTANCE_METRICS, labels).add_to(samples, _read_instance(instance))
+        for row in _DEVICE_METRICS:
             yield row.family(samples[row.name])
+
+    def _keep(self, rows: Sequence[NativeMetric], labels: LabelSet) -> _Kept:
+        known = self._kept.get(labels)
+        if known is None:
+            known = self._kept[labels] = _Kept(rows, labels)
+        return known
 
     def _throttle_reasons(self, devices: Sequence[Device]) -> MetricFamily:
         return THROTTLE_REASON.family(
@@ -96,19 +135,6 @@ class DeviceMetrics:
             times.append(Sample(labels, total.last_at))
         yield XID_ERRORS.family(counts)
         yield XID_LAST.family(times)
-
-
-def _add(
-    samples: dict[str, list[Pair]], rows: Sequence[NativeMetric], labels: LabelSet, values: tuple[Any, ...]
-) -> None:
-    for row, value in zip(rows, values, strict=True):
-        if value is ABSENT:
-            continue
-        if not row.labels:
-            samples[row.name].append((labels, value))
-        elif value:
-            names, plus = row.labels, labels.plus
-            samples[row.name] += [(plus(names, key), number) for key, number in value.items()]
 
 
 def _info(snapshot: Snapshot) -> MetricFamily:
