@@ -256,3 +256,23 @@ def test_a_flipped_bit_in_a_bundle_is_left_out_counted_and_reported(
         clock.at += 3 * 24 * 3_600_000
         store.maintain()
         assert store.stats().blocks == before, "a day with an unreadable part is not merged away"
+
+
+def test_a_file_that_only_writing_finds_damaged_is_rebuilt_at_the_next_opening(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 1)
+        before = contents_of(store)
+        store.health.unwritable = "the free list is wrong"
+    with Store(tmp_path, clock=clock) as store:
+        assert contents_of(store) == before
+        assert "the free list is wrong" in (store.stats().last_error or "")
+    assert len(list(tmp_path.glob("*.damaged-*"))) >= 1
+    with Store(tmp_path, clock=clock) as store:
+        assert store.stats().last_error is None
+
+
+def test_a_folder_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be used"):
+        Store(tmp_path / "file" / "data")

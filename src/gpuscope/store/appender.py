@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuscope.store.admission import Admitted, admit, storable
 from gpuscope.store.catalog import Catalog, TargetState
-from gpuscope.store.errors import StoreError, StoreFullError, UnknownSeriesError, from_sqlite
+from gpuscope.store.errors import StoreDamagedError, StoreError, StoreFullError, UnknownSeriesError, from_sqlite
 from gpuscope.store.head import Layout
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
@@ -99,6 +99,7 @@ class Appender:
         state = self._catalog.get(tick.target)
         if state is None:
             return UnknownSeriesError(f"target {tick.target} does not exist; ask for it by name again")
+        tick = _plain(tick)
         floor, ceiling = self._bounds(state, now)
         waiting = newest.get(tick.target)
         last = state.head.last if waiting is None else waiting
@@ -211,6 +212,8 @@ class Appender:
     def _failed(self, error: StoreError, now: int) -> StoreError:
         self._health.failed_commits += 1
         self._health.last_error = str(error)
+        if isinstance(error, StoreDamagedError):
+            self._health.unwritable = str(error)
         if isinstance(error, StoreFullError) and self._health.full_since_ms is None:
             self._health.full_since_ms = now
         return error
@@ -220,3 +223,11 @@ class Appender:
         self._health.samples += result.accepted
         self._health.repeated += result.repeated
         self._health.refused.update(result.refused)
+
+
+def _plain(tick: Tick) -> Tick:
+    """A tick whose own timestamps are all the same is an ordinary one (remote write, one scrape at a time)."""
+    times = tick.timestamps
+    if times is None or not len(times) or (times != times[0]).any():
+        return tick
+    return Tick(tick.target, int(times[0]), tick.series, tick.values)

@@ -20,6 +20,8 @@ class Health:
     full_since_ms: int | None = None
     """Since when nothing could be written; None while all is well."""
     last_error: str | None = None
+    unwritable: str | None = None
+    """Why SQLite finds the file damaged when writing to it; opening the store again then rebuilds it."""
     seals: int = 0
     merges: int = 0
     dropped_blocks: int = 0

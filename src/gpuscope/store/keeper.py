@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from gpuscope.store.blockbuild import BuiltBlock
 from gpuscope.store.blocks import BlockReader
@@ -120,6 +121,12 @@ class Keeper:
             if boundary is None:
                 return
             self._seal(state, boundary)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the housekeeping does nothing: for changes of blocks that come from outside."""
+        with self._busy:
+            yield
 
     def seal_all(self) -> None:
         """Seal every head completely, whatever is due."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+from gpuscope.store.blockwrite import orphans
 from gpuscope.store.catalog import Block, Catalog
 from gpuscope.store.index import Index
 from gpuscope.store.tickrows import replay
@@ -18,6 +19,8 @@ class Loaded:
     catalog: Catalog
     next_sequence: int
     next_layout: int
+    orphans: list[int]
+    """Blocks that a crash left half written or half swept."""
 
 
 def load(db: sqlite3.Connection, now_ms: int) -> Loaded:
@@ -37,4 +40,5 @@ def load(db: sqlite3.Connection, now_ms: int) -> Loaded:
     for state in catalog.states():
         state.appended_ms = now_ms
     layout = db.execute("SELECT max(id) FROM layout").fetchone()[0] or 0
-    return Loaded(index, catalog, sequence + 1, layout + 1)
+    unfinished = orphans(db, {row[0] for row in rows})
+    return Loaded(index, catalog, sequence + 1, layout + 1, unfinished)

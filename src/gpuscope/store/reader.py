@@ -21,7 +21,7 @@ import numpy as np
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.cache import ChunkCache
 from gpuscope.store.catalog import Catalog, TargetView
-from gpuscope.store.errors import StoreClosedError
+from gpuscope.store.errors import StoreClosedError, from_sqlite
 from gpuscope.store.headview import Samples, merge_samples
 from gpuscope.store.health import Health
 from gpuscope.store.schema import connect
@@ -58,8 +58,7 @@ class Reader:
         try:
             with self._catalog.lock:
                 # The first SELECT fixes what this connection sees until the transaction ends.
-                db.execute("BEGIN")
-                db.execute("SELECT 1 FROM block LIMIT 1").fetchone()
+                _begin(db)
                 views = {target: self._catalog.view(target, start, end) for target in targets}
             yield Snapshot(
                 db,
@@ -75,7 +74,10 @@ class Reader:
                 raise StoreClosedError("the store is closed")
             if self._idle:
                 return self._idle.pop()
-        return connect(self._path, read_only=True)
+        try:
+            return connect(self._path, read_only=True)
+        except sqlite3.Error as error:
+            raise from_sqlite(error) from error
 
     def _give_back(self, db: sqlite3.Connection) -> None:
         with suppress(sqlite3.Error):
@@ -155,6 +157,14 @@ class PinnedReader(Reader):
         with self._turn:
             super().close()
             self._db.close()
+
+
+def _begin(db: sqlite3.Connection) -> None:
+    try:
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM block LIMIT 1").fetchone()
+    except sqlite3.Error as error:
+        raise from_sqlite(error) from error
 
 
 def _read_target(

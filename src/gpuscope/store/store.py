@@ -11,13 +11,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from gpuscope.store.appender import Appender
-from gpuscope.store.blockwrite import BlockWriter, orphans
+from gpuscope.store.blockwrite import BlockWriter
 from gpuscope.store.catalog import Catalog
 from gpuscope.store.delete import delete_samples
 from gpuscope.store.errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
@@ -36,6 +37,8 @@ from gpuscope.store.schema import FILE_NAME, connect, migrate
 from gpuscope.store.series import Labels, Matcher, Series
 from gpuscope.store.tick import Appended, Int64s, Tick
 from gpuscope.store.writer import Writer
+
+DAMAGE_MARK = "damaged"
 
 
 class Store:
@@ -64,8 +67,11 @@ class Store:
         self._queries = Queries(self._index, self._catalog, self._reader)
 
     def _open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock(self.folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.folder)
+        except OSError as error:
+            raise StoreError(f"the data folder {self.folder} cannot be used: {error}") from error
         try:
             db, loaded = self._load_or_salvage()
         except BaseException:
@@ -76,12 +82,16 @@ class Store:
         self._write = _WriteSide(db, loaded, self._reader, self._clock, self.options, self.health)
 
     def _load_or_salvage(self) -> tuple[sqlite3.Connection, Loaded]:
+        mark = self.folder / DAMAGE_MARK
         try:
+            if mark.exists():
+                raise StoreDamagedError(mark.read_text("utf-8", "replace").strip())
             return self._load()
         except (sqlite3.Error, StoreDamagedError) as error:
             if not is_damage(error):
                 raise from_sqlite(error) if isinstance(error, sqlite3.Error) else error from error
             self.health.last_error = salvage(self._path, self._clock.now_ms(), str(error))
+            mark.unlink(missing_ok=True)
             return self._load()
 
     def _load(self) -> tuple[sqlite3.Connection, Loaded]:
@@ -98,8 +108,12 @@ class Store:
             raise StoreError(f"there is no store in {self.folder}")
         try:
             db = connect(self._path, read_only=True)
-            db.execute("BEGIN")
-            loaded = load(db, self._clock.now_ms())
+            try:
+                db.execute("BEGIN")
+                loaded = load(db, self._clock.now_ms())
+            except BaseException:
+                db.close()
+                raise
         except sqlite3.Error as error:
             raise from_sqlite(error) from error
         self._index, self._catalog = loaded.index, loaded.catalog
@@ -125,8 +139,15 @@ class Store:
         if self._write is not None:
             self._write.close()
         self._reader.close()
+        self._mark_damage()
         if self._lock is not None:
             self._lock.release()
+
+    def _mark_damage(self) -> None:
+        """A file that could be read but not written when it was last open is rebuilt at the next opening."""
+        if self.health.unwritable is not None:
+            with suppress(OSError):
+                (self.folder / DAMAGE_MARK).write_text(self.health.unwritable + "\n", "utf-8")
 
     def _writing(self) -> _WriteSide:
         if self._write is None or self._closed:
@@ -208,9 +229,10 @@ class Store:
         """Delete samples of matching series, all or in [start_ms, end_ms]; returns how many series matched."""
         side = self._writing()
         sids = self._index.select(matchers)
-        delete_samples(
-            sids, start_ms, end_ms, self._index, self._catalog, self._reader, side.keeper, side.blocks
-        )
+        with side.keeper.alone():
+            delete_samples(
+                sids, start_ms, end_ms, self._index, self._catalog, self._reader, side.keeper, side.blocks
+            )
         return len(sids)
 
     def stats(self) -> Stats:
@@ -254,7 +276,7 @@ class _WriteSide:
         self.writer = Writer(appender, options.queue_ticks, options.batch_ticks)
         self.blocks = BlockWriter(db, self.writer, catalog)
         self.keeper = Keeper(db, self.writer, self.blocks, reader, catalog, index, clock, options, health)
-        self.blocks.discard(orphans(db, {block.id for block in catalog.blocks()}))
+        self.blocks.discard(loaded.orphans)
 
     def start(self) -> None:
         self.writer.start()
