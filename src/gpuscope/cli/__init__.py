@@ -31,6 +31,8 @@ COLLECTING_SETTINGS = (
     "source", "node", "expected_gpus", "full_commands", "state_dir", "nvidia_smi_command",
     "nvidia_smi_interval", "nvidia_smi_timeout", "dcgmi_command", "dcgm_host", "scenario",
     "seed", "demo_gpus", "demo_model", "path_procfs", "path_sysfs", "path_rootfs",
+    "idle_after", "kubelet_socket", "pods_socket", "path_pod_logs", "kubelet_url", "kubelet_insecure",
+    "kubernetes_api", "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "job_map_dir",
 )  # fmt: skip
 """What every command takes that reads this machine's GPUs."""
 
@@ -104,9 +106,9 @@ def _run(name: str, argv: Sequence[str]) -> int:
         command.parse(parser, argv) if hasattr(command, "parse") else parser.parse_args(argv)
     )
     settings = settings_from(args)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="gpuscope: %(levelname)s %(message)s"
-    )
+    # A command that reports by itself would only repeat its findings in the log.
+    level = settings.log_level if settings.log_level != "info" else getattr(command, "LOG_LEVEL", "info")
+    logging.basicConfig(level=level.upper(), stream=sys.stderr, format="gpuscope: %(levelname)s %(message)s")
     result: int = command.run(args, settings)
     return result
 

@@ -12,6 +12,8 @@ from gpuscope.settings import Settings
 
 SETTINGS = ("listen", *COLLECTING_SETTINGS)
 
+LOG_LEVEL = "error"
+
 EPILOG = "Exit code 0 if nothing is wrong, 1 if something is."
 
 

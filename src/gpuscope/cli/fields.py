@@ -11,6 +11,8 @@ from gpuscope.settings import Settings
 
 SETTINGS = COLLECTING_SETTINGS
 
+LOG_LEVEL = "warning"
+
 EPILOG = """examples:
   gpuscope fields                  all of them, as `dcgmi dmon -l` does
   gpuscope fields clock --here     what this machine's GPUs give about clocks

@@ -28,6 +28,8 @@ from gpuscope.settings import Settings
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 
+LOG_LEVEL = "warning"
+
 EPILOG = """examples:
   gpuscope snapshot                       a table
   gpuscope snapshot --json | jq .devices  the same for machines; what is absent is left out

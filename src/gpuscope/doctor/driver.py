@@ -15,16 +15,27 @@ def the_kernel_module(scene: Scene) -> Iterator[Finding]:
     try:
         text = (scene.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
     except OSError:
-        modules = (scene.root / "proc/modules").read_text("utf-8", "replace")
-        if re.search(r"^nouveau ", modules, re.MULTILINE):
+        if re.search(r"^nouveau ", _loaded_modules(scene), re.MULTILINE):
             fix = "blacklist nouveau, install NVIDIA's driver, reboot"
-            yield Finding(Verdict.BAD, "the nouveau driver holds the GPUs; NVIDIA's is not loaded", fix)
+            yield Finding(_if_gpus(scene), "the nouveau driver holds the GPUs; NVIDIA's is not loaded", fix)
         else:
             fix = "sudo modprobe nvidia   (or install the driver: sudo apt install nvidia-driver)"
-            yield Finding(Verdict.BAD, "the NVIDIA kernel module is not loaded", fix)
+            yield Finding(_if_gpus(scene), "the NVIDIA kernel module is not loaded", fix)
         return
     version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)", text)
     yield Finding(Verdict.GOOD, f"NVIDIA kernel module {version[1] if version else 'of unknown version'}")
+
+
+def _loaded_modules(scene: Scene) -> str:
+    try:
+        return (scene.root / "proc/modules").read_text("utf-8", "replace")
+    except OSError:
+        return ""  # a kernel without modules, or a container that hides them
+
+
+def _if_gpus(scene: Scene) -> Verdict:
+    """A missing driver is no problem of a machine that has no GPU."""
+    return Verdict.NOTE if scene.snapshot.expected_gpus == 0 else Verdict.BAD
 
 
 def the_driver_library(scene: Scene) -> Iterator[Finding]:
@@ -38,14 +49,14 @@ def the_driver_library(scene: Scene) -> Iterator[Finding]:
     fix = (
         "install the driver's library (sudo apt install libnvidia-ml1); in a container, run it with --gpus all"
     )
-    yield Finding(Verdict.BAD, "libnvidia-ml.so.1 is not found", fix)
+    yield Finding(_if_gpus(scene), "libnvidia-ml.so.1 is not found", fix)
 
 
 def the_device_files(scene: Scene) -> Iterator[Finding]:
     devices = sorted((scene.root / "dev").glob("nvidia[0-9]*"))
     if not devices:
         fix = "sudo nvidia-modprobe -c0 -u; in a container, run it with --gpus all"
-        yield Finding(Verdict.BAD, "there is no /dev/nvidia0", fix)
+        yield Finding(_if_gpus(scene), "there is no /dev/nvidia0", fix)
         return
     control = scene.root / "dev/nvidiactl"
     closed = [str(path) for path in (control, *devices) if not _may_open(path)]

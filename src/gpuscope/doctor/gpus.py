@@ -25,9 +25,8 @@ def how_many_are_visible(scene: Scene) -> Iterator[Finding]:
     elif seen:
         yield Finding(Verdict.GOOD, f"{len(seen)} of {max(expected, len(seen))} GPUs visible")
     else:
-        yield Finding(
-            Verdict.NOTE, "this machine has no NVIDIA GPU on its PCI bus", "try gpuscope agent --source demo"
-        )
+        fix = "gpuscope up --demo shows a simulated fleet; lspci -d 10de: lists what the bus has"
+        yield Finding(Verdict.BAD, "this machine has no NVIDIA GPU on its PCI bus", fix)
 
 
 def mig(scene: Scene) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def open_node(
     if not 0 <= node_index < fleet.node_count:
         raise UsageError(f"demo node {node_index}: the simulated fleet has {fleet.node_count}")
     node = fleet.node(node_index)
-    log.info(
+    log.warning(
         "simulated node %s: %d × %s, seed %d, scenarios: %s; no number is real",
         node.machine.name,
         len(node.gpus),

@@ -1,0 +1,135 @@
+"""The doctor on machines that are well, half well and ill; its root folder is a folder of the test's."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from gpuscope.doctor import Finding, Scene, Verdict, driver, examine, gpus, machine
+from gpuscope.readings import MigInstance, Snapshot, SourceStatus, Uuid
+from gpuscope.settings import Settings, load_settings
+from tests.fakes import gpu
+
+
+def scene(tmp_path: Path, *devices: object, settings: Settings | None = None, **more: object) -> Scene:
+    environment = more.pop("environment", {})
+    snapshot = Snapshot(node="n", taken_at=1.0, devices=devices, **more)  # type: ignore[arg-type]
+    return Scene(settings or Settings(), snapshot, tmp_path, environment)  # type: ignore[arg-type]
+
+
+def words(findings: Iterable[Finding]) -> str:
+    return "\n".join(f"{f.verdict.value}: {f.what} -> {f.fix}" for f in findings)
+
+
+def file(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_loaded_module_is_named_with_its_version(tmp_path: Path) -> None:
+    text = (
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\nGCC version: 12\n"
+    )
+    file(tmp_path / "proc/driver/nvidia/version", text)
+    assert words(driver.the_kernel_module(scene(tmp_path))) == "ok: NVIDIA kernel module 580.95.05 -> "
+
+
+def test_no_module_and_the_wrong_module(tmp_path: Path) -> None:
+    modules = file(tmp_path / "proc/modules", "ext4 1 0 - Live 0x0\n")
+    assert "modprobe nvidia" in words(driver.the_kernel_module(scene(tmp_path)))
+    modules.write_text("nouveau 1 0 - Live 0x0\n")
+    assert "blacklist nouveau" in words(driver.the_kernel_module(scene(tmp_path)))
+
+
+def test_device_files(tmp_path: Path) -> None:
+    assert "there is no /dev/nvidia0" in words(driver.the_device_files(scene(tmp_path)))
+    for name in ("nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm"):
+        file(tmp_path / "dev" / name)
+    assert "2 GPU device files" in words(driver.the_device_files(scene(tmp_path)))
+
+
+def test_one_of_eight_visible(tmp_path: Path) -> None:
+    some = scene(tmp_path, gpu(0), expected_gpus=8, environment={"NVIDIA_VISIBLE_DEVICES": "0"})
+    told = words(gpus.how_many_are_visible(some))
+    assert told.startswith("problem: 1 of 8 GPUs visible (NVIDIA_VISIBLE_DEVICES=0)")
+    assert "--gpus all" in told
+    assert "8 of 8" in words(gpus.how_many_are_visible(scene(tmp_path, *map(gpu, range(8)), expected_gpus=8)))
+    assert "GPU 3 (GPU-3) is lost" in words(gpus.how_many_are_visible(scene(tmp_path, gpu(3, lost=True))))
+    assert "up --demo" in words(gpus.how_many_are_visible(scene(tmp_path, expected_gpus=0)))
+
+
+def test_mig_with_and_without_instances(tmp_path: Path) -> None:
+    instance = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0)
+    assert "MIG with 1 instances" in words(gpus.mig(scene(tmp_path, gpu(mig_enabled=1, instances=(instance,)))))
+    assert "no instance is visible" in words(gpus.mig(scene(tmp_path, gpu(mig_enabled=1))))
+    assert words(gpus.mig(scene(tmp_path, gpu(mig_enabled=0), gpu(1)))) == ""
+    pending = gpu(mig_enabled=1, mig_pending=0, instances=(instance,))
+    assert "changes at the next reset" in words(gpus.mig(scene(tmp_path, pending)))
+
+
+def test_health_and_modes_and_profiling(tmp_path: Path) -> None:
+    ill = gpu(
+        row_remap_failed=1, row_remap_pending=1, pcie_link_width=8, pcie_link_width_max=16, persistence_mode=0
+    )
+    told = words([*gpus.health(scene(tmp_path, ill)), *gpus.modes(scene(tmp_path, ill))])
+    for part in ("RMA", "waits for a reset", "x8 of x16", "nvidia-persistenced"):
+        assert part in told
+    assert words(gpus.health(scene(tmp_path, gpu(row_remap_failed=0, pcie_link_width=16)))) == ""
+    assert "need DCGM" in words(gpus.profiling(scene(tmp_path, ill)))
+    assert "on every GPU" in words(gpus.profiling(scene(tmp_path, gpu(sm_active_ratio=0.0))))
+
+
+def test_the_kernel_log_the_clock_and_the_port(tmp_path: Path) -> None:
+    assert "CAP_SYSLOG" in words(machine.the_kernel_log(scene(tmp_path)))
+    file(tmp_path / "dev/kmsg")
+    assert "ok" in words(machine.the_kernel_log(scene(tmp_path)))
+    assert "clock is" in words(machine.the_clock(scene(tmp_path)))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = load_settings({"listen": f"127.0.0.1:{port}"}, {})
+        told = words(machine.the_port(scene(tmp_path, settings=settings)))
+    assert f"port {port} is in use" in told
+    assert f"sport = :{port}" in told
+
+
+def test_a_source_that_is_down_is_told_with_its_reason(tmp_path: Path) -> None:
+    down = SourceStatus(name="nvidia-smi", up=False, why="exit code 9: no devices")
+    assert "exit code 9" in words(machine.other_sources(scene(tmp_path, sources=(down,))))
+
+
+def test_a_check_that_fails_itself_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(scene: Scene) -> Iterable[Finding]:
+        raise OSError("no such thing")
+
+    monkeypatch.setattr(driver, "CHECKS", (broken,))
+    findings = list(examine(scene(tmp_path / "nowhere", gpu())))
+    assert any("could not check broken" in f.what for f in findings)
+    assert any("port" in f.what for f in findings)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_the_command_says_what_is_wrong_and_exits_1(form: list[str]) -> None:
+    argv = [sys.executable, "-m", "gpuscope", "doctor", "--nvidia-smi-command", "/nonexistent/smi", *form]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has GPUs; what the doctor says of it is not known here")
+    assert done.returncode == 1
+    assert "/dev/nvidia0" in done.stdout
+    if form:
+        assert {"verdict", "what", "fix"} == set(json.loads(done.stdout)[0])
+
+
+def test_every_problem_comes_with_its_cure(tmp_path: Path) -> None:
+    ill = gpu(0, row_remap_failed=1, mig_enabled=1, lost=False)
+    for finding in examine(scene(tmp_path, ill, gpu(1, lost=True), expected_gpus=8)):
+        if finding.verdict is Verdict.BAD:
+            assert finding.fix, finding.what
