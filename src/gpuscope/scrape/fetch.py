@@ -7,6 +7,7 @@ that neither 100 MB nor a compression bomb ever is in memory. The time-out is th
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import zlib
 from dataclasses import dataclass
@@ -123,5 +124,8 @@ def root_cause(error: BaseException) -> str:
         if below is None:
             break
         error = below
+    # asyncio puts an address where the reason should be; the number still has it.
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
     said = error.strerror if isinstance(error, OSError) else ""
     return said or str(error) or type(error).__name__

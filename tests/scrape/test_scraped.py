@@ -1,0 +1,268 @@
+"""From what a target sent to what a query finds."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuscope.scrape.appender import Report, TargetAppender
+from gpuscope.scrape.config import Job, Limits
+from gpuscope.scrape.fetch import Fetched, ScrapeError
+from gpuscope.scrape.relabel import RelabelRule
+from gpuscope.scrape.scraped import ScrapedTarget, merge_labels
+from gpuscope.scrape.target import Target
+from gpuscope.store import Store
+from gpuscope.store.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
+
+NOW = time.time_ns() // 1_000_000
+REPORTS = ("up", "scrape_")
+
+
+class Rig:
+    """One target on a store; each `scrape` is a second later."""
+
+    def __init__(self, store: Store, **job: Any) -> None:
+        self.store = store
+        labels = (("instance", "n1"), ("job", "j"))
+        target = Target(Job("j", **job), "http://n1/metrics", labels, {}, 15.0, 10.0)
+        self.appender = TargetAppender(store, target.name, dict(labels))
+        self.scraped = ScrapedTarget(target, self.appender)
+        self.at = NOW - 600_000
+
+    def scrape(self, text: str, openmetrics: bool = False) -> str:
+        self.at += 1000
+        taken = self.scraped.take(Fetched(text.encode(), openmetrics), self.at, time.monotonic())
+        taken.stored.result()
+        return taken.note
+
+    def fail(self) -> None:
+        self.at += 1000
+        self.appender.fail(self.at, 0.5).result()
+
+    def all(self) -> dict[Labels, list[tuple[int, float]]]:
+        matchers = [Matcher("__name__", MatchOp.REGEX, ".+")]
+        found = {}
+        for one in self.store.select(matchers, 0, NOW + 10**6):
+            seconds = ((one.timestamps - (NOW - 600_000)) // 1000).tolist()
+            found[one.labels] = list(zip(seconds, one.values.tolist(), strict=True))
+        return found
+
+    def samples(self) -> dict[str, list[tuple[int, float | str]]]:
+        """By the text of the labels, without what the scrape says of itself; markers as "stale"."""
+        found: dict[str, list[tuple[int, float | str]]] = {}
+        for labels, rows in self.all().items():
+            table = dict(labels)
+            name = table.pop("__name__")
+            if not name.startswith(REPORTS):
+                rest = ",".join(f"{k}={v}" for k, v in table.items())
+                found[f"{name} {rest}"] = [(at, "stale" if is_stale(value) else value) for at, value in rows]
+        return found
+
+    def report(self, name: str) -> list[float]:
+        return [
+            value
+            for labels, rows in self.all().items()
+            if dict(labels)["__name__"] == name
+            for _, value in rows
+        ]
+
+
+def is_stale(value: float) -> bool:
+    return bool(np.float64(value).view(np.int64) == STALE_NAN_BITS)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "data") as store:
+        yield store
+
+
+def test_values_reports_and_what_ends(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape('a 1\nb{x="1"} 2\n')
+    rig.scrape("a 3\n")
+    rig.fail()
+    rig.scrape("a 5\n")
+    assert rig.samples() == {
+        "a instance=n1,job=j": [(1, 1.0), (2, 3.0), (3, "stale"), (4, 5.0)],
+        "b instance=n1,job=j,x=1": [(1, 2.0), (2, "stale")],
+    }
+    assert rig.report("up") == [1, 1, 0, 1]
+    assert rig.report("scrape_samples_scraped") == [2, 1, 0, 1]
+    assert rig.report("scrape_series_added") == [2, 0, 0, 0]
+    assert rig.report("scrape_duration_seconds")[2] == 0.5
+
+
+def test_a_target_that_is_gone_ends_its_up_too(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\n")
+    rig.appender.close(rig.at + 1000)
+    assert rig.samples()["a instance=n1,job=j"][-1] == (2, "stale")
+    assert is_stale(rig.report("up")[-1])
+
+
+def test_whose_label_wins(store: Store) -> None:
+    Rig(store).scrape('a{job="own",exported_job="x"} 1\n')
+    Rig(store, honor_labels=True).scrape('b{job="own",instance=""} 1\n')
+    assert set(Rig(store).samples()) == {
+        "a exported_exported_job=own,exported_job=x,instance=n1,job=j",
+        "b job=own",
+    }
+
+
+def test_times_of_their_own(store: Store) -> None:
+    at = NOW - 300_000
+    rig = Rig(store)
+    rig.scrape(f"a 1 {at}\n")
+    rig.scrape("b 1\n")
+    assert rig.samples()["a instance=n1,job=j"] == [(300, 1.0)], "its sender decides when it ends"
+    other = Rig(store, honor_timestamps=False)
+    other.scrape(f"c 1 {at}\n")
+    assert other.samples()["c instance=n1,job=j"] == [(1, 1.0)]
+    tracked = Rig(store, track_timestamps_staleness=True)
+    tracked.scrape(f"d 1 {NOW - 600_000 + 500}\n")
+    tracked.scrape("e 1\n")
+    assert tracked.samples()["d instance=n1,job=j"] == [(0, 1.0), (2, "stale")]
+
+
+def test_openmetrics_times_are_seconds(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape(f"a_total 1 {(NOW - 300_000) / 1000}\n# EOF\n", openmetrics=True)
+    assert rig.samples()["a_total instance=n1,job=j"] == [(300, 1.0)]
+
+
+def test_metric_relabelling(store: Store) -> None:
+    rig = Rig(
+        store,
+        metric_relabel=(
+            RelabelRule("drop", ("__name__",), regex="go_.*"),
+            RelabelRule("labeldrop", regex="pid"),
+        ),
+    )
+    rig.scrape('go_gc 1\na{pid="7"} 2\n')
+    assert rig.samples() == {"a instance=n1,job=j": [(1, 2.0)]}
+    assert rig.report("scrape_samples_scraped") == [2]
+    assert rig.report("scrape_samples_post_metric_relabeling") == [1]
+
+
+def test_of_a_series_that_stands_twice_the_first_counts(store: Store) -> None:
+    rig = Rig(store, metric_relabel=(RelabelRule("labeldrop", regex="pid"),))
+    note = rig.scrape('a{pid="1"} 1\na{pid="2"} 2\nb 3\nb 3\n')
+    assert note.startswith("2 samples dropped")
+    assert rig.samples() == {"a instance=n1,job=j": [(1, 1.0)], "b instance=n1,job=j": [(1, 3.0)]}
+    assert rig.report("up") == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a 1\nb\n", "line 3"),
+        ("a 1 # x\n", "line 2"),
+        ("a{x=1} 1\n", "line 2"),
+        ("<html>\n", "line 2"),
+        ("a 1\n" * 11, "sample_limit"),
+        ("".join(f"a{n} 1\n" for n in range(5000)), "sample_limit"),
+        ('a{b="1",c="2",d="3",e="4",f="5"} 1\n', "label_limit"),
+        (f'a{{{"n" * 40}="1"}} 1\n', "label_name_length_limit"),
+        (f'a{{b="{"v" * 60}"}} 1\n', "label_value_length_limit"),
+    ],
+)
+def test_a_refused_scrape_leaves_nothing_behind(store: Store, text: str, why: str) -> None:
+    rig = Rig(store, limits=Limits(samples=10, labels=6, label_name_length=30, label_value_length=50))
+    rig.scrape("ok 1\n")
+    before = store.stats().series
+    for _ in range(2):
+        with pytest.raises(ScrapeError, match=why):
+            rig.scrape("new_series 1\n" + text)
+    assert store.stats().series == before
+    rig.scrape("ok 2\nnew_series 3\n")
+    assert rig.samples()["new_series instance=n1,job=j"] == [(4, 3.0)]
+
+
+def test_bytes_that_are_no_text(store: Store) -> None:
+    rig = Rig(store)
+    with pytest.raises(ScrapeError, match="UTF-8"):
+        rig.scraped.take(Fetched(b'a{x="\xff"} 1\n', False), NOW, 0.0)
+    with pytest.raises(ScrapeError, match="EOF"):
+        rig.scraped.take(Fetched(b"a 1\n", True), NOW, 0.0)
+
+
+def test_ids_are_asked_for_again_when_the_store_removed_series(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\nb 1\n")
+    store.delete_series([Matcher("__name__", MatchOp.EQUAL, "a")])
+    rig.scrape("a 2\nb 2\n")
+    rig.scrape("a 3\nb 3\n")
+    assert rig.samples()["a instance=n1,job=j"][-1] == (3, 3.0)
+    assert rig.samples()["b instance=n1,job=j"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_churn_does_not_fill_the_memory(store: Store) -> None:
+    rig = Rig(store)
+    for number in range(30):
+        rig.scrape("".join(f'a{{pid="{number * 100 + at}"}} 1\n' for at in range(100)))
+    assert len(rig.scraped._ids) < 1600
+
+
+def test_what_should_have_ended_ends_later_if_the_store_was_full(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\nb 1\n")
+    rig.at += 1000
+    rig.appender.submit(rig.at, (), (), Report(False, 0.0))
+    rig.appender.not_stored()
+    rig.scrape("b 2\n")
+    assert rig.samples()["a instance=n1,job=j"][-1][1] == "stale"
+
+
+_TEXTS = st.lists(
+    st.sampled_from(
+        [
+            'a{x="1"} 1',
+            "a 2",
+            "b NaN",
+            "c +Inf",
+            "# TYPE a gauge",
+            "",
+            "d 1 1000",
+            "e",
+            "{",
+            "a{} 3",
+            'f{job="x"} 1',
+        ]
+    ),
+    max_size=8,
+).map("\n".join) | st.text(max_size=40)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(texts=st.lists(_TEXTS, max_size=4), openmetrics=st.booleans())
+def test_any_text_is_taken_or_refused(store: Store, texts: list[str], openmetrics: bool) -> None:
+    rig = Rig(store)
+    for text in texts:
+        with contextlib.suppress(ScrapeError):
+            rig.scrape(text, openmetrics)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "job", "exported_job", "instance"]), st.sampled_from(["", "1", "2"])
+    ),
+    st.booleans(),
+)
+def test_merging_keeps_the_targets_labels_or_the_series_own(own: dict[str, str], honor: bool) -> None:
+    target = {"job": "j", "instance": "i"}
+    merged = merge_labels((("__name__", "m"), *own.items()), target, honor)
+    if honor:
+        assert all(merged.get(name, "") == value for name, value in own.items())
+    else:
+        assert all(merged[name] == value for name, value in target.items())
+        lost = {value for name, value in own.items() if value} - set(merged.values())
+        assert not lost, "a clashing value is kept under another name"

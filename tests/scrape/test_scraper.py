@@ -1,0 +1,257 @@
+"""Scraping over real sockets: targets that behave, targets that do not, and targets that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.promql import Engine
+from gpuscope.scrape.config import Job, Limits, ScrapeConfig, TargetGroup
+from gpuscope.scrape.http_config import HttpConfig, basic_header
+from gpuscope.scrape.relabel import RelabelRule
+from gpuscope.scrape.scraper import Scraper
+from gpuscope.store import Store, StoreFullError
+from gpuscope.store.series import Matcher, MatchOp
+from tests.scrape.exporters import Page, endless, serving, status, text
+
+FAST = 0.1
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "data") as store:
+        store.start()
+        yield store
+
+
+def job(name: str, address: str, path: str = "/metrics", **options: Any) -> Job:
+    options = {"interval": FAST, "timeout": FAST, **options}
+    return Job(name, metrics_path=path, static=(TargetGroup((address,)),), **options)
+
+
+def scrape(store: Store, config: ScrapeConfig, until: Callable[[Scraper], bool]) -> Scraper:
+    """Runs a scraper until `until` holds."""
+    workers = ThreadPoolExecutor(2)
+    scraper = Scraper(store, config, workers)
+
+    async def wait(condition: Callable[[Scraper], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition(scraper):
+                await asyncio.sleep(0.01)
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(scraper.run(stop))
+        try:
+            await wait(until)
+        finally:
+            stop.set()
+            await running
+
+    asyncio.run(run())
+    workers.shutdown()
+    return scraper
+
+
+def states(scraper: Scraper) -> dict[str, dict[str, Any]]:
+    return {one["scrapePool"]: one for one in scraper.targets_json("any")["activeTargets"]}
+
+
+def settled(scraper: Scraper) -> bool:
+    active = scraper.targets_json("active")["activeTargets"]
+    return bool(active) and all(one["health"] != "unknown" for one in active)
+
+
+def names(store: Store) -> set[str]:
+    return set(store.label_values("__name__"))
+
+
+HOSTILE: dict[str, tuple[Callable[[threading.Event], Page], str]] = {
+    "large": (lambda stop: endless(b"a" * 65536 + b" 1\n", stop), "body_size_limit"),
+    "bomb": (
+        lambda stop: text(gzip.compress(b"a 1\n" * 2_000_000), Content_Encoding="gzip"),
+        "body_size_limit",
+    ),
+    "drip": (lambda stop: endless(b"a", stop, 0.02), "scrape_timeout"),
+    "silent": (lambda stop: lambda request: stop.wait(30) and None, "scrape_timeout"),
+    "loop": (lambda stop: status(302, Location="/loop"), "redirects"),
+    "missing": (lambda stop: status(404), "HTTP status 404"),
+    "broken": (lambda stop: status(500), "HTTP status 500"),
+    "html": (lambda stop: text("<html><body>\n"), "not an exposition"),
+    "binary": (lambda stop: text(b"\x00\xff\xfe"), "UTF-8"),
+    "not_gzip": (lambda stop: text("a 1\n", Content_Encoding="gzip"), "gzip"),
+    "cut_gzip": (lambda stop: text(gzip.compress(b"a 1\n" * 1000)[:-9], Content_Encoding="gzip"), "too early"),
+    "brotli": (lambda stop: text("a 1\n", Content_Encoding="br"), "'br'"),
+    "million": (lambda stop: text("".join(f"m{n} 1\n" for n in range(100_000))), "sample_limit"),
+}
+
+
+def test_hostile_targets_are_refused_with_a_reason_and_others_unharmed(store: Store) -> None:
+    stop = threading.Event()
+    pages = {f"/{name}": make(stop) for name, (make, _) in HOSTILE.items()} | {"/metrics": text("good 1\n")}
+    limits = Limits(body_bytes=1 << 20, samples=50_000)
+    with serving(pages) as address:
+        jobs = [job(name, address, f"/{name}", limits=limits, interval=1.0, timeout=0.5) for name in HOSTILE]
+        jobs.append(job("good", address, interval=1.0, timeout=1.0))
+        jobs.append(job("refusing", "127.0.0.1:1", interval=1.0, timeout=1.0))
+        jobs.append(job("nobody", "no-such-host.invalid:1", interval=1.0, timeout=0.5))
+        scraper = scrape(store, ScrapeConfig(jobs=tuple(jobs)), settled)
+        stop.set()
+    found = states(scraper)
+    assert found["good"]["health"] == "up"
+    assert found["good"]["lastError"] == ""
+    for name, (_, why) in HOSTILE.items():
+        assert (name, found[name]["health"]) == (name, "down")
+        assert why in found[name]["lastError"], name
+    assert "refused" in found["refusing"]["lastError"]
+    assert found["nobody"]["health"] == "down"
+    reports = {name for name in names(store) if name.startswith(("scrape_", "up"))}
+    assert names(store) - reports == {"good"}
+
+
+def test_duplicates_and_times_keep_a_target_up(store: Store) -> None:
+    with serving({"/metrics": text("a 1\na 2\n")}) as address:
+        scraper = scrape(store, ScrapeConfig(jobs=(job("twice", address),)), settled)
+    assert states(scraper)["twice"]["health"] == "up"
+    assert "stand twice" in states(scraper)["twice"]["lastError"]
+
+
+def test_what_is_asked(store: Store) -> None:
+    seen: list[tuple[str, dict[str, str]]] = []
+
+    def page(request: Any) -> None:
+        seen.append((request.path, {name.lower(): value for name, value in request.headers.items()}))
+        text(gzip.compress(b"a 1\n"), Content_Encoding="gzip")(request)
+
+    http = HttpConfig(headers=(basic_header("me", "secret"), ("X-Scope-OrgID", "t")))
+    with serving({"/m": page}) as address:
+        one = job("j", address, "/m", params=(("q", ("x y",)),), http=http)
+        scraper = scrape(store, ScrapeConfig(jobs=(one,)), settled)
+    assert states(scraper)["j"]["health"] == "up"
+    path, headers = seen[0]
+    assert path == "/m?q=x+y"
+    assert headers["accept"].startswith("application/openmetrics-text;version=1.0.0")
+    assert headers["accept-encoding"] == "gzip"
+    assert headers["x-prometheus-scrape-timeout-seconds"] == "0.1"
+    assert headers["authorization"] == "Basic bWU6c2VjcmV0"
+    assert headers["x-scope-orgid"] == "t"
+    assert headers["user-agent"].startswith("gpuscope/")
+
+
+def test_redirects_are_followed_unless_the_job_says_no(store: Store) -> None:
+    pages = {"/metrics": status(302, Location="/real"), "/real": text("a 1\n")}
+    with serving(pages) as address:
+        jobs = (job("yes", address), job("no", address, http=HttpConfig(follow_redirects=False)))
+        found = states(scrape(store, ScrapeConfig(jobs=jobs), settled))
+    assert found["yes"]["health"] == "up"
+    assert "302" in found["no"]["lastError"]
+
+
+def stale_now(store: Store, name: str) -> bool:
+    newest = store.latest([Matcher("__name__", MatchOp.EQUAL, name)], 0, 2**53)
+    if not newest:
+        return False
+    result = Engine(store).instant(name, int(newest[0].timestamps[-1]))
+    return not getattr(result, "labels", None)
+
+
+def test_a_target_that_leaves_the_file_ends_at_once(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "targets.json"
+    with serving({"/metrics": text("a 1\n")}) as address:
+        file.write_text(json.dumps([{"targets": [address], "labels": {"rack": "7"}}]))
+        one = Job("j", interval=FAST, timeout=FAST, files=(str(file),), files_refresh=0.1)
+        gone = False
+
+        def until(scraper: Scraper) -> bool:
+            nonlocal gone
+            if not gone and settled(scraper):
+                assert states(scraper)["j"]["labels"]["rack"] == "7"
+                file.write_text("[]")
+                gone = True
+            return gone and stale_now(store, "a")
+
+        scraper = scrape(store, ScrapeConfig(jobs=(one,)), until)
+    assert states(scraper) == {}
+    assert stale_now(store, "up")
+
+
+def test_a_reload_keeps_what_stays_and_ends_what_goes(store: Store) -> None:
+    with serving({"/metrics": text("a 1\n"), "/b": text("b 1\n"), "/c": text("c 1\n")}) as address:
+        stays, goes, comes = job("stays", address), job("goes", address, "/b"), job("comes", address, "/c")
+        reloaded = False
+
+        def until(scraper: Scraper) -> bool:
+            nonlocal reloaded
+            if not reloaded and settled(scraper):
+                scraper.reload(ScrapeConfig(jobs=(stays, comes), text="new"))
+                reloaded = True
+            return reloaded and "c" in names(store) and stale_now(store, "b")
+
+        scraper = scrape(store, ScrapeConfig(jobs=(stays, goes)), until)
+    assert set(states(scraper)) == {"stays", "comes"}
+    assert scraper.config_text() == "new"
+    assert not stale_now(store, "a"), "a stop is not an end"
+
+
+def test_too_many_targets_fail_the_job(store: Store) -> None:
+    with serving({"/metrics": text("a 1\n")}) as address:
+        many = Job(
+            "many",
+            interval=FAST,
+            timeout=FAST,
+            limits=Limits(targets=1),
+            static=(TargetGroup((address,)), TargetGroup((address,), {"x": "1"})),
+        )
+        scraper = scrape(store, ScrapeConfig(jobs=(many,)), settled)
+    for one in scraper.targets_json("active")["activeTargets"]:
+        assert "target_limit" in one["lastError"]
+    assert names(store) & {"a"} == set()
+
+
+def test_a_full_store_does_not_stop_the_scraping(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    full = True
+    submit = store.submit
+
+    def maybe(tick: Any) -> Any:
+        if full:
+            raise StoreFullError("the disk is full")
+        return submit(tick)
+
+    store.submit = maybe  # type: ignore[method-assign]
+    with serving({"/metrics": text("a 1\n")}) as address:
+
+        def until(scraper: Scraper) -> bool:
+            nonlocal full
+            if full and scraper.counts.not_stored >= 2:
+                assert "not stored: the disk is full" in states(scraper)["j"]["lastError"]
+                full = False
+            return not full and states(scraper)["j"]["lastError"] == ""
+
+        scrape(store, ScrapeConfig(jobs=(job("j", address),)), until)
+    assert [record.message for record in caplog.records if "not stored" in record.message] != []
+    assert "a" in names(store)
+
+
+def test_what_the_api_asks_for(store: Store) -> None:
+    page = text("# HELP a Some help\n# TYPE a counter\na 1\n# TYPE b gauge\nb 2\n")
+    with serving({"/metrics": page}) as address:
+        one = job("j", address)
+        dropped = job("d", address, relabel=(RelabelRule("drop", regex="(.*)"),))
+        scraper = scrape(store, ScrapeConfig(jobs=(one, dropped)), settled)
+    assert scraper.metadata() == {
+        "a": [{"type": "counter", "help": "Some help", "unit": ""}],
+        "b": [{"type": "gauge", "help": "", "unit": ""}],
+    }
+    assert scraper.targets_json("active")["droppedTargets"] == []
+    assert scraper.targets_json("dropped")["activeTargets"] == []
+    assert scraper.targets_json("any")["droppedTargetCounts"] == {"d": 1}
+    counted = {family.name: family.samples for family in scraper.families()}
+    assert counted["gpuscope_scrape_scrapes_total"][0][1] >= 1
