@@ -140,6 +140,44 @@ class Settings:
         "", str, "exporter-toolkit file with TLS and passwords for the HTTP listener", "FILE"
     )
     full_commands: bool = _setting(False, parse_switch, "export whole command lines of GPU processes")
+    idle_after: float = _setting(
+        60.0, parse_duration, "when a process without SM activity counts as idle", "60s"
+    )
+    kubelet_socket: str = _setting(
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+        str,
+        "the kubelet's pod-resources socket: whom the GPUs of this node were given to",
+        "SOCKET",
+    )
+    pods_socket: str = _setting(
+        "/var/lib/kubelet/pods-api/pods-api.sock",
+        str,
+        "the kubelet's socket that lists this node's pods (Kubernetes 1.36 and newer)",
+        "SOCKET",
+    )
+    path_pod_logs: str = _setting(
+        "/var/log/pods", str, "the kubelet's log folder: its names say which pod a UID is", "DIR"
+    )
+    kubelet_url: str = _setting(
+        "", str, "ask the kubelet for the node's pods over HTTPS; needs `nodes/pods`", "https://HOST:10250"
+    )
+    kubelet_insecure: bool = _setting(
+        False, parse_switch, "believe whoever answers at --kubelet-url; the token is sent to them"
+    )
+    kubernetes_api: bool = _setting(
+        False, parse_switch, "ask the API server for the node's pods; needs `pods` list"
+    )
+    kubelet_interval: float = _setting(5.0, parse_interval, "how often the kubelet is asked", "5s")
+    pod_labels: tuple[str, ...] = _setting(
+        (), parse_words, "pod labels to keep with a process' owner, by name; * takes all", "A,B"
+    )
+    resource_names: tuple[str, ...] = _setting(
+        (), parse_words, "device plugin resources that are GPUs, besides nvidia.com/* and amd.com/gpu", "A,B"
+    )
+    container_sockets: tuple[str, ...] = _setting(
+        (), parse_words, "Docker or Podman sockets to ask for containers' names and images", "SOCKET"
+    )
+    job_map_dir: str = _setting("", str, "folder in which a Slurm prolog notes the job of each GPU", "DIR")
     state_dir: str = _setting(
         "",
         str,

@@ -20,7 +20,7 @@ EPILOG = """examples:
   gpuscope textfile --output /tmp/gpu.prom --once
 """
 
-DEFAULT_FAMILIES = ("native",)
+DEFAULT_FAMILIES = ("sessions",)
 
 log = logging.getLogger("gpuscope")
 

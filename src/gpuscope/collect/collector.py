@@ -16,6 +16,7 @@ from gpuscope.collect.clock import Clock
 from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.merge import merge_readings
+from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger
 from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot
@@ -45,6 +46,7 @@ class Collector:
         ledger: XidLedger,
         expected_gpus: Maybe[int] = ABSENT,
         integrator: Integrator | None = None,
+        ownership: OwnershipBook | None = None,
     ) -> None:
         self.plan = plan
         self._runners = [planned.runner for planned in plan]
@@ -54,6 +56,7 @@ class Collector:
         self._ledger = ledger
         self._expected_gpus = expected_gpus
         self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
+        self._ownership = ownership or OwnershipBook()
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
@@ -92,15 +95,26 @@ class Collector:
         """Makes and publishes a snapshot of what the sources have now."""
         readings = self._fresh_readings()
         merged = merge_readings(readings)
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        counters = self._integrator.advance(merged.devices, monotonic)
+        processes, ownership = self._ownership.advance(
+            merged.processes,
+            merged.devices,
+            counters,
+            simulated=merged.simulated,
+            now=now,
+            monotonic=monotonic,
+        )
         self.snapshot = Snapshot(
             node=self._node,
-            taken_at=self._clock.now(),
+            taken_at=now,
             simulated=merged.simulated,
             driver=merged.driver,
             devices=merged.devices,
-            processes=merged.processes,
+            processes=processes,
+            ownership=ownership,
             host=merged.host,
-            counters=self._integrator.advance(merged.devices, self._clock.monotonic()),
+            counters=counters,
             xids=self._ledger.totals(merged.devices),
             sources=tuple(runner.status() for runner in self._runners if runner.wanted),
             expected_gpus=self._expected_gpus,

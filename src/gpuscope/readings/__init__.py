@@ -4,14 +4,19 @@ from gpuscope.readings.absent import ABSENT, Absent, Maybe
 from gpuscope.readings.device import Device, MigInstance, Uuid
 from gpuscope.readings.event import XidEvent, XidTotal
 from gpuscope.readings.host import Filesystem, FilesystemError, Host
-from gpuscope.readings.process import NOBODY, Owner, Pid, Process
+from gpuscope.readings.ownership import Allocation, OwnerKey, Ownership, OwnerUse, Unattributed
+from gpuscope.readings.process import ACTIVE, IDLE, NOBODY, UNKNOWN, Owner, Pid, Process
 from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
 __all__ = [
     "ABSENT",
+    "ACTIVE",
+    "IDLE",
     "NOBODY",
+    "UNKNOWN",
     "Absent",
     "AgentCost",
+    "Allocation",
     "Counters",
     "Device",
     "Driver",
@@ -21,11 +26,15 @@ __all__ = [
     "Maybe",
     "MigInstance",
     "Owner",
+    "OwnerKey",
+    "OwnerUse",
+    "Ownership",
     "Pid",
     "Process",
     "Reading",
     "Snapshot",
     "SourceStatus",
+    "Unattributed",
     "Uuid",
     "XidEvent",
     "XidTotal",

@@ -7,7 +7,7 @@ a PID alone names another process after reuse.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import Final, NewType
 
 from gpuscope.readings.absent import ABSENT, Maybe
 from gpuscope.readings.device import Uuid
@@ -27,13 +27,19 @@ class Owner:
     pod: Maybe[str] = ABSENT
     namespace: Maybe[str] = ABSENT
     pod_uid: Maybe[str] = ABSENT
+    pod_labels: tuple[tuple[str, str], ...] = ()  # only those the settings allow
     job: Maybe[str] = ABSENT
     job_step: Maybe[str] = ABSENT
+    job_array: Maybe[str] = ABSENT  # "9_1": the array's job and the task in it
     job_account: Maybe[str] = ABSENT
     job_partition: Maybe[str] = ABSENT
 
 
 NOBODY = Owner()
+
+ACTIVE: Final = "active"
+IDLE: Final = "idle"
+UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +57,5 @@ class Process:
     encoder_ratio: Maybe[float] = ABSENT
     decoder_ratio: Maybe[float] = ABSENT
     owner: Owner = NOBODY
+    state: str = UNKNOWN  # active, idle (no SM activity for a while), or unknown: the driver does not say
+    idle_since: Maybe[float] = ABSENT  # seconds since the epoch; only of an idle one

@@ -13,6 +13,7 @@ from gpuscope.readings.absent import ABSENT, Maybe
 from gpuscope.readings.device import NOTHING, Device, Uuid
 from gpuscope.readings.event import XidEvent, XidTotal
 from gpuscope.readings.host import Host
+from gpuscope.readings.ownership import UNOWNED, Ownership
 from gpuscope.readings.process import Process
 
 
@@ -79,6 +80,7 @@ class Snapshot:
     driver: Driver = Driver()
     devices: tuple[Device, ...] = ()
     processes: Maybe[tuple[Process, ...]] = ABSENT
+    ownership: Ownership = UNOWNED
     host: Maybe[Host] = ABSENT
     counters: Mapping[Uuid, Counters] = NOTHING
     xids: tuple[XidTotal, ...] = ()

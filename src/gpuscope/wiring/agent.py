@@ -25,6 +25,7 @@ from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
 from gpuscope.sources import load_source
+from gpuscope.wiring.owners import build_ownership
 
 log = logging.getLogger("gpuscope")
 
@@ -79,6 +80,8 @@ def build_collector(
         spec = load_source(name)
         spec.check(settings)
         plan.append(Planned(Runner(spec, settings, clock), wanted))
+    ownership, owner_workers = build_ownership(settings, clock)
+    plan += owner_workers
     state_dir = settings.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     return Collector(
         plan,
@@ -87,6 +90,7 @@ def build_collector(
         clock=clock,
         ledger=XidLedger(Path(state_dir) / "xids.json" if state_dir else None),
         expected_gpus=expected_gpus(settings),
+        ownership=ownership,
     )
 
 

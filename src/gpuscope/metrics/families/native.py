@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.native.agent import AgentMetrics
 from gpuscope.metrics.native.devices import DeviceMetrics
+from gpuscope.metrics.native.owners import OwnerMetrics
 from gpuscope.metrics.native.processes import ProcessMetrics
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
@@ -15,7 +16,7 @@ from gpuscope.settings import Settings
 
 class NativeBuilder:
     def __init__(self) -> None:
-        self._parts = (DeviceMetrics(), ProcessMetrics(), AgentMetrics())
+        self._parts = (DeviceMetrics(), ProcessMetrics(), OwnerMetrics(), AgentMetrics())
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         for part in self._parts:

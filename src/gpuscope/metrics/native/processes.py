@@ -1,13 +1,20 @@
-"""Native metrics of the processes on the GPUs: memory and activity, with their owners as labels."""
+"""Native metrics of the processes on the GPUs: memory and activity, with their owners as labels.
+
+The 64 largest of each GPU have series of their own; the others are summed under `pid="other"`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from gpuscope.metrics.catalogue.native import PROCESS_LABELS, PROCESS_METRICS
-from gpuscope.metrics.native.devices import instance_name
+from gpuscope.metrics.catalogue.native import GPU_PROCESSES, PROCESS_LABELS, PROCESS_METRICS
+from gpuscope.metrics.largest import REST, OnPlace, by_place, place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
-from gpuscope.readings import ABSENT, Process, Snapshot, Uuid
+from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Process, Snapshot, Uuid
+
+# A sum of start times says nothing.
+_SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since"}
 
 
 class ProcessMetrics:
@@ -17,29 +24,57 @@ class ProcessMetrics:
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         if snapshot.processes is ABSENT:
             return
-        names = {device.uuid: str(device.index) for device in snapshot.devices}
-        names |= {i.uuid: instance_name(device, i) for device in snapshot.devices for i in device.instances}
-        labelled = [(self._labels_of(process, names), process) for process in snapshot.processes]
-        self._labels = {key: labels for (key, labels), _ in labelled}
+        names = place_names(snapshot.devices)
+        places = by_place(snapshot.processes, names)
+        labelled = [(self._labels_of(process, place), process) for place in places for process in place.shown]
+        rest = [(_rest_labels(place), place) for place in places if place.rest]
+        self._labels = {key: labels for (key, labels), _ in labelled}  # whoever has left is forgotten
         for row in PROCESS_METRICS:
-            yield row.family(
-                [
+            samples = [
+                Sample(labels, value)
+                for (_, labels), process in labelled
+                if (value := getattr(process, row.reading)) is not ABSENT
+            ]
+            if row.reading in _SUMMABLE:
+                samples += [
                     Sample(labels, value)
-                    for (_, labels), process in labelled
-                    if (value := getattr(process, row.reading)) is not ABSENT
+                    for labels, place in rest
+                    if (value := place.rest_sum(row.reading)) is not ABSENT
                 ]
-            )
+            yield row.family(samples)
+        yield _counts(snapshot, places, names)
 
-    def _labels_of(self, process: Process, names: dict[Uuid, str]) -> tuple[tuple[object, ...], LabelSet]:
-        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+    def _labels_of(self, process: Process, place: OnPlace) -> tuple[tuple[object, ...], LabelSet]:
         owner = process.owner
-        gpu = names.get(uuid, "")
-        key = (gpu, uuid, process.pid, process.kind, process.command, owner)
+        key = (place.gpu, place.uuid, process.pid, process.kind, process.command, process.state, owner)
         known = self._labels.get(key)
         if known is None:
             texts = (
-                gpu, uuid, str(process.pid), process.kind, process.command, owner.user, owner.namespace,
-                owner.pod, owner.container, owner.job,
+                place.gpu, place.uuid, str(process.pid), process.kind, process.command, owner.user,
+                owner.namespace, owner.pod, owner.container, owner.job, process.state,
             )  # fmt: skip
             known = label_texts(PROCESS_LABELS, texts)
         return key, known
+
+
+def _rest_labels(place: OnPlace) -> LabelSet:
+    known = {"gpu": place.gpu, "uuid": place.uuid, "pid": REST}
+    return LabelSet((name, known.get(name, "")) for name in PROCESS_LABELS)
+
+
+def _counts(snapshot: Snapshot, places: list[OnPlace], names: dict[Uuid, str]) -> MetricFamily:
+    """How many processes of each state, also the 0 of a GPU without any."""
+    counts: dict[Uuid, Counter[str]] = {}
+    for device in snapshot.devices:
+        if not device.lost:
+            for uuid in [instance.uuid for instance in device.instances] or [device.uuid]:
+                counts[uuid] = Counter()
+    for place in places:
+        counts.setdefault(place.uuid, Counter()).update(p.state for p in (*place.shown, *place.rest))
+    return GPU_PROCESSES.family(
+        [
+            Sample(LabelSet((("gpu", names.get(uuid, "")), ("uuid", uuid), ("state", state))), by_state[state])
+            for uuid, by_state in counts.items()
+            for state in (ACTIVE, IDLE, UNKNOWN)
+        ]
+    )

@@ -1,0 +1,220 @@
+"""What each user, pod and job has of the GPUs, and has had: held and busy seconds, its share of the energy.
+
+Integrated at the agent's own clock from the driver's samples for the owner's own processes. A GPU's energy is
+charged by the share of its time an owner's processes used; idle power, what the driver does not assign (MIG)
+and processes nobody owns are left over as unattributed, once for each kind of owner, and never shared out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpuscope.collect.owner_places import Holding, Place, Places, lay_out, minus, plus
+from gpuscope.readings import (
+    ABSENT,
+    Allocation,
+    Counters,
+    Device,
+    Maybe,
+    OwnerKey,
+    OwnerUse,
+    Process,
+    Unattributed,
+    Uuid,
+)
+
+KEPT_SECONDS: Final = 300.0  # an owner that left: long enough for the last scrape to see its counters
+MOST_ACCOUNTS: Final = 4096  # further owners stay unattributed: how many names there are is not ours to say
+
+
+@dataclass(slots=True)
+class _Account:
+    """One owner on one GPU or instance."""
+
+    gpu_uuid: Uuid
+    instance_uuid: Maybe[Uuid]
+    here_at: float
+    held_seconds: float = 0.0
+    busy_seconds: Maybe[float] = ABSENT
+    energy_joules: Maybe[float] = ABSENT
+
+
+@dataclass(slots=True)
+class _Sum:
+    busy_seconds: Maybe[float] = ABSENT
+    energy_joules: Maybe[float] = ABSENT
+
+    def add(self, busy: Maybe[float], energy: Maybe[float]) -> None:
+        self.busy_seconds = plus(self.busy_seconds, busy)
+        self.energy_joules = plus(self.energy_joules, energy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """What a GPU's own counters gained since the last cycle."""
+
+    busy_seconds: Maybe[float]
+    energy_joules: Maybe[float]
+
+
+class OwnerCounters:
+    """One `advance` for every cycle; a long pause is not filled with guesses."""
+
+    def __init__(self, longest_gap_seconds: float = 30.0) -> None:
+        self._longest_gap = longest_gap_seconds
+        self._last_at: float | None = None
+        self._last_counters: Mapping[Uuid, Counters] = {}
+        self._accounts: dict[tuple[OwnerKey, Uuid], _Account] = {}
+        self._left: dict[tuple[str, Uuid], _Sum] = {}
+        self._kinds = {"user"}
+
+    def advance(
+        self,
+        processes: Sequence[Process],
+        devices: Sequence[Device],
+        allocations: Maybe[Sequence[Allocation]],
+        counters: Mapping[Uuid, Counters],
+        at: float,
+    ) -> tuple[tuple[OwnerUse, ...], tuple[Unattributed, ...]]:
+        """`counters` are the GPUs' own of this cycle, `at` is monotonic."""
+        elapsed = 0.0 if self._last_at is None else at - self._last_at
+        if not 0 <= elapsed <= self._longest_gap:
+            elapsed = 0.0
+        places = lay_out(devices, processes, allocations)
+        self._kinds |= {owner.kind for place in places.values() for owner in place.owners}
+        gains = {device.uuid: self._gain(device.uuid, counters, elapsed) for device in devices}
+        charged = self._charge(places, gains, elapsed, at)
+        self._keep_what_is_left(gains, charged)
+        self._last_at, self._last_counters = at, counters
+        self._forget(at, gains)
+        return tuple(self._uses(places, allocations is not ABSENT)), tuple(self._unattributed(devices, places))
+
+    def _gain(self, uuid: Uuid, counters: Mapping[Uuid, Counters], elapsed: float) -> _Gain:
+        now = counters.get(uuid, Counters())
+        before = self._last_counters.get(uuid, Counters())
+
+        def gained(now: Maybe[float], before: Maybe[float]) -> Maybe[float]:
+            if now is ABSENT:
+                return ABSENT
+            return 0.0 if before is ABSENT or now < before or not elapsed else now - before
+
+        return _Gain(
+            gained(now.busy_seconds, before.busy_seconds), gained(now.energy_joules, before.energy_joules)
+        )
+
+    def _charge(
+        self, places: Places, gains: Mapping[Uuid, _Gain], elapsed: float, at: float
+    ) -> dict[tuple[str, Uuid], _Sum]:
+        """Adds this cycle to every owner's account; how much that was, by kind and GPU."""
+        charged: dict[tuple[str, Uuid], _Sum] = {}
+        for uuid, place in places.items():
+            gpu = place.device.uuid
+            energy, everyone = gains[gpu].energy_joules, place.total.sm_ratio
+            # The samples of several processes may add up to more than the whole.
+            scale = 1.0 if everyone is ABSENT else max(1.0, everyone)
+            for owner, now in place.owners.items():
+                account = self._account(owner, uuid, place, at)
+                if account is None:
+                    continue
+                account.here_at = at
+                account.held_seconds += elapsed
+                if now.sm_ratio is ABSENT:
+                    continue
+                busy = now.sm_ratio / scale * elapsed
+                joules = ABSENT if energy is ABSENT else energy * now.sm_ratio / scale
+                account.busy_seconds = plus(account.busy_seconds, busy)
+                account.energy_joules = plus(account.energy_joules, joules)
+                charged.setdefault((owner.kind, gpu), _Sum()).add(busy, joules)
+        return charged
+
+    def _account(self, owner: OwnerKey, uuid: Uuid, place: Place, at: float) -> _Account | None:
+        account = self._accounts.get((owner, uuid))
+        if account is None and len(self._accounts) < MOST_ACCOUNTS:
+            account = _Account(place.device.uuid, place.instance_uuid, at)
+            self._accounts[owner, uuid] = account
+        return account
+
+    def _keep_what_is_left(self, gains: Mapping[Uuid, _Gain], charged: Mapping[tuple[str, Uuid], _Sum]) -> None:
+        for uuid, gain in gains.items():
+            for kind in self._kinds:
+                part = charged.get((kind, uuid), _Sum())
+                self._left.setdefault((kind, uuid), _Sum()).add(
+                    minus(gain.busy_seconds, part.busy_seconds), minus(gain.energy_joules, part.energy_joules)
+                )
+
+    def _unattributed(self, devices: Sequence[Device], places: Places) -> Iterable[Unattributed]:
+        for device in devices:
+            if device.lost:
+                continue
+            for kind in sorted(self._kinds):
+                left = self._left[kind, device.uuid]
+                # Of a split GPU only energy is known as a whole; the rest belongs to its instances.
+                whole = places.get(device.uuid)
+                owned = Holding() if whole is None else self._owned(device.uuid, whole, kind)
+                yield Unattributed(
+                    kind=kind,
+                    gpu_uuid=device.uuid,
+                    processes=0 if whole is None else whole.total.processes - owned.processes,
+                    memory_bytes=ABSENT if whole is None else minus(whole.memory_used, owned.memory_bytes),
+                    sm_ratio=ABSENT if whole is None else minus(device.utilization_ratio, owned.sm_ratio),
+                    busy_seconds=left.busy_seconds,
+                    energy_joules=left.energy_joules,
+                )
+                for instance in device.instances:
+                    yield self._unattributed_instance(instance.uuid, places, kind)
+
+    def _unattributed_instance(self, uuid: Uuid, places: Places, kind: str) -> Unattributed:
+        place = places[uuid]
+        memory: Maybe[float] = ABSENT
+        if place.memory_of == uuid:
+            memory = place.memory_used
+            for other, sharing in places.items():
+                if sharing.memory_of == uuid:
+                    memory = minus(memory, self._owned(other, sharing, kind).memory_bytes)
+        return Unattributed(
+            kind=kind,
+            gpu_uuid=place.device.uuid,
+            instance_uuid=uuid,
+            processes=place.total.processes - self._owned(uuid, place, kind).processes,
+            memory_bytes=memory,
+        )
+
+    def _owned(self, uuid: Uuid, place: Place, kind: str) -> Holding:
+        """What all owners of one kind have here, as far as they have an account."""
+        return place.owned(
+            owner for owner in place.owners if owner.kind == kind and (owner, uuid) in self._accounts
+        )
+
+    def _uses(self, places: Places, scheduler_known: bool) -> Iterable[OwnerUse]:
+        nothing = Holding()
+        for (owner, uuid), account in self._accounts.items():
+            now = places[uuid].owners.get(owner) if uuid in places else None
+            allocated = now is not None and scheduler_known and owner.kind == "pod"
+            holding = now or nothing
+            yield OwnerUse(
+                owner=owner,
+                gpu_uuid=account.gpu_uuid,
+                instance_uuid=account.instance_uuid,
+                here=now is not None,
+                processes=holding.processes,
+                allocated=holding.allocated if allocated else ABSENT,
+                memory_bytes=holding.memory_bytes,
+                sm_ratio=holding.sm_ratio,
+                held_seconds=account.held_seconds,
+                busy_seconds=account.busy_seconds,
+                energy_joules=account.energy_joules,
+            )
+
+    def _forget(self, at: float, gpus: Mapping[Uuid, _Gain]) -> None:
+        gone = [key for key, account in self._accounts.items() if at - account.here_at > KEPT_SECONDS]
+        too_many = len(self._accounts) - MOST_ACCOUNTS // 2
+        if too_many > 0:  # a churn of short owners: those that left longest ago go first
+            left = [key for key, account in self._accounts.items() if account.here_at < at]
+            left.sort(key=lambda key: self._accounts[key].here_at)
+            gone += left[:too_many]
+        for key in gone:
+            self._accounts.pop(key, None)
+        if len(self._left) > 1024:
+            self._left = {key: left for key, left in self._left.items() if key[1] in gpus}

@@ -1,0 +1,123 @@
+"""The GPUs and MIG instances of one cycle, each with what every owner has on it now.
+
+A GPU that is split has no place of its own, only its instances have. Compute instances of one GPU instance
+share its memory, and each shows all of it: it counts once, under the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Process, Uuid
+
+
+@dataclass(slots=True)
+class Holding:
+    """What somebody has on one place."""
+
+    processes: int = 0
+    memory_bytes: Maybe[float] = ABSENT
+    sm_ratio: Maybe[float] = ABSENT
+    allocated: bool = False
+
+    def add(self, process: Process) -> None:
+        self.processes += 1
+        self.memory_bytes = plus(self.memory_bytes, process.memory_bytes)
+        self.sm_ratio = plus(self.sm_ratio, process.sm_ratio)
+
+    def add_all(self, other: Holding) -> None:
+        self.processes += other.processes
+        self.memory_bytes = plus(self.memory_bytes, other.memory_bytes)
+        self.sm_ratio = plus(self.sm_ratio, other.sm_ratio)
+
+
+@dataclass(slots=True)
+class Place:
+    """A GPU or an instance. `memory_of` is the place whose memory it shares; mostly its own."""
+
+    device: Device
+    instance_uuid: Maybe[Uuid]
+    memory_used: Maybe[float]
+    memory_of: Uuid
+    total: Holding = field(default_factory=Holding)
+    owners: dict[OwnerKey, Holding] = field(default_factory=dict)
+
+    def owned(self, owners: Iterable[OwnerKey]) -> Holding:
+        """What these owners have together."""
+        together = Holding()
+        for owner in owners:
+            together.add_all(self.owners[owner])
+        return together
+
+
+Places = Mapping[Uuid, Place]
+
+
+def place_of(process: Process) -> Uuid:
+    """What the process is on: its MIG instance, or the whole GPU."""
+    return process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+
+
+def lay_out(
+    devices: Sequence[Device], processes: Sequence[Process], allocations: Maybe[Sequence[Allocation]]
+) -> Places:
+    places: dict[Uuid, Place] = {}
+    for device in devices:
+        if device.lost:
+            continue
+        if not device.instances:
+            places[device.uuid] = Place(device, ABSENT, device.memory_used_bytes, device.uuid)
+        first_of: dict[int, Uuid] = {}
+        for instance in device.instances:
+            first = first_of.setdefault(instance.gpu_instance, instance.uuid)
+            places[instance.uuid] = Place(device, instance.uuid, instance.memory_used_bytes, first)
+    for process in processes:
+        place = places.get(place_of(process))
+        if place is not None:
+            place.total.add(process)
+            for owner in owners_of(process):
+                place.owners.setdefault(owner, Holding()).add(process)
+    if allocations is not ABSENT:
+        _add_allocations(places, allocations)
+    return places
+
+
+def _add_allocations(places: Places, allocations: Sequence[Allocation]) -> None:
+    for allocation in allocations:
+        uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+        place = None if uuid is ABSENT else places.get(uuid)
+        if place is None:
+            continue
+        for owner in holders_of(allocation):
+            place.owners.setdefault(owner, Holding()).allocated = True
+
+
+def owners_of(process: Process) -> Iterable[OwnerKey]:
+    owner = process.owner
+    if owner.user is not ABSENT:
+        yield OwnerKey("user", owner.user)
+    if owner.pod is not ABSENT:
+        yield OwnerKey("pod", owner.pod, "" if owner.namespace is ABSENT else owner.namespace)
+    if owner.job is not ABSENT:
+        yield OwnerKey("job", owner.job)
+
+
+def holders_of(allocation: Allocation) -> Iterable[OwnerKey]:
+    if allocation.pod is not ABSENT:
+        yield OwnerKey("pod", allocation.pod, "" if allocation.namespace is ABSENT else allocation.namespace)
+    if allocation.job is not ABSENT:
+        yield OwnerKey("job", allocation.job)
+
+
+def plus(total: Maybe[float], more: Maybe[float]) -> Maybe[float]:
+    if more is ABSENT:
+        return total
+    return more if total is ABSENT else total + more
+
+
+def minus(whole: Maybe[float], part: Maybe[float]) -> Maybe[float]:
+    """Never below 0: the driver reads the two at different moments."""
+    if whole is ABSENT:
+        return ABSENT
+    return whole if part is ABSENT else max(0.0, whole - part)

@@ -1,0 +1,113 @@
+"""Joins what is used with what was handed out: processes get owners, owners accounts, allocations a verdict.
+
+One failing part costs its own facts and nothing else: without owners the processes stay as the driver gave
+them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from gpuscope.collect.owner_counters import OwnerCounters
+from gpuscope.collect.owner_places import holders_of, owners_of, place_of
+from gpuscope.collect.sessions import Sessions
+from gpuscope.readings import (
+    ABSENT,
+    Allocation,
+    Counters,
+    Device,
+    Maybe,
+    OwnerKey,
+    Ownership,
+    OwnerUse,
+    Process,
+    Unattributed,
+    Uuid,
+)
+
+log = logging.getLogger("gpuscope.collect")
+
+Processes = Maybe[tuple[Process, ...]]
+
+
+class Scheduler(Protocol):
+    """Whom the GPUs were given to; ABSENT while nobody could be asked."""
+
+    def allocations(self, devices: Sequence[Device]) -> Maybe[tuple[Allocation, ...]]: ...
+
+
+class OwnershipBook:
+    def __init__(
+        self,
+        sessions: Sessions | None = None,
+        counters: OwnerCounters | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        self._sessions = sessions or Sessions()
+        self._counters = counters or OwnerCounters()
+        self._scheduler = scheduler
+        self._failures: Counter[str] = Counter()
+
+    def advance(
+        self,
+        processes: Processes,
+        devices: Sequence[Device],
+        counters: Mapping[Uuid, Counters],
+        *,
+        simulated: bool,
+        now: float,
+        monotonic: float,
+    ) -> tuple[Processes, Ownership]:
+        if processes is not ABSENT:
+            try:
+                processes = self._sessions.advance(processes, simulated=simulated, now=now, monotonic=monotonic)
+            except Exception:
+                self._failed("sessions")
+        allocations = self._allocations(devices, processes)
+        uses: tuple[OwnerUse, ...] = ()
+        left: tuple[Unattributed, ...] = ()
+        try:
+            present = () if processes is ABSENT else processes
+            uses, left = self._counters.advance(present, devices, allocations, counters, monotonic)
+        except Exception:
+            self._failed("owner_counters")
+        failures = {**self._sessions.failures(), **self._failures}
+        return processes, Ownership(
+            allocations=allocations,
+            uses=uses,
+            # Without the list of processes nothing can be told apart: all would look unattributed.
+            unattributed=() if processes is ABSENT else left,
+            failures=failures,
+        )
+
+    def _allocations(self, devices: Sequence[Device], processes: Processes) -> Maybe[tuple[Allocation, ...]]:
+        if self._scheduler is None:
+            return ABSENT
+        try:
+            allocations = self._scheduler.allocations(devices)
+            return ABSENT if allocations is ABSENT else tuple(mark_used(allocations, processes))
+        except Exception:
+            self._failed("allocations")
+            return ABSENT
+
+    def _failed(self, part: str) -> None:
+        if not self._failures[part]:
+            log.exception("%s failed; other numbers go on", part)
+        self._failures[part] += 1
+
+
+def mark_used(allocations: Sequence[Allocation], processes: Processes) -> list[Allocation]:
+    """Each allocation, saying whether a process of that pod or job is on that very GPU or instance."""
+    present: set[tuple[OwnerKey, Uuid]] = set()
+    for process in () if processes is ABSENT else processes:
+        present |= {(owner, place_of(process)) for owner in owners_of(process)}
+    marked = []
+    for allocation in allocations:
+        uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+        used = uuid is not ABSENT and any((owner, uuid) in present for owner in holders_of(allocation))
+        marked.append(replace(allocation, used=True) if used else allocation)
+    return marked

@@ -1,0 +1,55 @@
+"""A Slurm job's words about itself, from a process' environment: only where the cgroup says less.
+
+The environment is the user's own text, and other users' can be read by root alone. The job's number counts only
+where no cgroup has one (proctrack/linuxproc, or the SLUID paths of 26.05); account, partition and array have no
+other place on the node.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from gpuscope.readings import ABSENT, Maybe
+
+_NUMBER = re.compile(r"\d{1,10}\Z", re.ASCII)
+_NAME = re.compile(r"[\w.@+-]{1,64}\Z", re.ASCII)
+WANTED: Final = (
+    b"SLURM_JOB_ID", b"SLURM_JOBID", b"SLURM_STEP_ID", b"SLURM_STEPID", b"SLURM_ARRAY_JOB_ID",
+    b"SLURM_ARRAY_TASK_ID", b"SLURM_JOB_ACCOUNT", b"SLURM_JOB_PARTITION", b"SLURM_JOB_USER",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmWords:
+    job: Maybe[str] = ABSENT
+    job_step: Maybe[str] = ABSENT
+    job_array: Maybe[str] = ABSENT
+    job_account: Maybe[str] = ABSENT
+    job_partition: Maybe[str] = ABSENT
+
+
+NO_WORDS: Final = SlurmWords()
+
+
+def parse_environment(text: bytes) -> SlurmWords:
+    if b"SLURM_JOB" not in text:
+        return NO_WORDS
+    said: dict[bytes, str] = {}
+    for entry in text.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and name in WANTED:
+            said.setdefault(name, value.decode("utf-8", "replace"))
+
+    def pick(pattern: re.Pattern[str], *names: bytes) -> Maybe[str]:
+        return next((said[name] for name in names if name in said and pattern.match(said[name])), ABSENT)
+
+    array, task = pick(_NUMBER, b"SLURM_ARRAY_JOB_ID"), pick(_NUMBER, b"SLURM_ARRAY_TASK_ID")
+    return SlurmWords(
+        job=pick(_NUMBER, b"SLURM_JOB_ID", b"SLURM_JOBID"),
+        job_step=pick(_NAME, b"SLURM_STEP_ID", b"SLURM_STEPID"),
+        job_array=ABSENT if array is ABSENT or task is ABSENT else f"{array}_{task}",
+        job_account=pick(_NAME, b"SLURM_JOB_ACCOUNT"),
+        job_partition=pick(_NAME, b"SLURM_JOB_PARTITION"),
+    )

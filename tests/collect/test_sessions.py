@@ -1,0 +1,203 @@
+"""Processes as sessions: since when, whose, active or idle; and what happens when /proc does not play along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuscope.collect.ownership import OwnershipBook, mark_used
+from gpuscope.collect.sessions import Sessions
+from gpuscope.owners.lookup import ProcessLookup
+from gpuscope.owners.pods import Pod, PodContainer, Pods, index_pods
+from gpuscope.owners.proc import Proc
+from gpuscope.owners.users import UserBook
+from gpuscope.readings import (
+    ABSENT,
+    ACTIVE,
+    IDLE,
+    NOBODY,
+    UNKNOWN,
+    Allocation,
+    Maybe,
+    Owner,
+    Pid,
+    Process,
+    Uuid,
+)
+from tests.owners.trees import BOOTED_AT, CONTAINER, POD_UID, ProcTree, pod_cgroup
+
+
+def process(pid: int = 7, sm: Maybe[float] = 0.0, **more: object) -> Process:
+    return Process(pid=Pid(pid), gpu_uuid=Uuid("GPU-0"), sm_ratio=sm, **more)  # type: ignore[arg-type]
+
+
+class Watch:
+    """Sessions and a time that is moved by hand."""
+
+    def __init__(self, sessions: Sessions, simulated: bool = False) -> None:
+        self.sessions = sessions
+        self.simulated = simulated
+        self.at = 1000.0
+
+    def see(self, *processes: Process, after: float = 1.0) -> tuple[Process, ...]:
+        self.at += after
+        return self.sessions.advance(
+            processes, simulated=self.simulated, now=5000.0 + self.at, monotonic=self.at
+        )
+
+
+class FixedNames:
+    def __init__(self, pods: Pods) -> None:
+        self._pods = pods
+
+    def pods(self) -> Pods:
+        return self._pods
+
+    def containers(self, wanted: frozenset[str]) -> dict[str, object]:
+        return {}
+
+
+def sessions_of(tree: ProcTree, rootfs: Path, pods: Pods | None = None) -> Sessions:
+    proc = Proc(str(tree.root))
+    lookup = ProcessLookup(proc, UserBook(str(rootfs)))
+    names = FixedNames(pods) if pods is not None else None
+    return Sessions(60.0, proc, lookup, lambda: lookup.read(frozenset()), names)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> ProcTree:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nalice:x:1001:1001::/h:/bin/sh\n")
+    return ProcTree(tmp_path / "proc")
+
+
+def test_idle_after_a_minute_without_sm_activity_and_active_at_once() -> None:
+    watch = Watch(Sessions(60.0))
+    assert watch.see(process(sm=0.5))[0].state == ACTIVE
+    assert watch.see(process(sm=0.0), after=59)[0].state == ACTIVE
+    (idle,) = watch.see(process(sm=0.0), after=1)
+    assert (idle.state, idle.idle_since) == (IDLE, 5000.0 + watch.at - 60)
+    (busy,) = watch.see(process(sm=0.01))
+    assert (busy.state, busy.idle_since) == (ACTIVE, ABSENT)
+
+
+def test_who_was_never_seen_at_work_is_unknown_until_watched_long_enough() -> None:
+    watch = Watch(Sessions(60.0))
+    assert watch.see(process())[0].state == UNKNOWN
+    assert watch.see(process(), after=59)[0].state == UNKNOWN
+    assert watch.see(process(), after=1)[0].state == IDLE
+
+
+def test_where_the_driver_cannot_say_the_state_is_unknown_never_idle() -> None:
+    watch = Watch(Sessions(60.0))
+    for _ in range(5):
+        assert watch.see(process(sm=ABSENT), after=100)[0].state == UNKNOWN
+
+
+def test_a_reused_pid_is_another_session(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7, uid=1001, start_ticks=1000)
+    watch = Watch(sessions_of(tree, tmp_path))
+    (first,) = watch.see(process(sm=0.5))
+    assert (first.owner.user, first.started_at, first.state) == ("alice", BOOTED_AT + 10, ACTIVE)
+    tree.add(7, uid=0, start_ticks=9000)
+    (second,) = watch.see(process(sm=0.0))
+    assert (second.owner.user, second.started_at, second.state) == ("root", BOOTED_AT + 90, UNKNOWN)
+
+
+def test_a_process_that_ended_before_proc_was_asked_stays_without_owner(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7)
+    watch = Watch(sessions_of(tree, tmp_path))
+    here, gone = watch.see(process(7, command="python3"), process(8, command="gone"))
+    assert here.owner.user == "root"
+    assert (gone.owner, gone.started_at, gone.command) == (NOBODY, ABSENT, "gone")
+    assert watch.sessions.failures() == {"process": 1}
+
+
+def test_the_name_in_proc_fills_in_for_the_drivers(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7, comm="train) (x")
+    assert Watch(sessions_of(tree, tmp_path)).see(process())[0].command == "train) (x"
+
+
+def test_pods_by_uid_and_the_agents_own_by_container(tree: ProcTree, tmp_path: Path) -> None:
+    pod = Pod(
+        uid=POD_UID,
+        namespace="ml",
+        name="train-0",
+        labels=(("app", "train"),),
+        containers=(PodContainer("main", CONTAINER, "img:1"), PodContainer("side", "f" * 64)),
+    )
+    tree.add(7, cgroup=pod_cgroup())
+    tree.add(8, cgroup=f"0::/../cri-containerd-{'f' * 64}.scope\n")
+    tree.add(9, cgroup=pod_cgroup("0" * 8 + POD_UID[8:], "e" * 64))
+    seen = Watch(sessions_of(tree, tmp_path, index_pods([pod]))).see(process(7), process(8), process(9))
+    first, second, stranger = (one.owner for one in seen)
+    assert (first.namespace, first.pod, first.container, first.image) == ("ml", "train-0", "main", "img:1")
+    assert first.pod_labels == (("app", "train"),)
+    assert (second.pod, second.container, second.pod_uid) == ("train-0", "side", POD_UID)
+    assert stranger.pod is ABSENT
+    assert stranger.pod_uid is not ABSENT, "a pod whose name is unknown is still told apart by its UID"
+
+
+def test_simulated_processes_keep_the_owners_they_bring(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7, uid=1001)
+    watch = Watch(sessions_of(tree, tmp_path), simulated=True)
+    (simulated,) = watch.see(process(7, sm=0.3, owner=Owner(user="demo"), started_at=5.0))
+    assert (simulated.owner.user, simulated.started_at, simulated.state) == ("demo", 5.0, ACTIVE)
+
+
+def test_in_a_pid_namespace_of_our_own_another_program_is_not_taken_for_it(
+    tree: ProcTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Proc, "sees_the_machine", lambda self: False)
+    tree.add(7, comm="sh")
+    tree.add(8, comm="python3")
+    watch = Watch(sessions_of(tree, tmp_path))
+    wrong, right, nameless = watch.see(
+        process(7, command="python3"), process(8, command="python3"), process(8, command=ABSENT)
+    )
+    assert (wrong.owner, right.owner.user, nameless.owner) == (NOBODY, "root", NOBODY)
+    assert watch.sessions.failures() == {"pid_mismatch": 2}
+
+
+def test_churn_leaves_nothing_behind(tree: ProcTree, tmp_path: Path) -> None:
+    sessions = sessions_of(tree, tmp_path)
+    watch = Watch(sessions)
+    for number in range(300):
+        tree.add(7, start_ticks=1000 + number)
+        watch.see(process(7, sm=0.5))
+    assert len(sessions._owners) == 1
+    assert len(sessions._states._watched) == 1
+    assert sessions._lookup is not None
+    assert len(sessions._lookup.known) == 1
+
+
+class Broken(Sessions):
+    def advance(self, *_: object, **__: object) -> tuple[Process, ...]:
+        raise RuntimeError("boom")
+
+
+def test_a_failing_part_costs_its_own_facts_only(caplog: pytest.LogCaptureFixture) -> None:
+    book = OwnershipBook(Broken())
+    for _ in range(3):
+        processes, ownership = book.advance((process(),), (), {}, simulated=False, now=0.0, monotonic=0.0)
+    assert processes == (process(),)
+    assert ownership.failures == {"sessions": 3}
+    assert len(caplog.records) == 1, "said once, counted always"
+
+
+def test_without_a_process_list_nothing_is_unattributed() -> None:
+    processes, ownership = OwnershipBook().advance(ABSENT, (), {}, simulated=False, now=0.0, monotonic=0.0)
+    assert processes is ABSENT
+    assert ownership.unattributed == ()
+
+
+def test_allocated_and_used_are_two_facts() -> None:
+    given = [
+        Allocation(gpu_uuid=Uuid("GPU-0"), namespace="ml", pod="a"),
+        Allocation(gpu_uuid=Uuid("GPU-0"), namespace="ml", pod="b"),
+        Allocation(gpu_uuid=Uuid("GPU-1"), namespace="ml", pod="a"),
+        Allocation(device_id="GPU-unknown", namespace="ml", pod="a"),
+    ]
+    used = mark_used(given, (process(owner=Owner(pod="a", namespace="ml")),))
+    assert [one.used for one in used] == [True, False, False, False]

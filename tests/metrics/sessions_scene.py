@@ -1,0 +1,105 @@
+"""Two nodes for the session metrics: MIG with sparse ids beside whole GPUs, sharing, idle and busy ones."""
+
+from __future__ import annotations
+
+from gpuscope.readings import (
+    ABSENT,
+    ACTIVE,
+    IDLE,
+    UNKNOWN,
+    Device,
+    Maybe,
+    MigInstance,
+    Owner,
+    Pid,
+    Process,
+    Snapshot,
+    Uuid,
+)
+
+GIB = float(1 << 30)
+MIB = float(1 << 20)
+TAKEN_AT = 1_700_000_000.0
+
+
+def instance(gpu: int, gi: int, used: float) -> MigInstance:
+    return MigInstance(
+        uuid=Uuid(f"MIG-{gpu}-{gi}"),
+        gpu_instance=gi,
+        compute_instance=0,
+        profile="1g.5gb",
+        memory_total_bytes=5 * GIB,
+        memory_used_bytes=used,
+    )
+
+
+def device(node: str, index: int, busy: Maybe[float], used: float, *instances: MigInstance) -> Device:
+    return Device(
+        uuid=Uuid(f"GPU-{node}-{index}"),
+        index=index,
+        utilization_ratio=ABSENT if instances else busy,
+        memory_total_bytes=40 * GIB,
+        memory_used_bytes=used,
+        mig_enabled=1.0 if instances else 0.0,
+        instances=instances,
+    )
+
+
+def process(
+    gpu: Device,
+    pid: int,
+    memory: float,
+    sm: Maybe[float],
+    owner: Owner,
+    *,
+    state: str = ACTIVE,
+    command: str = "python3",
+    on: MigInstance | None = None,
+    age: float = 60.0,
+) -> Process:
+    return Process(
+        pid=Pid(pid),
+        gpu_uuid=gpu.uuid,
+        instance_uuid=ABSENT if on is None else on.uuid,
+        command=command,
+        memory_bytes=memory,
+        sm_ratio=sm,
+        owner=owner,
+        state=state,
+        started_at=TAKEN_AT - age,
+    )
+
+
+def pod(name: str, container: str = "main", namespace: str = "ml") -> Owner:
+    return Owner(user="root", pod=name, namespace=namespace, container=container)
+
+
+def first_node() -> Snapshot:
+    """GPU 0 in instances 7 (busy) and 12 (idle), GPU 1 shared by two pods, GPU 2 free."""
+    seven, twelve = instance(0, 7, 2 * GIB), instance(0, 12, 0.0)
+    split = device("a", 0, ABSENT, 2 * GIB, seven, twelve)
+    shared, free = device("a", 1, 0.85, 11 * GIB), device("a", 2, 0.0, 0.0)
+    return Snapshot(
+        node="a",
+        taken_at=TAKEN_AT,
+        devices=(split, shared, free),
+        processes=(
+            process(split, 100, 2 * GIB, ABSENT, pod("mig-0"), state=UNKNOWN, on=seven),
+            process(shared, 101, 8 * GIB, 0.6, pod("train-0"), age=3 * 3600),
+            process(shared, 102, 1024 * MIB, 0.25, pod("infer-1", "triton"), command="tritonserver"),
+        ),
+    )
+
+
+def second_node() -> Snapshot:
+    """GPU 0 with an idle notebook and a bare process with the PID of a pod on the other node; GPU 1 free."""
+    busy, free = device("b", 0, 0.1, 5 * GIB), device("b", 1, 0.0, 0.0)
+    return Snapshot(
+        node="b",
+        taken_at=TAKEN_AT,
+        devices=(busy, free),
+        processes=(
+            process(busy, 101, 4 * GIB, 0.0, pod("notebook-x", "lab", "hub"), state=IDLE, age=9000),
+            process(busy, 555, 1 * GIB, 0.1, Owner(user="alice"), command='evil"name\\\n'),
+        ),
+    )

@@ -1,0 +1,160 @@
+"""What /proc says: hostile names, processes that end while they are read, users of containers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.errors import SourceError
+from gpuscope.owners.lookup import ProcessKey, ProcessLookup, keys_of, parse_command_line
+from gpuscope.owners.proc import Proc, ProcessGone, parse_boot_time, parse_ids, parse_stat
+from gpuscope.owners.slurm_environment import NO_WORDS, SlurmWords, parse_environment
+from gpuscope.owners.users import UserBook, parse_names, parse_ranges
+from gpuscope.readings import ABSENT
+from tests.owners.trees import BOOTED_AT, CONTAINER, POD_UID, ProcTree, pod_cgroup
+
+
+def lookup_of(tree: ProcTree, rootfs: Path, full_commands: bool = False) -> ProcessLookup:
+    return ProcessLookup(Proc(str(tree.root)), UserBook(str(rootfs)), full_commands)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> ProcTree:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nalice:x:1001:1001::/h:/bin/sh\n")
+    (tmp_path / "etc/group").write_text("root:x:0:\nml:x:1001:alice\n")
+    (tmp_path / "etc/subuid").write_text("alice:100000:65536\n")
+    return ProcTree(tmp_path / "proc")
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40), st.integers(0, 2**63))
+def test_a_name_may_hold_anything(comm: str, ticks: int) -> None:
+    text = f"17 ({comm}) R {' '.join(['-1'] * 18)} {ticks} 5 6 7\n".encode()
+    stat = parse_stat(text)
+    assert (stat.comm, stat.start_ticks) == (comm, ticks)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_in_proc_is_said_to_be_garbage(text: bytes) -> None:
+    for parse in (parse_stat, parse_ids, parse_boot_time):
+        with contextlib.suppress(SourceError, ProcessGone):
+            parse(text)
+
+
+def test_this_very_process() -> None:
+    proc = Proc()
+    stat = proc.stat(os.getpid())
+    assert stat.comm
+    assert proc.ids(os.getpid()) == (os.getuid(), os.getgid())
+    assert abs(proc.started_at(stat.start_ticks) - time.time()) < 86400 * 365
+    assert proc.started_at(stat.start_ticks) <= time.time() + 2
+    assert "\n" in proc.cgroup(os.getpid()) or ":" in proc.cgroup(os.getpid())
+
+
+def test_a_process_that_has_ended_is_gone() -> None:
+    with pytest.raises(ProcessGone):
+        Proc().stat(2**22 + 5)
+    assert keys_of([2**22 + 5, os.getpid()], Proc()).keys() == {os.getpid()}
+
+
+def test_everything_about_a_process_in_a_pod(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7, uid=1001, gid=1001, cgroup=pod_cgroup(), cmdline=("python3", "train.py", "--key=hunter2"))
+    found = lookup_of(tree, tmp_path).look_up(ProcessKey(7, 1000))
+    assert (found.user, found.group) == ("alice", "ml")
+    assert (found.place.pod_uid, found.place.container_id) == (POD_UID, CONTAINER)
+    assert found.command_line is ABSENT, "arguments may be secret"
+    full = lookup_of(tree, tmp_path, full_commands=True).look_up(ProcessKey(7, 1000))
+    assert full.command_line == "python3 train.py --key=hunter2"
+
+
+@pytest.mark.parametrize(
+    ("uid", "passwd", "name"),
+    [
+        (1001, "mallory:x:1001:1::/:/x\n", "alice"),  # the machine's own word counts
+        (100_999, "jovyan:x:100999:1::/:/x\n", "alice"),  # rootless: whose range it is
+        (4242, "jovyan:x:4242:1::/:/x\n", "jovyan"),
+        (4242, "alice:x:4242:1::/:/x\n", "4242"),  # a container may not claim somebody's name
+        (4242, "bad name\n:x:4242:\n\x1b[31m:x:4242:1\n", "4242"),
+        (4242, "", "4242"),
+    ],
+)
+def test_a_containers_user(tree: ProcTree, tmp_path: Path, uid: int, passwd: str, name: str) -> None:
+    tree.add(7, uid=uid, cgroup=pod_cgroup(), passwd=passwd)
+    assert lookup_of(tree, tmp_path).look_up(ProcessKey(7, 1000)).user == name
+
+
+def test_outside_a_container_nobody_elses_passwd_is_asked(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7, uid=4242, passwd="jovyan:x:4242:1::/:/x\n")
+    assert lookup_of(tree, tmp_path).look_up(ProcessKey(7, 1000)).user == "4242"
+
+
+def test_one_unreadable_part_leaves_the_others(tree: ProcTree, tmp_path: Path) -> None:
+    folder = tree.add(7, uid=1001, gid=1001, cgroup="0::/slurm/uid_1001/job_9/step_0\n")
+    (folder / "environ").unlink()
+    (folder / "environ").mkdir()  # reading a folder fails for root too
+    lookup = lookup_of(tree, tmp_path)
+    found = lookup.look_up(ProcessKey(7, 1000))
+    assert (found.user, found.place.job) == ("alice", "9")
+    assert lookup.failures == {"environment": 1}
+
+
+def test_looked_up_once_and_again_when_the_pid_is_reused(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7, uid=1001)
+    lookup, first = lookup_of(tree, tmp_path), ProcessKey(7, 1000)
+    assert lookup.want([first])
+    lookup.read(frozenset())
+    before = lookup.known[first]
+    tree.add(7, uid=0)
+    lookup.read(frozenset())
+    assert lookup.known[first] is before
+    assert not lookup.want([first])
+    second = ProcessKey(7, 2000)
+    assert lookup.want([second])
+    lookup.read(frozenset())
+    assert lookup.known.keys() == {second}
+    assert lookup.known[second].user == "root"
+
+
+def test_the_environment_of_a_slurm_job() -> None:
+    text = b"PATH=/bin\0SLURM_JOB_ID=18\0SLURM_ARRAY_JOB_ID=9\0SLURM_ARRAY_TASK_ID=0\0SLURM_STEP_ID=4294967294"
+    text += b"\0SLURM_JOB_ACCOUNT=ml\0SLURM_JOB_PARTITION=gpu\0SLURM_JOB_ID=99\0"
+    expected = SlurmWords(
+        job="18", job_step="4294967294", job_array="9_0", job_account="ml", job_partition="gpu"
+    )
+    assert parse_environment(text) == expected
+    assert parse_environment(b"SLURM_JOB_ID=1;rm -rf\0SLURM_JOB_ACCOUNT=a b\0") == NO_WORDS
+
+
+def test_a_containers_environment_does_not_make_it_a_job(tree: ProcTree, tmp_path: Path) -> None:
+    tree.add(7, cgroup=pod_cgroup(), environ={"SLURM_JOB_ID": "12"})
+    tree.add(8, cgroup="0::/user.slice\n", environ={"SLURM_JOB_ID": "12"})
+    lookup = lookup_of(tree, tmp_path)
+    assert lookup.look_up(ProcessKey(7, 1000)).slurm.job is ABSENT
+    assert lookup.look_up(ProcessKey(8, 1000)).slurm.job == "12"
+
+
+@given(st.binary(max_size=300))
+def test_any_environment_and_command_line(text: bytes) -> None:
+    parse_environment(b"SLURM_JOB_ID=" + text)
+    parse_environment(text)
+    line = parse_command_line(text)
+    assert line is ABSENT or 0 < len(line) <= 512
+
+
+@given(st.text(max_size=200))
+def test_any_passwd_and_subuid(text: str) -> None:
+    for name in parse_names(text).values():
+        assert name.isascii()
+        assert name.isprintable()
+    parse_ranges(text)
+
+
+def test_start_times_are_seconds_since_the_epoch(tree: ProcTree) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert Proc(str(tree.root)).started_at(5 * ticks) == BOOTED_AT + 5
