@@ -50,13 +50,12 @@ def group_rows(rows: list[Labels], grouping: tuple[str, ...], without: bool) -> 
 
 
 def aggregate(op: str, frame: Frame, groups: Groups, param: Floats | None) -> Frame:
-    """One row per group. `param` is the quantile at each step."""
+    """One row per group. `param` is the rank at each step of a quantile, which alone has one."""
     if not frame.labels:
         return Frame.empty(frame.values.shape[1])
     values, present = frame.values[groups.order], frame.present[groups.order]
     counts = np.add.reduceat(present, groups.starts[:-1], axis=0, dtype=np.int64)
-    if op == "quantile":
-        assert param is not None  # noqa: S101 - the grammar demands it
+    if param is not None:
         result = _per_cell(values, present, groups, counts, _quantile(param, counts))
     else:
         result = _OPERATIONS[op](values, present, groups, counts)
