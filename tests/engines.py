@@ -178,9 +178,7 @@ def running_victoria_metrics(*, flags: Sequence[str] = ()) -> Iterator[str]:
 
 
 @contextmanager
-def running_alertmanager(
-    config_text: str = SILENT_ALERTMANAGER, *, flags: Sequence[str] = ()
-) -> Iterator[str]:
+def running_alertmanager(config_text: str = SILENT_ALERTMANAGER, *, flags: Sequence[str] = ()) -> Iterator[str]:
     program = engine("alertmanager")
     with tempfile.TemporaryDirectory(prefix="alertmanager-") as folder:
         config = Path(folder) / "alertmanager.yml"
