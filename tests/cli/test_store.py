@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuscope.cli import main
+from gpuscope.store import Store, Tick
+
+START = int(time.time()) - 1000  # recent: a store refuses what its retention would drop at once
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    with Store(folder) as store:
+        target = store.target("t")
+        ids = store.resolve(target, [(("__name__", "power"), ("gpu", str(n))) for n in range(3)])
+        for second in range(100):
+            store.append(Tick(target, (START + second) * 1000, ids, np.arange(3) + second))
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
+    code = main(["store", *argv])
+    return code, capsys.readouterr().out
+
+
+def test_stat_and_check(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(capsys, "stat", "--data", str(history), "--json")
+    stats = json.loads(text)
+    assert code == 0
+    assert stats["series"] == 3
+    assert stats["head_samples"] + stats["block_samples"] == 300
+    first = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(START))
+    assert first in said(capsys, "stat", "--data", str(history))[1]
+    code, text = said(capsys, "check", "--data", str(history))
+    assert code == 0
+    assert "sound" in text
+
+
+def test_export_chooses_series_and_times(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(
+        capsys, "export", "--data", str(history), "--match", 'power{gpu="1"}', "--start", str(START + 98)
+    )
+    assert code == 0
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert samples == [f'power{{gpu="1"}} 99 {START + 98}', f'power{{gpu="1"}} 100 {START + 99}']
+    assert text.endswith("# EOF\n")
+
+
+def test_backup_also_while_another_writes(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store(history):
+        code, text = said(capsys, "backup", "--data", str(history), str(tmp_path / "copy"))
+    assert code == 0
+    assert Path(text.strip()).is_file()
+    assert json.loads(said(capsys, "stat", "--data", str(tmp_path / "copy"), "--json")[1])["series"] == 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["stat", "--data", "/nonexistent"], "there is no history"),
+        (["backup"], "say where to"),
+        (["export", "--match", "sum("], "match"),
+    ],
+)
+def test_mistakes(history: Path, capsys: pytest.CaptureFixture[str], argv: list[str], complaint: str) -> None:
+    argv = argv if "--data" in argv else [*argv, "--data", str(history)]
+    assert main(["store", *argv]) == 2
+    assert complaint in capsys.readouterr().err
