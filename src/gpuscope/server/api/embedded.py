@@ -20,11 +20,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuscope import __version__
-from gpuscope.promql import Engine, PromQLError, parse
+from gpuscope.promql import Engine, PromQLError, format_query, parse
 from gpuscope.promql.result import Result
 from gpuscope.server.api.encode import encode_result, failure, success
 from gpuscope.server.api.federate import federate_text
-from gpuscope.server.api.format_query import format_query
 from gpuscope.server.api.parameters import STATUS_CODES, ApiError, Parameters, read_parameters
 from gpuscope.store import Store
 from gpuscope.store.series import Labels
