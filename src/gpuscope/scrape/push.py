@@ -142,21 +142,22 @@ class RemoteWriteQueue:
         self._queued_bytes -= len(batch.body)
         return batch
 
-    def _send(self, batch: _Batch) -> None:
+    def _send(self, batch: _Batch) -> bool:
+        """False if the receiver could not be reached before we had to stop."""
         pause = FIRST_PAUSE
         while True:
             answer = self._post(batch)
             if answer.status // 100 == 2:
                 self._went_well(batch)
-                return
+                return True
             if answer.status not in (0, 429) and answer.status // 100 != 5:
                 self.counts.dropped["refused"] += batch.samples
                 self._went_wrong(f"refused with {answer.status}: {answer.text}", "dropped")
-                return
+                return True
             self._went_wrong(answer.text if answer.status == 0 else f"{answer.status} {answer.text}", "kept")
             if self._stopping.is_set():
                 self.counts.dropped["stopped"] += batch.samples
-                return
+                return False
             self.counts.retried += 1
             self._pause(retry_after(answer.retry_after) or pause * random.uniform(0.75, 1.25))
             pause = min(LONGEST_PAUSE, pause * 2)
@@ -173,9 +174,10 @@ class RemoteWriteQueue:
             if self._filling:
                 self._seal(len(self._filling))
             rest = [self._take_first() for _ in range(len(self._queue))]
+        reached = True
         for batch in rest:
-            if not self._trouble:  # the first that does not go through speaks for the others
-                self._send(batch)
+            if reached:  # the first that does not go through speaks for the others
+                reached = self._send(batch)
             else:
                 self.counts.dropped["stopped"] += batch.samples
 
