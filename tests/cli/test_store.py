@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpuscope.cli import main
+from gpuscope.exposition.parse import parse_once
 from gpuscope.store import Store, Tick
 
 START = int(time.time()) - 1000  # recent: a store refuses what its retention would drop at once
@@ -47,9 +48,9 @@ def test_export_chooses_series_and_times(history: Path, capsys: pytest.CaptureFi
         capsys, "export", "--data", str(history), "--match", 'power{gpu="1"}', "--start", str(START + 98)
     )
     assert code == 0
-    samples = [line for line in text.splitlines() if not line.startswith("#")]
-    assert samples == [f'power{{gpu="1"}} 99 {START + 98}', f'power{{gpu="1"}} 100 {START + 99}']
-    assert text.endswith("# EOF\n")
+    read = [(dict(labels), at, value) for labels, at, value in parse_once(text, openmetrics=True)]
+    series = {"__name__": "power", "gpu": "1"}
+    assert read == [(series, (START + 98) * 1000, 99.0), (series, (START + 99) * 1000, 100.0)]
 
 
 def test_backup_also_while_another_writes(
