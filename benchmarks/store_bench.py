@@ -114,9 +114,7 @@ def day(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
             before = time.perf_counter()
             clock.time = START + tick * STEP
             futures = [
-                store.submit(
-                    Tick(targets[n], clock.time + int(jitter[n, tick]), series[n], data[n][tick])
-                )
+                store.submit(Tick(targets[n], clock.time + int(jitter[n, tick]), series[n], data[n][tick]))
                 for n in range(nodes)
             ]
             for future in futures:
@@ -143,7 +141,10 @@ def day(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
         store.maintain()
         yield "merge to 24 h", f"{time.perf_counter() - before:.1f} s"
         store.compact()
-        yield "after merge and compaction", f"{store.stats().file_bytes / samples:.3f} B/sample, labels included"
+        yield (
+            "after merge and compaction",
+            f"{store.stats().file_bytes / samples:.3f} B/sample, labels included",
+        )
         yield from fetches(store, end, "24 h chunks")
 
 
@@ -184,7 +185,12 @@ def burst(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
             store.resolve(
                 target,
                 [
-                    (("__name__", f"metric_{i // 8}"), ("gpu", str(i % 8)), ("instance", f"node{node}:9400"), ("job", "gpu"))
+                    (
+                        ("__name__", f"metric_{i // 8}"),
+                        ("gpu", str(i % 8)),
+                        ("instance", f"node{node}:9400"),
+                        ("job", "gpu"),
+                    )
                     for i in range(600)
                 ],
             )
@@ -204,7 +210,10 @@ def burst(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
         yield "burst ingest", f"{nodes * 600 * ticks / spent / 1e6:.2f} M samples/s"
         stats = store.stats()
         yield "burst heads", f"{stats.head_bytes / 2**20:.0f} MiB reserved, process +{rss_mib() - base:.0f} MiB"
-        yield "burst latest of all", f"{timed(lambda: store.latest([], clock.time - 300_000, clock.time + 1000), 3):.0f} ms"
+        yield (
+            "burst latest of all",
+            f"{timed(lambda: store.latest([], clock.time - 300_000, clock.time + 1000), 3):.0f} ms",
+        )
     before = time.perf_counter()
     with Store(folder, clock=clock) as store:
         yield "cold start with 60k series and full heads", f"{time.perf_counter() - before:.2f} s"
@@ -219,14 +228,46 @@ def burst(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
         yield "cold start, sealed", f"{time.perf_counter() - before:.2f} s"
 
 
+def month(folder: Path, days: int) -> Iterator[tuple[str, str]]:
+    """Thirty days of one node's 8 GPUs: what the page asks for when it shows a month."""
+    rng = np.random.default_rng(6)
+    clock = BenchClock()
+    ticks = days * 5760
+    power = np.round(300 + rng.normal(0, 20, (ticks, 8)), 3)
+    with Store(folder, StoreOptions(max_ahead_ms=10**9, retention_ms=10**12, queue_ticks=4096), clock) as store:
+        target = store.target("gpu/node")
+        names = [(("__name__", "gpu_power_watts"), ("gpu", str(gpu))) for gpu in range(8)]
+        series = store.resolve(target, names)
+        store.start()
+        for tick in range(ticks):
+            clock.time = START + tick * STEP
+            future = store.submit(Tick(target, clock.time, series, power[tick]))
+            if tick % 1440 == 1439:
+                future.result()
+                store.maintain()
+        future.result()
+        store.maintain()
+
+        def cold() -> object:
+            store._reader.cache.clear()
+            return store.select([name_is("power_watts")], START, clock.time)
+
+        spent = timed(cold)
+        blocks = store.stats().blocks
+    yield f"{days} days of 8 series, {blocks} blocks", f"{spent:.1f} ms for {8 * ticks:,} samples, cold"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=25)
     parser.add_argument("--ticks", type=int, default=5760)
     parser.add_argument("--burst-nodes", type=int, default=100)
+    parser.add_argument("--days", type=int, default=30)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for what, value in day(Path(folder) / "day", chosen.nodes, chosen.ticks):
+            print(f"{what:<46} {value}", flush=True)
+        for what, value in month(Path(folder) / "month", chosen.days):
             print(f"{what:<46} {value}", flush=True)
         for what, value in burst(Path(folder) / "burst", chosen.burst_nodes, 120):
             print(f"{what:<46} {value}", flush=True)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.store import Store, StoreOptions, Tick
+from gpuscope.store.merge import FINISHED, Merge
 from gpuscope.store.series import STALE_NAN_BITS, Labels
 from tests.store.support import EVER, NOW, Contents, HandClock, as_contents, contents_of, labels
 
@@ -107,7 +108,7 @@ class Run:
             case ("merge",):
                 for state in self.store._catalog.states():
                     if len(state.blocks) > 1:
-                        self.store._writing().keeper.merge(list(state.blocks))
+                        self.store._writing().keeper.merge(Merge(list(state.blocks), FINISHED))
             case ("jump back",):
                 self.clock.at -= 45 * STEP
             case ("reopen",):

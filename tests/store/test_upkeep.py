@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpuscope.store import Store, StoreOptions, Tick, UnknownSeriesError
+from gpuscope.store.merge import Merge
 from gpuscope.store.options import DAY_MS, HOUR_MS, MINUTE_MS
 from gpuscope.store.seal import next_boundary, shift_ms
 from gpuscope.store.series import Matcher, MatchOp
@@ -42,6 +43,24 @@ def test_a_day_is_sealed_by_windows_and_merged_when_it_is_over(tmp_path: Path) -
         assert contents_of(store) == before
 
 
+def test_a_target_with_very_many_series_is_merged_in_parts_and_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuscope.store.keeper.SERIES_PER_BLOCK", 7)
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 11, width=40)
+        store.maintain()
+        before = contents_of(store)
+        merged = store.stats().merged_blocks
+        assert merged == 6
+        for _ in range(3):
+            store.maintain()
+        assert store.stats().merges == 1
+        assert contents_of(store) == before
+        assert store.check().problems == []
+
+
 def test_history_filled_in_at_once_becomes_ordinary_blocks(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
@@ -61,7 +80,7 @@ def test_many_series_shorten_the_window(tmp_path: Path) -> None:
     with Store(tmp_path, options, clock) as store:
         fill(store, clock, 1, width=6)
         store.maintain()
-        assert store.stats().blocks >= 4
+        assert store.stats().seals >= 4
 
 
 def test_a_target_that_fell_silent_is_sealed_too(tmp_path: Path) -> None:
@@ -224,7 +243,7 @@ def test_readers_miss_nothing_and_see_nothing_twice_while_it_is_sealed_and_merge
                 store.maintain()
                 blocks = store._catalog.blocks()
                 if len(blocks) > 4:
-                    store._writing().keeper.merge(blocks[:3])
+                    store._writing().keeper.merge(Merge(blocks[:3], 1))
             if done.is_set():
                 break
         done.set()

@@ -50,8 +50,9 @@ def from_bundle(data: bytes, wanted: Int64s) -> Iterator[tuple[int, bytes]]:
     if len(data) < at + 4 or zlib.crc32(data[:at]) != int.from_bytes(data[at : at + 4], "little"):
         raise ChunkDamagedError("a bundle's directory has a wrong checksum")
     directory = np.frombuffer(data, "<u4", 2 * count, 2).astype(np.int64).reshape(2, count)
-    series, ends = directory[0], np.cumsum(directory[1]) + at + 4
-    place = np.minimum(np.searchsorted(series, wanted), count - 1)
-    for sid, i in zip(wanted.tolist(), place.tolist(), strict=True):
-        if series[i] == sid:
-            yield sid, data[int(ends[i] - directory[1][i]) : int(ends[i])]
+    place = np.minimum(np.searchsorted(directory[0], wanted), count - 1)
+    hit = directory[0][place] == wanted
+    ends = np.cumsum(directory[1])[place] + at + 4
+    starts = ends - directory[1][place]
+    for sid, start, end in zip(wanted[hit].tolist(), starts[hit].tolist(), ends[hit].tolist(), strict=True):
+        yield sid, data[start:end]

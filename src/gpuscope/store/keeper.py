@@ -17,11 +17,11 @@ from gpuscope.store.blockbuild import BuiltBlock
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.blockwrite import BlockWriter
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.catalog import Block, Catalog, TargetState
+from gpuscope.store.catalog import Catalog, TargetState
 from gpuscope.store.errors import StoreError
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
-from gpuscope.store.merge import SERIES_PER_BLOCK, due_merges, members_of, merge_series
+from gpuscope.store.merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
 from gpuscope.store.options import Clock, StoreOptions
 from gpuscope.store.reader import Reader
 from gpuscope.store.retention import Retention
@@ -165,19 +165,20 @@ class Keeper:
         self._health.seals += 1
 
     def _merge_due(self, state: TargetState, now: int) -> None:
-        for blocks in due_merges(state, now, self.window_ms()):
+        for merge in due_merges(state, now, self.window_ms()):
             if self._stop.is_set():
                 return
-            self.merge(blocks)
+            self.merge(merge)
 
-    def merge(self, blocks: list[Block]) -> None:
+    def merge(self, merge: Merge) -> None:
         """Some blocks of one target to one (or a few, when it has very many series)."""
+        blocks = merge.blocks
         if self._unreadable.intersection(block.id for block in blocks):
             return
         damaged = self._health.damaged_chunks
         built: list[BuiltBlock] = []
         try:
-            self._build_merged(blocks, built)
+            self._build_merged(merge, built)
             if self._health.damaged_chunks > damaged:
                 # Merging would drop what cannot be read now but perhaps by other means later.
                 self._unreadable.update(block.id for block in blocks)
@@ -189,13 +190,13 @@ class Keeper:
             raise
         self._health.merges += 1
 
-    def _build_merged(self, blocks: list[Block], built: list[BuiltBlock]) -> None:
+    def _build_merged(self, merge: Merge, built: list[BuiltBlock]) -> None:
         with self._reader.snapshot([], 0, 0) as snapshot:
             reader = BlockReader(snapshot.db, ChunkCache(0), self._health)
-            members = members_of(reader, blocks)
+            members = members_of(reader, merge.blocks)
             for at in range(0, len(members), SERIES_PER_BLOCK):
                 part = members[at : at + SERIES_PER_BLOCK]
-                one = merge_series(reader, blocks, part, self._catalog.next_block())
+                one = merge_series(reader, merge, part, self._catalog.next_block())
                 if one is not None:
                     built.append(one)
                     self._blocks.stage(one)
