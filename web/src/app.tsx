@@ -1,5 +1,5 @@
 // The frame around every view: where one is, how old the numbers are, and what is wrong with the page itself.
-import type { ComponentType, JSX } from "preact";
+import type { FunctionComponent, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { formatDuration } from "./format";
 import { LANGUAGES, speak, t, useLanguage, type Key, type LanguageCode } from "./i18n";
@@ -7,18 +7,32 @@ import { clockSkew, live, serverNow, type Live, type LivePicture } from "./live"
 import { linkTo, route } from "./router";
 import { chooseTheme, remember, theme, THEMES, type Theme } from "./settings";
 import { useStore } from "./store";
+import { startKeys } from "./keys";
+import { Help } from "./parts/help";
+import { lazy } from "./parts/lazy";
 import { Fleet } from "./views/fleet";
+import { Login, logOut } from "./views/login";
 
+interface ViewProps {
+  picture: LivePicture;
+  name: string;
+}
 interface View {
   title: Key;
-  component: ComponentType<{ picture: LivePicture; name: string }>;
+  component: FunctionComponent<ViewProps>;
   /** Stands in the bar; views that are reached through another do not. */
   inBar: boolean;
 }
 
+const FLEET: View = { title: "nav.fleet", component: Fleet, inBar: true };
+
 // A view is one entry here: alerts, reports, Slurm and Kubernetes take their places in this table.
 const VIEWS: Record<string, View> = {
-  fleet: { title: "nav.fleet", component: Fleet, inBar: true },
+  fleet: FLEET,
+  sessions: { title: "nav.sessions", component: lazy(async () => (await import("./views/sessions")).Sessions), inBar: true },
+  explore: { title: "nav.explore", component: lazy(async () => (await import("./views/explore")).Explore), inBar: true },
+  node: { title: "nav.fleet", component: lazy(async () => (await import("./views/node")).Node), inBar: false },
+  gpu: { title: "nav.fleet", component: lazy(async () => (await import("./views/gpu")).Gpu), inBar: false },
 };
 
 const OLD_SECONDS = 15;
@@ -29,19 +43,23 @@ export function App(): JSX.Element {
   const state = useStore(live);
   const { view, name } = useStore(route);
   useTicks(state.status === "ok" ? 0 : 1000);
-  const shown = VIEWS[view] ?? VIEWS["fleet"];
-  if (!shown) return <></>;
+  const shown = VIEWS[view] ?? FLEET;
   const Shown = shown.component;
+  const [helping, setHelping] = useState(false);
+  useEffect(() => startKeys(() => setHelping(true)), []);
+  useTitle(shown, name);
   return (
     <div class={state.status === "gone" ? "gone" : ""}>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
         {t("nav.skip")}
       </a>
-      <Bar state={state} view={view} />
+      <Bar state={state} view={view} help={() => setHelping(true)} />
       <Strips state={state} />
       <main id="main" tabIndex={-1}>
-        {state.picture ? <Shown picture={state.picture} name={name} /> : <Waiting state={state} />}
+        {state.status === "login" ? <Login />
+          : state.picture ? <Shown key={`${view}/${name}`} picture={state.picture} name={name} /> : <Waiting state={state} />}
       </main>
+      {helping && <Help close={() => setHelping(false)} />}
     </div>
   );
 }
@@ -54,6 +72,11 @@ function useTicks(milliseconds: number): void {
     const timer = setInterval(() => setTick((tick) => tick + 1), milliseconds);
     return () => clearInterval(timer);
   }, [milliseconds]);
+}
+
+function useTitle(view: View, name: string): void {
+  const title = [name, t(view.title), "gpuscope"].filter(Boolean).join(" · ");
+  useEffect(() => { document.title = title; }, [title]);
 }
 
 function Waiting({ state }: { state: Live }): JSX.Element {
@@ -83,7 +106,7 @@ function Strips({ state }: { state: Live }): JSX.Element {
   );
 }
 
-function Bar({ state, view }: { state: Live; view: string }): JSX.Element {
+function Bar({ state, view, help }: { state: Live; view: string; help: () => void }): JSX.Element {
   return (
     <header class="bar">
       <a class="brand" href={linkTo("fleet")}>
@@ -101,6 +124,8 @@ function Bar({ state, view }: { state: Live; view: string }): JSX.Element {
       <div class="tools">
         <ThemeChoice />
         <LanguageChoice />
+        <button onClick={help} aria-label={t("shell.help")}>?</button>
+        {state.picture?.user && <button onClick={() => void logOut()}>{t("shell.logout", { user: state.picture.user })}</button>}
       </div>
     </header>
   );

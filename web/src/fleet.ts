@@ -7,7 +7,6 @@ export const MEASURES = ["busy", "memory", "power", "temperature", "holder"] as 
 export type Measure = (typeof MEASURES)[number];
 export const STATES: readonly GpuState[] = ["lost", "stale", "sick", "throttled", "held", "busy", "idle"];
 export const IDLE_BELOW = 0.05;
-const WORKS_ABOVE = 0.3;
 /** From here on a board is as hot as it may be; the scale of the temperature measure ends there. */
 const HOT_CELSIUS = 95;
 const COOL_CELSIUS = 25;
@@ -150,10 +149,10 @@ export interface Lopsided {
 /** One GPU works while others that are held do nothing: a script that sees one GPU, usually. */
 export function findLopsided(cells: readonly Cell[]): Lopsided | undefined {
   const held = leaves(cells).filter(isUsed);
-  const [worker, ...others] = held.filter((cell) => (busyOf(cell.gpu) ?? 0) >= WORKS_ABOVE);
+  const [worker, ...others] = held.filter((cell) => (busyOf(cell.gpu) ?? 0) >= IDLE_BELOW);
   if (!worker || others.length) return undefined;
-  const idle = held.filter((cell) => cell !== worker && (busyOf(cell.gpu) ?? 1) < IDLE_BELOW);
-  if (idle.length < 1 || idle.length !== held.length - 1) return undefined;
+  const idle = held.filter((cell) => cell.gpu.state === "held");
+  if (!idle.length || idle.length !== held.length - 1) return undefined;
   const holders = [...new Set(idle.flatMap(holdersOf))];
   // Somebody else's idle GPUs are held idle, not badly spread work.
   const owners = new Set(holdersOf(worker));

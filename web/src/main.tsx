@@ -4,6 +4,8 @@ import { chooseLanguage, speak } from "./i18n";
 import { startLive } from "./live";
 import { startRouter } from "./router";
 import { applyTheme, remembered } from "./settings";
+import { startTimeline } from "./timeline";
+import "uplot/dist/uPlot.min.css";
 import "./styles/base.css";
 import "./styles/fleet.css";
 import "./styles/charts.css";
@@ -11,6 +13,7 @@ import "./styles/charts.css";
 applyTheme();
 startRouter();
 startLive();
+startTimeline();
 // The first paint does not wait for a language that is not here yet.
 void speak(chooseLanguage(remembered("language"), navigator.languages));
 const root = document.getElementById("page");

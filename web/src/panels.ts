@@ -8,11 +8,13 @@ export interface PanelQuery {
   legend: string;
   /** Series that are borders rather than measurements: drawn dashed, in the colour of what crossing them means. */
   limit?: "notice" | "warning" | "critical";
+  /** The value is when something happened, not how much. */
+  value?: "timestamp";
 }
 export interface Panel {
   id: string;
   scope: "gpu" | "node" | "host";
-  kind: "lines" | "states" | "spans";
+  kind: "lines" | "levels" | "states" | "events" | "spans";
   title: string;
   help: string;
   unit: Unit;

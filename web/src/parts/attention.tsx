@@ -9,7 +9,8 @@ import { linkTo } from "../router";
 import { en } from "../i18n/en";
 import { Name, Swatch } from "./marks";
 
-const FEW = 6;
+/** On a phone the map must not be pages away. */
+const FEW = matchMedia("(max-width: 640px)").matches ? 2 : 6;
 const STATE_OF: Record<Finding["kind"], GpuState> = {
   lost: "lost", missing: "lost", node_stale: "stale", source_down: "stale", sick: "sick", throttled: "throttled",
   lopsided: "held", held: "held",
@@ -32,17 +33,24 @@ export function Attention({ findings, gpus }: { findings: Finding[]; gpus: numbe
         {findings.length > 0 && <span class="soft">{findings.length}</span>}
       </header>
       {findings.length === 0 && <p class="soft">{t("attention.none", { count: gpus })}</p>}
-      <ul class="findings">
-        {shown.map((finding) => (
-          <Entry key={`${finding.kind}/${finding.node}/${finding.gpus.join()}/${finding.why}`} finding={finding} />
-        ))}
-      </ul>
+      <Findings findings={shown} />
       {findings.length > FEW && (
         <button onClick={() => setAll(!all)}>
           {all ? t("attention.less") : t("attention.more", { count: findings.length })}
         </button>
       )}
     </section>
+  );
+}
+
+export function Findings({ findings }: { findings: readonly Finding[] }): JSX.Element | null {
+  if (!findings.length) return null;
+  return (
+    <ul class="findings">
+      {findings.map((finding) => (
+        <Entry key={`${finding.kind}/${finding.node}/${finding.gpus.join()}/${finding.why}`} finding={finding} />
+      ))}
+    </ul>
   );
 }
 

@@ -13,11 +13,12 @@ interface RowProps {
   node: NodeCells;
   measure: Measure;
   size: string;
-  columns: number;
   matching: ReadonlySet<string> | undefined;
+  /** On a node's own page every cell is reached by Tab; on the fleet's map by the arrow keys. */
+  tabbed?: boolean;
 }
 
-export function NodeRow({ node, measure, size, matching }: RowProps): JSX.Element {
+export function NodeRow({ node, measure, size, matching, tabbed = false }: RowProps): JSX.Element {
   const spread = size === "small" ? undefined : spreadOf(node.cells);
   const lopsided = findLopsided(node.cells);
   return (
@@ -30,7 +31,7 @@ export function NodeRow({ node, measure, size, matching }: RowProps): JSX.Elemen
       </header>
       <div class="cells">
         {node.cells.map((cell) => (
-          <GpuCell key={cell.gpu.uuid} cell={cell} measure={measure} dim={matching ? !matching.has(cell.gpu.uuid) : false} />
+          <GpuCell key={cell.gpu.uuid} cell={cell} measure={measure} tabbed={tabbed} dim={matching ? !matching.has(cell.gpu.uuid) : false} />
         ))}
       </div>
     </section>
@@ -47,18 +48,20 @@ function describeModels(cells: readonly Cell[]): string {
   return [...counts].map(([model, count]) => `${count} × ${model}`).join(", ");
 }
 
-function GpuCell({ cell, measure, dim }: { cell: Cell; measure: Measure; dim: boolean }): JSX.Element {
-  if (!cell.parts.length) return <Leaf cell={cell} measure={measure} dim={dim} />;
+interface CellProps { cell: Cell; measure: Measure; dim: boolean; tabbed: boolean }
+
+function GpuCell({ cell, measure, dim, tabbed }: CellProps): JSX.Element {
+  if (!cell.parts.length) return <Leaf cell={cell} measure={measure} dim={dim} tabbed={tabbed} />;
   return (
     <div class={dim ? "cell split dim" : "cell split"} role="group" aria-label={t("gpu.gpu", { gpu: cell.gpu.gpu })}>
       {cell.parts.map((part) => (
-        <Leaf key={part.gpu.uuid} cell={part} measure={measure} dim={false} />
+        <Leaf key={part.gpu.uuid} cell={part} measure={measure} dim={false} tabbed={tabbed} />
       ))}
     </div>
   );
 }
 
-function Leaf({ cell, measure, dim }: { cell: Cell; measure: Measure; dim: boolean }): JSX.Element {
+function Leaf({ cell, measure, dim, tabbed }: CellProps): JSX.Element {
   const { gpu } = cell;
   const level = levelOf(gpu, measure);
   const holders = holdersOf(cell).join(", ");
@@ -75,7 +78,7 @@ function Leaf({ cell, measure, dim }: { cell: Cell; measure: Measure; dim: boole
       `${gpu.node} ${t("gpu.gpu", { gpu: gpu.gpu })}`, stateName(gpu.state), value, holders,
     ].filter(Boolean).join(", ");
     return (
-      <a class={dim ? "cell dim" : "cell"} href={href} tabIndex={-1} data-s={gpu.state} data-uuid={gpu.uuid} aria-label={label}
+      <a class={dim ? "cell dim" : "cell"} href={href} tabIndex={tabbed ? 0 : -1} data-s={gpu.state} data-uuid={gpu.uuid} aria-label={label}
         {...(hue ? { "data-hue": "" } : {})} style={{ "--v": percent, "--slices": slices, "--hue": hue }}>
         <span class={percent ? "level" : "level none"} />
         <span class="top">

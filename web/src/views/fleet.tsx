@@ -137,7 +137,7 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
       )}
       <MapBody size={size} measure={measure} columns={columns}>
         {shown.map((node) => (
-          <NodeRow key={node.name} node={node} measure={measure} size={size} columns={columns}
+          <NodeRow key={node.name} node={node} measure={measure} size={size}
             matching={filtered ? matching : undefined} />
         ))}
       </MapBody>

@@ -1,0 +1,25 @@
+// Colours for canvases, read from the style sheet: a canvas does not know custom properties, and light-dark() is only
+// worked out on an element.
+
+const NAMES = [
+  "ink", "ink-soft", "line", "line-strong", "raised", "fill", "accent", "warn-line", "crit-line", "c1", "c2", "c3",
+  "c4", "c5", "c6", "c7", "c8",
+] as const;
+export type ColourName = (typeof NAMES)[number];
+export type Colours = Record<ColourName, string>;
+
+export function readColours(): Colours {
+  const probe = document.body.appendChild(document.createElement("i"));
+  const colours = {} as Colours;
+  for (const name of NAMES) {
+    probe.style.color = `var(--${name})`;
+    colours[name] = getComputedStyle(probe).color;
+  }
+  probe.remove();
+  return colours;
+}
+
+export const seriesColour = (colours: Colours, place: number): string =>
+  colours[`c${(place % 8) + 1}` as ColourName];
+
+export const LIMIT_COLOURS = { notice: "ink-soft", warning: "warn-line", critical: "crit-line" } as const;

@@ -1,0 +1,197 @@
+// uPlot with the page's habits: one look, one cursor over all charts, drag to zoom, gaps as gaps. In: columns on one
+// time axis. Out: a chart that can be fed and torn down. Strips of states are the same chart with painted rows.
+import uPlot from "uplot";
+import type { Column } from "./align";
+import { isolatedPlaces, runsOf } from "./align";
+import { LIMIT_COLOURS, readColours, seriesColour, type Colours } from "./colours";
+
+export interface Line {
+  name: string;
+  column: Column;
+  limit?: keyof typeof LIMIT_COLOURS;
+}
+export interface Mark {
+  at: number;
+  name: string;
+}
+export interface StripRow {
+  name: string;
+  column: Column;
+  /** How a value is drawn, or nothing for "not drawn". */
+  look(value: number): { colour: "act" | "severe" | "neutral" | "soft"; text?: string; share?: number } | undefined;
+  /** The name stands left of the row rather than above it. */
+  beside?: boolean;
+}
+export interface PlotOptions {
+  times: number[];
+  width: number;
+  marks: readonly Mark[];
+  formatTime(seconds: number, spacing: number): string;
+  onZoom(start: number, end: number): void;
+  onCursor(place: number | undefined): void;
+}
+export interface LineOptions extends PlotOptions {
+  lines: readonly Line[];
+  height: number;
+  min?: number;
+  max?: number;
+  formatValue(value: number): string;
+  /** Ticks at powers of two rather than of ten. */
+  binary?: boolean;
+}
+export interface StripOptions extends PlotOptions {
+  rows: readonly StripRow[];
+}
+
+const POWERS_OF_TWO = Array.from({ length: 56 }, (_, power) => 2 ** power);
+const AXIS_WIDTH = 62;
+const AXIS_HEIGHT = 24;
+const ROW_HEIGHT = 28;
+const FONT = "11px system-ui, sans-serif";
+const SYNC_KEY = "time";
+
+export function drawLines(host: HTMLElement, options: LineOptions): uPlot {
+  const colours = readColours();
+  const least = options.min ?? null;
+  const most = options.max ?? null;
+  const chart = baseOptions(options, colours, options.height);
+  chart.scales = {
+    x: { time: true },
+    y: {
+      range: (_, low, high) => {
+        const bottom = least ?? (low === null ? 0 : low - (high - low) * 0.08 - 1e-9);
+        return [bottom, most ?? Math.max(high === null ? 1 : high + (high - bottom) * 0.06, bottom + 1e-9)];
+      },
+    },
+  };
+  chart.axes = [timeAxis(options, colours), {
+    ...axisLook(colours), size: AXIS_WIDTH, space: 30, ...(options.binary ? { incrs: POWERS_OF_TWO } : {}),
+    values: (_, splits) => splits.map((value) => options.formatValue(value)),
+  }];
+  chart.series = [{}, ...options.lines.map((line, place) => lineSeries(line, place, colours))];
+  return new uPlot(chart, [options.times, ...options.lines.map((line) => line.column)] as uPlot.AlignedData, host);
+}
+
+export function drawStrip(host: HTMLElement, options: StripOptions): uPlot {
+  const colours = readColours();
+  const chart = baseOptions(options, colours, options.rows.length * ROW_HEIGHT + AXIS_HEIGHT + 6);
+  chart.scales = { x: { time: true }, y: { range: () => [0, 1] } };
+  chart.axes = [timeAxis(options, colours), { show: true, size: AXIS_WIDTH, values: () => [], splits: () => [], ticks: { show: false } }];
+  chart.series = [{}, ...options.rows.map(() => ({ paths: () => null, points: { show: false } }))];
+  chart.hooks = { ...chart.hooks, drawAxes: [(plot) => paintRows(plot, options.rows, options.times, colours)] };
+  return new uPlot(chart, [options.times, ...options.rows.map((row) => row.column)] as uPlot.AlignedData, host);
+}
+
+function baseOptions(options: PlotOptions, colours: Colours, height: number): uPlot.Options {
+  return {
+    width: options.width,
+    height,
+    padding: [6, 22, 0, 0],
+    legend: { show: false },
+    cursor: {
+      // The cursor is shared; pressing a button is not, or every chart would zoom.
+      sync: { key: SYNC_KEY, setSeries: false, filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" } },
+      drag: { x: true, y: false, setScale: false },
+      points: { size: 5 },
+      y: false,
+    },
+    series: [{}],
+    hooks: {
+      setCursor: [(plot) => options.onCursor(plot.cursor.idx ?? undefined)],
+      setSelect: [(plot) => {
+        const { left, width } = plot.select;
+        if (width > 4) options.onZoom(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+        plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      }],
+      draw: [(plot) => paintMarks(plot, options.marks, colours)],
+    },
+  };
+}
+
+const axisLook = (colours: Colours): uPlot.Axis => ({
+  stroke: colours["ink-soft"],
+  font: FONT,
+  grid: { stroke: colours.line, width: 1 },
+  ticks: { show: false },
+});
+
+function timeAxis(options: PlotOptions, colours: Colours): uPlot.Axis {
+  return {
+    ...axisLook(colours), size: AXIS_HEIGHT, space: 70, gap: 4,
+    values: (_, splits) => splits.map((at) => options.formatTime(at, (splits[1] ?? at) - (splits[0] ?? at))),
+  };
+}
+
+function lineSeries(line: Line, place: number, colours: Colours): uPlot.Series {
+  const isolated = isolatedPlaces(line.column);
+  const stroke = line.limit ? colours[LIMIT_COLOURS[line.limit]] : seriesColour(colours, place);
+  return {
+    label: line.name,
+    stroke,
+    width: line.limit ? 1 : 1.5,
+    ...(line.limit ? { dash: [5, 4] } : {}),
+    spanGaps: false,
+    points: { show: isolated.length > 0, size: 4, fill: stroke, filter: () => isolated },
+  };
+}
+
+function paintMarks(plot: uPlot, marks: readonly Mark[], colours: Colours): void {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.strokeStyle = colours["crit-line"];
+  ctx.fillStyle = colours["crit-line"];
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  for (const mark of marks) {
+    const x = Math.round(plot.valToPos(mark.at, "x", true));
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.beginPath();
+    const size = 4 * devicePixelRatio;
+    ctx.moveTo(x - size, bbox.top);
+    ctx.lineTo(x + size, bbox.top);
+    ctx.lineTo(x, bbox.top + size * 1.5);
+    ctx.fill();
+  }
+  ctx.restore();
+}
+
+function paintRows(plot: uPlot, rows: readonly StripRow[], times: readonly number[], colours: Colours): void {
+  const { ctx, bbox } = plot;
+  const ratio = devicePixelRatio;
+  const step = (times[1] ?? 1) - (times[0] ?? 0);
+  const fills = { act: colours["warn-line"], severe: colours["crit-line"], neutral: colours.fill, soft: colours["line-strong"] };
+  ctx.save();
+  ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+  ctx.textBaseline = "alphabetic";
+  ctx.textAlign = "left";
+  rows.forEach((row, place) => {
+    const top = bbox.top + place * ROW_HEIGHT * ratio;
+    const [bar, depth] = row.beside ? [top + 2 * ratio, 24 * ratio] : [top + 15 * ratio, 9 * ratio];
+    ctx.fillStyle = colours["ink-soft"];
+    if (row.beside) ctx.fillText(row.name, 4 * ratio, top + 20 * ratio, bbox.left - 8 * ratio);
+    else ctx.fillText(row.name, bbox.left + 4 * ratio, top + 11 * ratio, bbox.width - 8 * ratio);
+    if (row.beside) {
+      ctx.fillStyle = colours.line;
+      ctx.fillRect(bbox.left, bar + depth, bbox.width, ratio);
+    }
+    for (const run of runsOf(row.column)) {
+      const look = row.look(run.value);
+      if (!look) continue;
+      const left = Math.max(plot.valToPos((times[run.from] ?? 0) - step / 2, "x", true), bbox.left);
+      const right = Math.min(plot.valToPos((times[run.to] ?? 0) + step / 2, "x", true), bbox.left + bbox.width);
+      const width = Math.max(right - left, row.beside ? 0 : 2 * ratio);
+      const height = depth * (look.share ?? 1);
+      ctx.fillStyle = fills[look.colour];
+      ctx.fillRect(left, bar + depth - height, width, height);
+      if (look.text && width > 26 * ratio) {
+        ctx.fillStyle = colours.ink;
+        ctx.fillText(look.text, left + 3 * ratio, bar + 8.5 * ratio);
+      }
+    }
+  });
+  ctx.restore();
+}

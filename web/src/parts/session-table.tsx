@@ -1,0 +1,92 @@
+// Sessions as a table; sorted by its heads where it may be.
+import type { JSX } from "preact";
+import { formatDuration, formatMoment, formatValue } from "../format";
+import { t, useLanguage } from "../i18n";
+import { serverNow } from "../live";
+import { linkTo } from "../router";
+import { COLUMNS, ownerOf, type ColumnName, type Row, type SessionGroup } from "../sessions";
+import { Name, stateName } from "./marks";
+
+interface SortProps { column: ColumnName; down: boolean; choose(column: ColumnName): void }
+interface TableProps { sessions: readonly Row[]; groups?: readonly SessionGroup[]; sort?: SortProps }
+
+const NUMBERS: ReadonlySet<ColumnName> = new Set(["memory", "sm", "hour", "pid"]);
+
+export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Element {
+  useLanguage();
+  const withHour = sessions.some((one) => one.hour !== undefined);
+  const columns = COLUMNS.filter((column) => column !== "hour" || withHour);
+  if (!sessions.length) return <p class="soft">{t("sessions.none")}</p>;
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={t("sessions.table")}>
+      <table>
+        <thead><tr>{columns.map((column) => <Head key={column} column={column} sort={sort} />)}</tr></thead>
+        {groups
+          ? groups.map((group) => <Group key={group.name} group={group} columns={columns} />)
+          : <tbody>{sessions.map((row) => <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />)}</tbody>}
+      </table>
+    </div>
+  );
+}
+
+function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefined }): JSX.Element {
+  const number = NUMBERS.has(column) ? "number" : "";
+  const name = t(`column.${column}`);
+  if (!sort) return <th scope="col" class={number}>{name}</th>;
+  const current = sort.column === column;
+  return (
+    <th scope="col" class={number} aria-sort={current ? (sort.down ? "descending" : "ascending") : "none"}>
+      <button onClick={() => sort.choose(column)}>{name}{current ? (sort.down ? " ↓" : " ↑") : ""}</button>
+    </th>
+  );
+}
+
+function Group({ group, columns }: { group: SessionGroup; columns: readonly ColumnName[] }): JSX.Element {
+  const share = group.gpus ? group.working / group.gpus : 0;
+  return (
+    <tbody>
+      {group.name !== "" || group.rows.length ? (
+        <tr class="group">
+          <th scope="rowgroup" colSpan={columns.length}>
+            <b><Name text={group.name || t("sessions.no_name")} /></b>
+            <span>{t("sessions.group", { gpus: group.gpus, working: group.working, memory: formatValue(group.memory, "bytes") })}</span>
+            <span class="works" aria-hidden="true"><i style={{ "--v": `${Math.round(share * 100)}%` }} /></span>
+            {group.idle > 0 && <span class="warn"><b aria-hidden="true">z</b> {t("sessions.not_working", { count: group.idle })}</span>}
+          </th>
+        </tr>
+      ) : null}
+      {group.rows.map((row) => <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />)}
+    </tbody>
+  );
+}
+
+function SessionRow({ row, columns }: { row: Row; columns: readonly ColumnName[] }): JSX.Element {
+  return <tr>{columns.map((column) => <td key={column} class={NUMBERS.has(column) ? "number" : ""}>{content(row, column)}</td>)}</tr>;
+}
+
+function content(row: Row, column: ColumnName): JSX.Element | string {
+  switch (column) {
+    case "node": return <a href={linkTo("node", row.node)}><Name text={row.node} /></a>;
+    case "gpu": return <a href={linkTo("gpu", row.uuid)}>{row.gpu}</a>;
+    case "user": return <Name text={row.user ?? "–"} />;
+    case "owner": return <Name text={ownerOf(row) || "–"} />;
+    case "command": return <Name text={row.command ?? "–"} />;
+    case "pid": return row.pid === undefined ? "–" : String(row.pid);
+    case "memory": return formatValue(row.memory, "bytes");
+    case "sm": return formatValue(row.sm, "ratio");
+    case "hour": return formatValue(row.hour, "ratio");
+    case "since": return <Since at={row.since} />;
+    case "state":
+      return (
+        <span class={row.state === "idle" ? "warn" : ""}>
+          {row.state === "idle" && <span class="glyph" aria-hidden="true">z</span>}{row.state === "idle" ? stateName("held") : stateName(row.state)}
+        </span>
+      );
+  }
+}
+
+function Since({ at }: { at: number | undefined }): JSX.Element {
+  const language = useLanguage();
+  const now = serverNow();
+  return <span title={formatMoment(at, now, language)}>{formatDuration(at === undefined ? undefined : now - at)}</span>;
+}

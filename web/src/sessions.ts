@@ -1,0 +1,109 @@
+// Sessions as rows: filtered, sorted, grouped, exported. A session is one process on one GPU; the same process on eight
+// GPUs is eight rows and one group.
+import { groupBy, toWords } from "./fleet";
+import { naturalOrder } from "./format";
+import type { LiveSession } from "./live";
+
+export const GROUPINGS = ["none", "user", "pod", "container", "job", "node"] as const;
+export type Grouping = (typeof GROUPINGS)[number];
+export const COLUMNS = ["node", "gpu", "user", "owner", "command", "pid", "memory", "sm", "hour", "since", "state"] as const;
+export type ColumnName = (typeof COLUMNS)[number];
+
+export interface Row extends LiveSession {
+  /** Share of the last hour in which it worked, where history knows. */
+  hour?: number;
+}
+
+export const ownerOf = (session: LiveSession): string =>
+  [session.namespace, session.pod, session.container].filter(Boolean).join("/") || (session.job ? `job ${session.job}` : "");
+
+const keyOf = (session: LiveSession): string => `${session.uuid}/${session.pid ?? ""}`;
+
+export function withHours(sessions: readonly LiveSession[], hours: ReadonlyMap<string, number>): Row[] {
+  return sessions.map((session) => {
+    const hour = hours.get(keyOf(session));
+    return hour === undefined ? session : { ...session, hour };
+  });
+}
+
+export function filterSessions(rows: readonly Row[], search: string): Row[] {
+  const words = toWords(search);
+  if (!words.length) return [...rows];
+  return rows.filter((row) => {
+    const text = [row.node, `gpu${row.gpu}`, row.user, row.namespace, row.pod, row.container, row.job, row.command, row.pid, row.state]
+      .filter((word) => word !== undefined).join("\n").toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
+}
+
+/** Absent values stand last, whichever way the column is sorted. */
+export function sortSessions(rows: readonly Row[], column: ColumnName, down: boolean): Row[] {
+  const value = (row: Row): string | number | undefined => (column === "owner" ? ownerOf(row) || undefined : row[column]);
+  return [...rows].sort((left, right) => {
+    const [one, other] = [value(left), value(right)];
+    if (one === undefined || other === undefined) return one === other ? 0 : one === undefined ? 1 : -1;
+    const order = typeof one === "number" && typeof other === "number" ? one - other : naturalOrder(String(one), String(other));
+    return down ? -order : order;
+  });
+}
+
+export interface SessionGroup {
+  name: string;
+  rows: Row[];
+  gpus: number;
+  /** GPUs of the group on which it works. */
+  working: number;
+  /** GPUs on which all of the group is known to do nothing. */
+  idle: number;
+  memory: number | undefined;
+}
+
+export function groupSessions(rows: readonly Row[], by: Grouping): SessionGroup[] {
+  if (by === "none") return [toGroup("", [...rows])];
+  return [...groupBy(rows, (row) => nameIn(row, by))]
+    .map(([name, members]) => toGroup(name, members))
+    .sort((left, right) => right.gpus - left.gpus || naturalOrder(left.name, right.name));
+}
+
+function nameIn(row: Row, by: Exclude<Grouping, "none">): string {
+  if (by === "pod") return [row.namespace, row.pod].filter(Boolean).join("/");
+  return row[by] ?? "";
+}
+
+function toGroup(name: string, rows: Row[]): SessionGroup {
+  const gpus = [...groupBy(rows, (row) => row.uuid).values()];
+  const memory = rows.map((row) => row.memory).filter((one): one is number => one !== undefined);
+  return {
+    name,
+    rows,
+    gpus: gpus.length,
+    working: gpus.filter((members) => members.some((row) => row.state === "active")).length,
+    idle: gpus.filter((members) => members.every((row) => row.state === "idle")).length,
+    memory: memory.length ? memory.reduce((sum, one) => sum + one, 0) : undefined,
+  };
+}
+
+const EXPORTED = [
+  "node", "gpu", "uuid", "user", "namespace", "pod", "container", "job", "command", "pid", "type", "memory", "sm", "hour",
+  "since", "state",
+] as const;
+const UNITS: Partial<Record<(typeof EXPORTED)[number], string>> = {
+  memory: "memory_bytes", sm: "sm_ratio", hour: "sm_ratio_last_hour", since: "since_seconds",
+};
+
+export function toCsv(rows: readonly Row[]): string {
+  const lines = [EXPORTED.map((name) => UNITS[name] ?? name).join(",")];
+  for (const row of rows) lines.push(EXPORTED.map((name) => csvCell(row[name])).join(","));
+  return `${lines.join("\r\n")}\r\n`;
+}
+
+/** Quoted where needed. A text that a spreadsheet would take for a formula is kept a text. */
+function csvCell(value: string | number | undefined): string {
+  if (value === undefined) return "";
+  if (typeof value === "number") return String(value);
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+}
+
+export const toJson = (rows: readonly Row[]): string =>
+  JSON.stringify(rows.map((row) => Object.fromEntries(EXPORTED.filter((name) => row[name] !== undefined).map((name) => [UNITS[name] ?? name, row[name]]))), null, 2);

@@ -1,0 +1,103 @@
+// One GPU or MIG instance: now, and over time.
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import { eventsOf } from "../charts/rows";
+import { arrange, holdersOf, levelOf, type Cell } from "../fleet";
+import { findFindings } from "../findings";
+import { formatValue, shortModel } from "../format";
+import { t, tName, useLanguage } from "../i18n";
+import type { LivePicture } from "../live";
+import { panelById, panelsOf, type Variables } from "../panels";
+import { Findings } from "../parts/attention";
+import { Fact, Facts, Missing } from "../parts/facts";
+import { Name, stateName, Swatch } from "../parts/marks";
+import { PanelBox, useAnswer } from "../parts/panel";
+import { SessionTable } from "../parts/session-table";
+import { TimePicker } from "../parts/time-picker";
+import { linkTo } from "../router";
+import type { Mark } from "../charts/plot";
+
+export function Gpu({ picture, name }: { picture: LivePicture; name: string }): JSX.Element {
+  useLanguage();
+  const cell = useMemo(() => findCell(picture, name), [picture, name]);
+  const variables = useMemo(() => ({ uuid: name }), [name]);
+  const marks = useMarks("gpu_events", variables);
+  if (!cell) return <Missing title={t("gpu.missing")} name={name} />;
+  const { gpu } = cell;
+  const findings = findFindings(picture).filter((one) => one.uuids.includes(gpu.uuid));
+  return (
+    <div class="data">
+      <div class="head">
+        <span class="crumb"><a href={linkTo("fleet")}>{t("nav.fleet")}</a> › <a href={linkTo("node", gpu.node)}><Name text={gpu.node} /></a> ›</span>
+        <h1>{t("gpu.gpu", { gpu: gpu.gpu })}</h1>
+        <span class="soft"><Name text={[gpu.profile, shortModel(gpu.model ?? "")].filter(Boolean).join(" · ")} /></span>
+        <span><Swatch state={gpu.state} /> {stateName(gpu.state)}{gpu.why ? `: ${tName("why", gpu.why)}` : ""}</span>
+      </div>
+      <Findings findings={findings} />
+      <GpuFacts cell={cell} />
+      <Relatives picture={picture} cell={cell} />
+      <TimePicker />
+      <div class="panels">
+        {panelsOf("gpu").map((panel) => (
+          <PanelBox key={panel.id} panel={panel} variables={variables} marks={panel.kind === "events" ? [] : marks}
+            wide={panel.kind !== "lines"} hideEmpty={panel.id !== "gpu_utilization" && panel.kind !== "events"} />
+        ))}
+      </div>
+      <section class="section">
+        <h2>{t("sessions.now")}</h2>
+        <SessionTable sessions={cell.sessions} />
+      </section>
+      <p class="soft small mono"><Name text={gpu.uuid} /></p>
+    </div>
+  );
+}
+
+function findCell(picture: LivePicture, uuid: string): Cell | undefined {
+  const cells = arrange(picture).flatMap((node) => node.cells);
+  return [...cells, ...cells.flatMap((cell) => cell.parts)].find((cell) => cell.gpu.uuid === uuid);
+}
+
+const MARKS_WIDTH = 900;
+
+/** Errors as marks on every panel's time axis. */
+export function useMarks(panelId: string, variables: Variables): readonly Mark[] {
+  const panel = panelById(panelId);
+  if (!panel) throw new Error(`no panel ${panelId}`);
+  const { asked } = useAnswer(panel, variables, MARKS_WIDTH);
+  return useMemo(
+    () => (asked.answer ? eventsOf(panel, asked.answer.results, asked.answer.span) : []), [asked.answer],
+  );
+}
+
+function GpuFacts({ cell }: { cell: Cell }): JSX.Element {
+  const { gpu } = cell;
+  return (
+    <Facts>
+      <Fact name={t("gpu.busy")} value={formatValue(gpu.busy, "ratio")} level={gpu.busy} />
+      <Fact name={t("gpu.sm")} value={formatValue(gpu.sm, "ratio")} level={gpu.sm} />
+      <Fact name={t("gpu.tensor")} value={formatValue(gpu.tensor, "ratio")} level={gpu.tensor} />
+      <Fact name={t("gpu.dram")} value={formatValue(gpu.dram, "ratio")} level={gpu.dram} />
+      <Fact name={t("gpu.memory")} value={formatValue(gpu.memory_used, "bytes")} of={formatValue(gpu.memory_total, "bytes")} level={levelOf(gpu, "memory")} />
+      <Fact name={t("gpu.power")} value={formatValue(gpu.power, "watts")} of={formatValue(gpu.power_limit, "watts")} level={levelOf(gpu, "power")} />
+      <Fact name={t("gpu.temperature")} value={formatValue(gpu.temperature, "celsius")} level={levelOf(gpu, "temperature")} />
+      <Fact name={t("gpu.held_by")} value={holdersOf(cell).join(", ") || t("fleet.free")} />
+    </Facts>
+  );
+}
+
+/** The board of an instance, the instances of a board. */
+function Relatives({ picture, cell }: { picture: LivePicture; cell: Cell }): JSX.Element | null {
+  const parent = picture.gpus.find((gpu) => gpu.uuid === cell.gpu.parent);
+  if (!parent && !cell.parts.length) return null;
+  const others = parent ? [parent] : cell.parts.map((part) => part.gpu);
+  return (
+    <p>
+      {parent ? t("gpu.part_of") : t("gpu.split_into")}{" "}
+      {others.map((gpu) => (
+        <a class="button" key={gpu.uuid} href={linkTo("gpu", gpu.uuid)}>
+          <Swatch state={gpu.state} /> {t("gpu.gpu", { gpu: gpu.gpu })} {gpu.profile ?? ""}
+        </a>
+      ))}
+    </p>
+  );
+}

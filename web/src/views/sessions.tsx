@@ -1,0 +1,78 @@
+// Who holds what, since when, and how much of it works.
+import type { JSX } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { queryInstant } from "../api";
+import { t, useLanguage } from "../i18n";
+import { live, serverNow, type LivePicture } from "../live";
+import { SessionTable } from "../parts/session-table";
+import { changeQuery, route } from "../router";
+import {
+  COLUMNS, filterSessions, groupSessions, GROUPINGS, sortSessions, toCsv, toJson, withHours, type ColumnName,
+} from "../sessions";
+import { useStore } from "../store";
+
+const HOURS_EVERY_MS = 60_000;
+
+export function Sessions({ picture }: { picture: LivePicture }): JSX.Element {
+  useLanguage();
+  const { query } = useStore(route);
+  const hours = useHours();
+  const by = GROUPINGS.find((one) => one === query["by"]) ?? "user";
+  const column = COLUMNS.find((one) => one === query["sort"]) ?? "since";
+  const down = query["down"] === "1";
+  const rows = useMemo(
+    () => sortSessions(filterSessions(withHours(picture.sessions, hours), query["q"] ?? ""), column, down),
+    [picture, hours, query["q"], column, down],
+  );
+  const choose = (next: ColumnName): void => changeQuery({ sort: next, down: next === column && !down ? "1" : "" });
+  return (
+    <div class="data">
+      <div class="head">
+        <h1>{t("nav.sessions")}</h1>
+        <span class="soft" role="status">{t("sessions.count", { count: rows.length, gpus: new Set(rows.map((row) => row.uuid)).size })}</span>
+      </div>
+      <div class="controls">
+        <div class="segments" role="group" aria-label={t("sessions.by")}>
+          {GROUPINGS.map((one) => (
+            <button key={one} aria-pressed={one === by} onClick={() => changeQuery({ by: one === "user" ? "" : one })}>{t(`group.${one}`)}</button>
+          ))}
+        </div>
+        <input type="search" id="search" placeholder={t("sessions.search")} aria-label={t("sessions.search")} value={query["q"] ?? ""}
+          onInput={(event) => changeQuery({ q: event.currentTarget.value })} />
+        <button onClick={() => download("gpuscope-sessions.csv", "text/csv", toCsv(rows))}>CSV</button>
+        <button onClick={() => download("gpuscope-sessions.json", "application/json", toJson(rows))}>JSON</button>
+      </div>
+      <SessionTable sessions={rows} sort={{ column, down, choose }} {...(by === "none" ? {} : { groups: groupSessions(rows, by) })} />
+    </div>
+  );
+}
+
+/** How much of the last hour each process worked; absent where the store does not know. */
+function useHours(): ReadonlyMap<string, number> {
+  const [hours, setHours] = useState<ReadonlyMap<string, number>>(new Map());
+  const ready = useStore(live).status === "ok";
+  useEffect(() => {
+    if (!ready) return undefined;
+    const stop = new AbortController();
+    const ask = async (): Promise<void> => {
+      const data = await queryInstant("avg_over_time(gpuscope_process_sm_ratio[1h])", serverNow(), stop.signal);
+      if (data.resultType !== "vector") return;
+      setHours(new Map(data.result.map(({ metric, value }) => [`${metric["uuid"]}/${metric["pid"]}`, Number(value[1])])));
+    };
+    const again = (): void => void ask().catch(() => undefined);
+    again();
+    const timer = setInterval(again, HOURS_EVERY_MS);
+    return () => { stop.abort(); clearInterval(timer); };
+  }, [ready]);
+  return hours;
+}
+
+export function download(name: string, type: string, text: string): void {
+  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
