@@ -1,0 +1,47 @@
+"""Runs every benchmark of this folder, or the named ones: `python -m benchmarks [agent store …]`.
+
+A benchmark is a module with a `main()`. Each runs in a process of its own: none inherits another's memory,
+caches or failure. Exit status 1 if any of them failed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.measure import machine
+
+FOLDER = Path(__file__).parent
+
+
+def find_benchmarks() -> dict[str, str]:
+    """Module names by the names users type: `agent_bench.py` is `agent`."""
+    modules = (path for path in sorted(FOLDER.glob("*.py")) if path.stem != "__main__")
+    return {
+        path.stem.removesuffix("_bench"): f"benchmarks.{path.stem}"
+        for path in modules
+        if "\ndef main(" in path.read_text("utf-8")
+    }
+
+
+def main(names: Sequence[str]) -> int:
+    known = find_benchmarks()
+    for name in names:
+        if name not in known:
+            print(f"no benchmark {name!r}; there are {', '.join(known)}", file=sys.stderr)
+            return 2
+    print(machine(), flush=True)
+    failed = []
+    for name in names or known:
+        print(f"\n## {name}\n", flush=True)
+        if subprocess.run([sys.executable, "-m", known[name]], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

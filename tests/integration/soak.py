@@ -1,0 +1,107 @@
+"""Thousands of cycles of the whole agent in one process, on a fake driver where everything comes and goes.
+
+No thread and no sleep: the clock is moved by hand, so the tiers fall due as they would over hours. Gives the
+resident memory at the end of each part of the run; flat is what it should be.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuscope.collect.collector import Collector, Planned
+from gpuscope.collect.runner import Runner
+from gpuscope.collect.xids import XidLedger
+from gpuscope.metrics.families import load_family
+from gpuscope.server.exporter import Exporter
+from gpuscope.server.http import Request
+from gpuscope.settings import Settings
+from gpuscope.sources import SourceSpec, load_source
+from gpuscope.sources.nvml.clocks import Clocks
+from gpuscope.sources.nvml.source import NvmlSource
+from tests.fake_nvml.driver import FakeDriver, Mig, Process
+from tests.fakes import FakeClock
+
+GPUS = 2
+CYCLES_PER_CHANGE = 20
+AS_PROMETHEUS = {"accept": "application/openmetrics-text;version=1.0.0", "accept-encoding": "gzip"}
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Soak:
+    def __init__(self, driver: FakeDriver, folder: Path) -> None:
+        driver.gpus(GPUS)
+        driver.freeze()
+        driver.attach()
+        self._driver = driver
+        self._clock = FakeClock()
+        self._runners = [
+            Runner(spec, Settings(), self._clock) for spec in (self._nvml_spec(folder), load_source("host"))
+        ]
+        self._collector = Collector(
+            [Planned(runner) for runner in self._runners],
+            node="soak",
+            interval=1.0,
+            clock=self._clock,
+            ledger=XidLedger(None),
+        )
+        builders = [load_family(name).build(Settings()) for name in ("native", "host", "dcgm", "nvidia_smi")]
+        self._exporter = Exporter(builders, openmetrics=True, title="soak")
+        self._collector.subscribe(self._exporter.publish)
+        self.cycles = 0
+
+    def _nvml_spec(self, folder: Path) -> SourceSpec:
+        clocks = Clocks(now=self._clock.now, monotonic=self._clock.monotonic)
+        return SourceSpec(name="nvml", summary="", open=lambda settings: NvmlSource(folder, clocks))
+
+    def run(self, cycles: int) -> int:
+        """Runs so many cycles more and gives the resident memory after them."""
+        for _ in range(cycles):
+            self._cycle()
+        gc.collect()
+        return resident_bytes()
+
+    def _cycle(self) -> None:
+        self.cycles += 1
+        self._clock.pass_seconds(1.0)
+        if self.cycles % CYCLES_PER_CHANGE == 0:
+            self._change(self.cycles // CYCLES_PER_CHANGE)
+        for runner in self._runners[: 2 if self.cycles % 5 == 0 else 1]:  # the host every 5 s
+            runner.cycle()
+        self._collector.compose()
+        if self.cycles % 15 == 0:
+            metrics = self._exporter.routes()["/metrics"]
+            for headers in ({}, AS_PROMETHEUS):
+                if metrics(Request("/metrics", headers)).status != 200:
+                    raise AssertionError("a scrape failed")
+
+    def _change(self, number: int) -> None:
+        """Processes, MIG instances, XIDs, GPUs and the driver itself come and go."""
+        with self._driver.at_once():
+            self._driver.advance(CYCLES_PER_CHANGE)
+            self._driver.processes(0, [Process(1 + number * 5 + i, name=f"run-{number}-{i}") for i in range(5)])
+            self._driver.mig(1, [Mig(gi=1 + number % 3)] if number % 4 else [])
+            self._driver.xid(0, 13 + number % 2)
+            (self._driver.lose if number % 3 == 0 else self._driver.find)(0)
+            if number % 50 == 0:
+                self._driver.reload()
+
+    def close(self) -> None:
+        for runner in self._runners:
+            runner.stop()
+            runner.run()
+
+
+@contextmanager
+def soaking(driver: FakeDriver, folder: Path) -> Iterator[Soak]:
+    soak = Soak(driver, folder)
+    try:
+        yield soak
+    finally:
+        soak.close()

@@ -1,0 +1,170 @@
+"""What goes wrong while the agent runs: other numbers go on, the failure is a metric and one log line."""
+
+from __future__ import annotations
+
+import time
+
+from tests.fake_nvml.driver import FakeDriver, Mig, Process
+from tests.fake_nvml.fixtures import driver
+from tests.integration.agent_process import Agent, Series, of_gpu, running_agent, source_up
+
+__all__ = ["driver"]
+
+UP = "gpuscope_gpu_up"
+POWER = "gpuscope_gpu_power_watts"
+
+
+def nvml_up(series: Series) -> bool:
+    return source_up(series, "nvml") == 1 and of_gpu(series, UP) == 1
+
+
+def test_a_gpu_lost_mid_run_takes_no_other_number_away(driver: FakeDriver) -> None:
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        before = agent.until(nvml_up)
+        assert of_gpu(before, POWER, 3) is not None
+        driver.lose(3)
+        during = agent.until(lambda series: of_gpu(series, UP, 3) == 0)
+        assert of_gpu(during, POWER, 3) is None, "absent, not 0 and not its last number"
+        assert all(of_gpu(during, POWER, gpu) is not None for gpu in (0, 1, 2, 4, 5, 6, 7))
+        assert source_up(during, "nvml") == 1
+        assert during["gpuscope_gpus_seen"] == 7
+        driver.find(3)
+        agent.until(lambda series: of_gpu(series, UP, 3) == 1 and of_gpu(series, POWER, 3) is not None)
+        assert agent.stop() == 0
+
+
+def test_a_call_that_hangs_makes_its_source_stale_and_nothing_else(driver: FakeDriver) -> None:
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        agent.until(nvml_up)
+        usual = _slowest_of(agent, 20)
+        driver.hang("nvmlDeviceGetPowerUsage")
+        stale = agent.until(lambda series: source_up(series, "nvml") == 0)
+        assert of_gpu(stale, POWER) is None, "a number nobody reads any more is not shown"
+        # The same order of magnitude: a wait for the driver would be seconds.
+        assert _slowest_of(agent, 20) < max(50 * usual, 1.0)
+        cycles = stale["gpuscope_agent_snapshots_total"]
+        going_on = agent.until(lambda series: series["gpuscope_agent_snapshots_total"] > cycles + 5)
+        assert source_up(going_on, "host") == 1
+        assert any(name.startswith("node_cpu_seconds_total") for name in going_on)
+        assert agent.get("/-/healthy")[0] == 200
+        status, reason = agent.get("/-/ready")
+        assert status == 503
+        assert "nvml: no answer for" in reason
+        driver.heal()
+        agent.until(nvml_up)
+
+
+def _slowest_of(agent: Agent, scrapes: int) -> float:
+    slowest = 0.0
+    for _ in range(scrapes):
+        before = time.monotonic()
+        agent.text()
+        slowest = max(slowest, time.monotonic() - before)
+    return slowest
+
+
+def test_it_ends_cleanly_while_a_call_hangs(driver: FakeDriver) -> None:
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        agent.until(nvml_up)
+        driver.hang("*")
+        agent.until(lambda series: source_up(series, "nvml") == 0)
+        assert agent.stop() == 0
+        assert "Traceback" not in agent.log()
+
+
+def test_a_driver_that_hangs_from_the_start_is_said_to(driver: FakeDriver) -> None:
+    driver.hang("nvmlInit")
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        agent.until(lambda series: source_up(series, "nvml") == 0)
+        assert agent.get("/-/healthy")[0] == 200
+        driver.heal()
+        agent.until(nvml_up)
+
+
+def test_the_driver_is_unloaded_and_reloaded(driver: FakeDriver) -> None:
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        agent.until(nvml_up)
+        driver.unload()
+        down = agent.until(lambda series: source_up(series, "nvml") == 0)
+        assert of_gpu(down, UP) is None
+        agent.until(lambda series: series['gpuscope_source_failures_total{source="nvml"}'] >= 3)
+        driver.reload("590.10.01")
+        agent.until(nvml_up)
+        assert 'driver_version="590.10.01"' in agent.text()
+        assert agent.log().count("WARNING source nvml") == 1, "one line per episode"
+
+
+def test_library_and_kernel_module_of_different_versions(driver: FakeDriver) -> None:
+    driver.mismatch()
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        agent.until(lambda series: source_up(series, "nvml") == 0)
+        assert "version" in agent.until_logged(r"WARNING source nvml: .*")
+        driver.reload()
+        agent.until(nvml_up)
+
+
+def test_mig_is_reconfigured_while_it_runs(driver: FakeDriver) -> None:
+    first = driver.mig(1, [Mig(gi=7), Mig(gi=8)])
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        before = agent.until(
+            lambda series: of_gpu(series, "gpuscope_gpu_memory_total_bytes", "1_8_0") is not None
+        )
+        assert all(any(uuid in name for name in before) for uuid in first)
+        (second,) = driver.mig(1, [Mig(gi=2, profile="3g.40gb")])
+        after = agent.until(lambda series: any(second in name for name in series))
+        assert not any(uuid in name for name in after for uuid in first), "the old instances are gone"
+        driver.mig(1, [])
+        agent.until(
+            lambda series: (
+                not any(second in name for name in series)
+                and of_gpu(series, "gpuscope_gpu_utilization_ratio", 1) is not None
+            )
+        )
+
+
+def test_a_swapped_gpu_takes_the_place_of_the_old_one(driver: FakeDriver) -> None:
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        agent.until(nvml_up)
+        old = driver.cards[2].uuid
+        driver.unload()
+        agent.until(lambda series: source_up(series, "nvml") == 0)
+        driver.swap(2)
+        driver.hotplug()
+        driver.reload()
+        after = agent.until(lambda series: of_gpu(series, UP, 8) == 1)
+        assert any(driver.cards[2].uuid in name for name in after)
+        assert not any(old in name and name.startswith(UP) for name in after)
+
+
+HOSTILE = (
+    'quo"te',
+    "back\\slash",
+    "new\nline",
+    b"\xff\xfe invalid",
+    "x" * 4096,
+    "}{,=\t",
+    "\u202egnp.exe",
+    " ",
+)
+
+
+def test_hostile_process_names_reach_the_text_escaped(driver: FakeDriver) -> None:
+    driver.processes(0, [Process(1000 + i, name=name) for i, name in enumerate(HOSTILE)])
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        series = agent.until(
+            lambda series: (
+                sum(name.startswith("gpuscope_process_memory_bytes{") for name in series) == len(HOSTILE)
+            )
+        )
+        assert max(map(len, series)) < 1000, "a name of 4 kB is cut"
+        assert "\n# EOF\n" in agent.text("application/openmetrics-text;version=1.0.0")
+
+
+def test_a_process_that_ends_between_two_calls_has_no_name(driver: FakeDriver) -> None:
+    driver.processes(0, [Process(1000, name=None), Process(1001, name="train.py")])
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        series = agent.until(nvml_up)
+        commands = [name for name in series if name.startswith("gpuscope_process_memory_bytes{")]
+        assert len(commands) == 2
+        assert sum('command="train.py"' in name for name in commands) == 1
+        assert sum('command=""' in name for name in commands) == 1
