@@ -52,6 +52,15 @@ def sorted_labels(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted((name, value) for name, value in labels.items() if value != ""))
 
 
+def report_labels(name: str, target: Mapping[str, str]) -> Labels:
+    """The labels of `up` and its siblings. Prometheus takes `exported_x` away where it sets `x`; so do we."""
+    labels = {"__name__": name}
+    for key, value in sorted(target.items()):
+        labels[f"exported_{key}"] = ""
+        labels[key] = value
+    return sorted_labels(labels)
+
+
 class TargetAppender:
     """Not for several threads at once; one per target."""
 
@@ -149,6 +158,5 @@ class TargetAppender:
 
     def _reports(self) -> NDArray[np.int64]:
         if self._report_ids is None:
-            names = [sorted_labels({**self._labels, "__name__": name}) for name in REPORT_NAMES]
-            self._report_ids = self.series_ids(names)
+            self._report_ids = self.series_ids([report_labels(name, self._labels) for name in REPORT_NAMES])
         return self._report_ids

@@ -108,7 +108,7 @@ class ScrapedTarget:
         labels = merge_labels(pairs, self._target_labels, self.target.job.honor_labels)
         if self.target.job.metric_relabel:
             changed = relabel(labels, self.target.job.metric_relabel)
-            if changed is None:
+            if not changed:  # rules that take every label away drop the series too
                 return None
             labels = changed
         if not labels.get("__name__"):

@@ -96,22 +96,16 @@ def build_target(job: Job, discovered: dict[str, str]) -> Target | Dropped:
 
 
 def _url(job: Job, labels: dict[str, str], address: str) -> str:
-    params: list[tuple[str, str]] = []
-    for name, values in job.params:
-        # Relabelling sees and changes only the first value of a parameter.
-        first = labels.get(f"__param_{name}", "")
-        params += [(name, value) for value in ((first,) if first else ()) + tuple(values[1:])]
-    known = {name for name, _ in job.params}
-    params += [
-        (name.removeprefix("__param_"), value)
-        for name, value in sorted(labels.items())
-        if name.startswith("__param_") and name.removeprefix("__param_") not in known
-    ]
+    params = {name: list(values) for name, values in job.params}
+    for name, value in sorted(labels.items()):
+        if name.startswith("__param_"):
+            # Relabelling sees and changes only the first value; a label it took away changes nothing.
+            params.setdefault(name.removeprefix("__param_"), [])[:1] = [value]
     path = labels.get("__metrics_path__", "/metrics")
     url = f"{labels.get('__scheme__', 'http')}://{address}{path if path.startswith('/') else '/' + path}"
-    if not params:
+    if not any(params.values()):
         return url
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(params)}"
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(sorted(params.items()), doseq=True)}"
 
 
 def duration_text(seconds: float) -> str:

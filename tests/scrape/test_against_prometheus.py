@@ -1,0 +1,208 @@
+"""The same configuration in a real Prometheus and in ours: the same targets, labels and series."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuscope.scrape.appender import TargetAppender
+from gpuscope.scrape.config import Job, read_config
+from gpuscope.scrape.fetch import Fetched, ScrapeError
+from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.target import Dropped, Target, build_targets
+from gpuscope.server.api.encode import number_text
+from gpuscope.store import Store
+from gpuscope.store.series import Matcher, MatchOp
+from tests.engines import running_prometheus
+from tests.scrape.exporters import serving, text
+
+pytestmark = pytest.mark.engine("prometheus")
+
+NAMES = ("__address__", "__meta_x", "__scheme__", "a", "b", "Case", "job", "instance", "__metrics_path__")
+METRIC_NAMES = ("__name__", "a", "b", "job", "instance", "exported_job", "le")
+REGEXES = (
+    "(.*)", "(.+)", "(.*):(.*)", "a|b", "", "__meta_(.+)", "([a-z]+).*", "(?P<word>[A-Za-z]+)[0-9:.]*", ".*9.*",
+    "m_(.*)", "[^;]*;(.*)", "line.break",
+)  # fmt: skip
+TEMPLATES = ("$1", "${1}x", "$2", "$$", "${word}", "plain", "", "$1$2", "a$", "${1", "$nosuch", "x-$1-y")
+ACTIONS = (
+    *["replace"] * 6, "keep", "drop", "keepequal", "dropequal", "hashmod", "labelmap", "labeldrop", "labelkeep",
+    "lowercase", "uppercase",
+)  # fmt: skip
+
+
+def rule(pick: random.Random, names: tuple[str, ...]) -> dict[str, Any]:
+    action = pick.choice(ACTIONS)
+    made: dict[str, Any] = {"action": action}
+    if action in ("labelmap", "labeldrop", "labelkeep"):
+        made["regex"] = pick.choice(REGEXES)
+        if action == "labelmap":
+            # Never one name for several labels: which of them wins is left to chance in Prometheus.
+            made["replacement"] = pick.choice(("$1", "${1}_x"))
+            made["regex"] = pick.choice(("__meta_(.+)", "(.+)", "(a|b)", "m(.*)"))
+        if action == "labelkeep":
+            made["regex"] = "__.*|job|instance|" + pick.choice(REGEXES)
+        return made
+    made["source_labels"] = pick.sample(names, pick.randint(1, 2))
+    if action in ("keepequal", "dropequal"):
+        return made | {"target_label": pick.choice(names)}
+    if action == "hashmod":
+        return made | {"target_label": "shard", "modulus": pick.choice((1, 7, 1000, 2**40))}
+    if action in ("lowercase", "uppercase"):
+        return made | {"target_label": pick.choice(("a", "new"))}
+    made["regex"] = pick.choice(REGEXES)
+    if action == "keep":
+        made["regex"] += "|.*"[: pick.choice((0, 3))]
+    if action == "replace":
+        made["target_label"] = pick.choice(("a", "b", "new", "${1}_t", "__param_p", "instance"))
+        made["replacement"] = pick.choice(TEMPLATES)
+        if pick.random() < 0.3:
+            made["separator"] = pick.choice(("", "-", ":"))
+    return made
+
+
+def ask(url: str, path: str, **parameters: str) -> Any:
+    query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+    with urllib.request.urlopen(f"{url}/api/v1/{path}{query}", timeout=30) as answer:
+        return json.load(answer)["data"]
+
+
+def test_relabelled_targets_are_the_same() -> None:
+    pick = random.Random(4)
+    jobs = [
+        {
+            "job_name": f"j{number}",
+            "params": {"p": ["1"]} if pick.random() < 0.3 else {},
+            "relabel_configs": [rule(pick, NAMES) for _ in range(pick.randint(1, 4))],
+            "static_configs": [
+                {"targets": ["host1:9400", "UPPER.example:80"], "labels": {"a": "x1", "b": "", "Case": "MiX"}},
+                {"targets": ["[::1]:9100"], "labels": {"__meta_x": "y", "a": "line\nbreak", "b": "a"}},
+            ],
+        }
+        for number in range(120)
+    ]
+    document = {"global": {"scrape_interval": "1h"}, "scrape_configs": jobs}
+    with running_prometheus(yaml.safe_dump(document)) as url:
+        deadline = time.monotonic() + 30
+        while True:
+            theirs = ask(url, "targets", state="any")
+            found = {one["scrapePool"] for one in theirs["activeTargets"]} | set(theirs["droppedTargetCounts"])
+            if len(found) == len(jobs) or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+    ours = [
+        (job, one) for job in read_config(document, "f", Path()).jobs for one in build_targets(job, job.static)
+    ]
+    mine = sorted(
+        (job.name, one.url, tuple(sorted(one.discovered.items())), one.labels)
+        for job, one in ours
+        if isinstance(one, Target)
+    )
+    active = sorted(
+        (one["scrapePool"], one["scrapeUrl"], pairs(one["discoveredLabels"]), pairs(one["labels"]))
+        for one in theirs["activeTargets"]
+    )
+    assert not (wrong := difference(mine, active)), "\n".join(map(str, wrong))
+    dropped = [job.name for job, one in ours if isinstance(one, Dropped)]
+    counts = {name: count for name, count in theirs["droppedTargetCounts"].items() if count}
+    assert {name: dropped.count(name) for name in dropped} == counts
+    assert len(active) > 100, "most targets must survive, or nothing is compared"
+    assert dropped, "and some must not"
+
+
+def difference(ours: Iterable[Any], theirs: Iterable[Any]) -> list[Any]:
+    """What only one side has, a few of each: a whole diff would be unreadable."""
+    mine, other = set(ours), set(theirs)
+    return [("ours", one) for one in sorted(mine - other)[:3]] + [
+        ("theirs", one) for one in sorted(other - mine)[:3]
+    ]
+
+
+def pairs(table: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(table.items()))
+
+
+EXPOSITION = """\
+# HELP m_1 One
+# TYPE m_1 counter
+m_1{a="x1",b="a"} 1
+m_1{a="x2",b="",job="own",instance=""} 2
+m_1{a="x2",job="own",exported_job="too"} 3
+m_2{le="0.5",Case="MiX"} 4.5
+m_2{a="esc\\"aped\\\\ \\n"} NaN
+m_3{} 1e3
+m_3 7
+m_4{b="twice"} 1
+m_4{b="twice"} 2
+m_5{a="line\\nbreak"} +Inf
+"""
+
+
+def test_scraped_series_are_the_same(tmp_path: Path) -> None:
+    pick = random.Random(7)
+    with serving({"/metrics": text(EXPOSITION)}) as address:
+        jobs = [
+            {
+                "job_name": f"j{number}",
+                "honor_labels": pick.random() < 0.5,
+                "metric_relabel_configs": [rule(pick, METRIC_NAMES) for _ in range(pick.randint(0, 3))],
+                "static_configs": [{"targets": [address], "labels": {"exported_instance": "z", "rack": "7"}}],
+            }
+            for number in range(60)
+        ]
+        jobs[0]["metric_relabel_configs"] = [{"action": "labeldrop", "regex": "__name__"}]
+        document = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
+        with running_prometheus(yaml.safe_dump(document)) as url:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                targets = ask(url, "targets", state="active")["activeTargets"]
+                if len(targets) == len(jobs) and all(one["health"] != "unknown" for one in targets):
+                    break
+                time.sleep(0.2)
+            theirs = {one["scrapePool"]: one["health"] for one in targets}
+            vector = ask(url, "query", query='{__name__=~".+"}')["result"]
+        mine: dict[str, str] = {}
+        with Store(tmp_path / "data") as store:
+            for job in read_config(document, "f", Path()).jobs:
+                (target,) = build_targets(job, job.static)
+                assert isinstance(target, Target)
+                mine[job.name] = scrape(store, job, target)
+            ours = stored(store)
+    assert mine == theirs
+    expected = {
+        pairs(one["metric"]): one["value"][1]
+        for one in vector
+        if not one["metric"].get("__name__", "").startswith("scrape_")
+    }
+    ours = {
+        labels: value for labels, value in ours.items() if not dict(labels)["__name__"].startswith("scrape_")
+    }
+    assert not (wrong := difference(ours.items(), expected.items())), "\n".join(map(str, wrong))
+    assert len(expected) > 300
+    assert theirs["j0"] == "down", "a series without a name fails the scrape"
+
+
+def scrape(store: Store, job: Job, target: Target) -> str:
+    scraped = ScrapedTarget(target, TargetAppender(store, target.name, dict(target.labels)))
+    at = time.time_ns() // 1_000_000
+    try:
+        scraped.take(Fetched(EXPOSITION.encode(), False), at, time.monotonic()).stored.result()
+    except ScrapeError:
+        scraped.appender.fail(at, 0.0).result()
+        return "down"
+    return "up"
+
+
+def stored(store: Store) -> dict[tuple[tuple[str, str], ...], str]:
+    """The newest value of every series, in Prometheus' writing."""
+    found = store.select([Matcher("__name__", MatchOp.REGEX, ".+")], 0, 2**53)
+    return {one.labels: number_text(float(one.values[-1])) for one in found}
