@@ -33,6 +33,18 @@ def test_the_export_is_openmetrics_that_another_parser_reads(tmp_path: Path) -> 
     assert text.endswith("# EOF\n")
 
 
+def test_names_beyond_the_classic_letters_are_quoted(tmp_path: Path) -> None:
+    with Store(tmp_path, clock=HandClock()) as store:
+        target = store.target("t")
+        store.append(tick(target, NOW, store.resolve(target, [labels("a.b", **{"x-y": "1\x00"})]), [1.0]))
+        assert "".join(store.export()).splitlines()[:2] == [
+            '# TYPE "a.b" unknown',
+            '{"a.b","x-y"="1\x00"} 1.0 1700000000.000',
+        ]
+    with Store(tmp_path, clock=HandClock()) as store:
+        assert store.label_values("x-y") == ["1\x00"]
+
+
 def test_the_export_can_be_narrowed(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:

@@ -48,7 +48,8 @@ INSERT_BUNDLE = "INSERT INTO bundle (id, data) VALUES (?, ?)"
 class BlockBuilder:
     """Give it each series once, then `build`."""
 
-    def __init__(self, base: Int64s) -> None:
+    def __init__(self, base: Int64s, *, quick: bool = False) -> None:
+        self._quick = quick
         self._base = base
         self._series: list[tuple[int, bytes, Where | bytes]] = []
         self._masks: dict[bytes, Where] = {}
@@ -98,7 +99,7 @@ class BlockBuilder:
         return key
 
     def _add(self, sid: int, values: Float64s, where: Where | bytes, first: int, last: int) -> None:
-        self._series.append((sid, encode_values(values), where))
+        self._series.append((sid, encode_values(values, quick=self._quick), where))
         self._first = first if self._first is None else min(first, self._first)
         self._last = last if self._last is None else max(last, self._last)
         self._samples += len(values)

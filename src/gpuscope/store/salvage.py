@@ -12,6 +12,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from gpuscope.store.codec import unpack_integers
 from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
 
@@ -64,7 +66,7 @@ def _copy_readable(aside: Path, fresh: sqlite3.Connection) -> dict[str, int]:
             fresh.execute("BEGIN")
             kept[table] = _copy_table(damaged, fresh, table)
             fresh.execute("COMMIT")
-        _drop_incomplete(fresh)
+        _make_whole(fresh)
     finally:
         with suppress(sqlite3.Error):
             damaged.close()
@@ -133,9 +135,18 @@ def _lowest(db: sqlite3.Connection, low: int, high: int) -> int:
         return low
 
 
-def _drop_incomplete(fresh: sqlite3.Connection) -> None:
-    """Rows that mean nothing without others that were lost."""
+def _make_whole(fresh: sqlite3.Connection) -> None:
+    """Drop rows that mean nothing without others that were lost, and make up what only names something."""
     fresh.execute("BEGIN")
+    known = {number for (number,) in fresh.execute("SELECT id FROM pair")}
+    used = {
+        number
+        for (packed,) in fresh.execute("SELECT pairs FROM series")
+        for number in np.frombuffer(packed[: len(packed) & ~3], "<i4").tolist()
+    }
+    # A series that lost a label keeps its samples; the made-up label keeps it apart from others.
+    lost = [(number, f"salvaged_{number}", "lost") for number in sorted(used - known)]
+    fresh.executemany("INSERT INTO pair (id, name, value) VALUES (?, ?, ?)", lost)
     fresh.execute("DELETE FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)")
     # A target is little more than a name: one that others refer to is worth a made-up one.
     fresh.execute(

@@ -53,7 +53,7 @@ def build_block(head: Head, boundary: int, block: int, target: int) -> BuiltBloc
     regular = view.sorted_series[~np.isin(view.sorted_series, scattered)]
     columns = view.columns[np.searchsorted(view.sorted_series, regular)]
     base, _ = view.dense(columns[:0], 0, end)
-    builder = BlockBuilder(base)
+    builder = BlockBuilder(base, quick=True)
     for at in range(0, len(regular), _AT_ONCE):
         _, cells = view.dense(columns[at : at + _AT_ONCE], 0, end)
         if not cells.shape[1]:
