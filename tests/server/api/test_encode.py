@@ -61,3 +61,18 @@ def test_envelopes() -> None:
     }  # fmt: skip
     assert json.loads(success(b"[]")) == {"status": "success", "data": []}
     assert json.loads(failure("bad_data", "no")) == {"status": "error", "errorType": "bad_data", "error": "no"}
+
+
+@given(st.data())
+def test_any_matrix_can_be_read_back(data: st.DataObject) -> None:
+    start, step = data.draw(st.integers(-(10**12), 10**13)), data.draw(st.sampled_from([1, 250, 1000, 60_000]))
+    rows, count = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 6))
+    values = np.array(data.draw(st.lists(st.floats(), min_size=rows * count, max_size=rows * count)))
+    present = np.array(data.draw(st.lists(st.booleans(), min_size=rows * count, max_size=rows * count)))
+    times = start + step * np.arange(count)
+    values, present = values.reshape(rows, count).astype(float), present.reshape(rows, count).astype(bool)
+    told = json.loads(encode_result(Matrix(times, [A] * rows, values, present)))["result"]
+    assert [[(round(1000 * t), v) for t, v in one["values"]] for one in told] == [
+        [(t, number_text(v)) for t, v in zip(times[p].tolist(), row[p].tolist(), strict=True)]
+        for row, p in zip(values, present, strict=True)
+    ]

@@ -8,13 +8,14 @@ text is the one Prometheus would print, one by one where it is not (NaN, infinit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
+from itertools import compress
 
 import numpy as np
 import orjson
 
-from gpuscope.promql.frame import Bools, Floats, Ints
+from gpuscope.promql.frame import Floats, Ints
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
 from gpuscope.store.series import Labels
 
@@ -38,53 +39,71 @@ def number_text(value: float) -> str:
 
 
 def time_text(milliseconds: int) -> bytes:
-    seconds, rest = divmod(milliseconds, 1000)
-    return b"%d.%03d" % (seconds, rest) if rest else b"%d" % seconds
+    seconds, rest = divmod(abs(milliseconds), 1000)
+    sign = b"-" if milliseconds < 0 else b""
+    return b"%b%d.%03d" % (sign, seconds, rest) if rest else b"%b%d" % (sign, seconds)
 
 
 def values_text(values: Floats) -> list[bytes]:
     """Each value's text without quotes."""
-    if not np.isfinite(values).all():
-        return [number_text(value).encode() for value in values.tolist()]
+    if not len(values):
+        return []
     text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"e" in text:
-        return [number_text(value).encode() for value in values.tolist()]
-    return (text[1:-1] + b",").replace(b".0,", b",").split(b",")[:-1] if len(values) else []
+    texts = (text[1:-1] + b",").replace(b".0,", b",").split(b",")
+    texts.pop()
+    if b"e" in text or b"n" in text:  # exponents, and null for what JSON has no number for
+        odd = [number for number, one in enumerate(texts) if b"e" in one or b"n" in one]
+        for number, value in zip(odd, values[odd].tolist(), strict=True):
+            texts[number] = number_text(value).encode()
+    return texts
 
 
 def _metric(labels: Labels) -> bytes:
     return orjson.dumps(dict(labels))
 
 
-def _pairs(times: Iterable[bytes], values: Floats) -> bytes:
-    return b",".join(
-        [b"[%b,%b]" % pair for pair in zip(times, [b'"%b"' % v for v in values_text(values)], strict=True)]
-    )
+def _series(labels: Labels, openings: Sequence[bytes], values: Floats) -> bytes:
+    """One series of a range; the openings are what stands before each value (see `_openings`)."""
+    # Alternating lists, joined once: no bytes object is made for a point.
+    parts = [b""] * (2 * len(values))
+    parts[0::2] = openings
+    parts[1::2] = values_text(values)
+    # The first opening closes a point that is not there.
+    points = b"".join(parts)[len(_CLOSING) + 1 :] + _CLOSING if parts else b""
+    return b'{"metric":%b,"values":[%b]}' % (_metric(labels), points)
 
 
-def _series(labels: Labels, times: Iterable[bytes], values: Floats) -> bytes:
-    return b'{"metric":%b,"values":[%b]}' % (_metric(labels), _pairs(times, values))
+_CLOSING = b'"]'
+
+
+def _openings(times_ms: Ints) -> list[bytes]:
+    """Before each value: the end of the point before, and this point's time."""
+    if not len(times_ms):
+        return []
+    if (times_ms % 1000).any():
+        return [b'"],[%b,"' % time_text(at) for at in times_ms.tolist()]
+    seconds = orjson.dumps(times_ms // 1000, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+    return (b'"],[' + seconds.replace(b",", b',"\n"],[') + b',"').split(b"\n")
 
 
 def _matrix(matrix: Matrix) -> bytes:
-    times = np.array([time_text(at) for at in matrix.times_ms.tolist()], dtype=object)
-    rows = []
-    for labels, values, present in zip(matrix.labels, matrix.values, matrix.present, strict=True):
-        rows.append(_row(labels, times, values, present))
-    return b",".join(rows)
-
-
-def _row(
-    labels: Labels, times: np.ndarray[tuple[int], np.dtype[np.object_]], values: Floats, present: Bools
-) -> bytes:
-    if present.all():
-        return _series(labels, times, values)
-    return _series(labels, times[present], values[present])
+    openings = _openings(matrix.times_ms)
+    whole = matrix.present.all(axis=1).tolist()
+    return b",".join(
+        [
+            _series(labels, openings, values)
+            if full
+            else _series(labels, list(compress(openings, present.tolist())), values[present])
+            for labels, values, present, full in zip(
+                matrix.labels, matrix.values, matrix.present, whole, strict=True
+            )
+        ]
+    )
 
 
 def _samples(labels: Sequence[Labels], timestamps: Sequence[Ints], values: Sequence[Floats]) -> bytes:
     rows = (
-        _series(one, [time_text(at) for at in times.tolist()], numbers)
+        _series(one, _openings(times), numbers)
         for one, times, numbers in zip(labels, timestamps, values, strict=True)
     )
     return b",".join(rows)

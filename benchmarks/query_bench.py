@@ -1,0 +1,291 @@
+"""History side by side: the embedded store, Prometheus and VictoriaMetrics with the same day of data.
+
+2,000 series × 24 h at 15 s into each, then the same queries over HTTP from the same client, in turns. Prints
+milliseconds (p50/p95), the ratios to Prometheus, bytes a sample, ingest by remote write, memory; then, for the
+embedded store alone, a month of 8 GPUs and a start with 60,000 series. About four minutes; an engine that is
+not here is left out by name. VictoriaMetrics answers without its result cache: the others have none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from benchmarks.measure import MIB, rss_bytes, table
+from benchmarks.query_data import (
+    HOUR_MS,
+    STEP_MS,
+    Fleet,
+    fill_many,
+    fill_month,
+    fill_store,
+    make_fleet,
+    send,
+    tick_requests,
+    write_requests,
+)
+from tests.engines import engine, free_port, running
+
+OURS, PROMETHEUS, VICTORIA = "gpuscope", "Prometheus", "VictoriaMetrics"
+INGEST_TICKS = 100
+
+
+@dataclass(slots=True)
+class Server:
+    """A running engine and the connection that the benchmark keeps to it."""
+
+    name: str
+    port: int
+    pid: int
+    data: Path
+    connection: http.client.HTTPConnection = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+
+    def ask(self, path: str, parameters: dict[str, str]) -> tuple[float, bytes]:
+        """Seconds, and the answer."""
+        asked = parameters | ({"nocache": "1"} if self.name == VICTORIA else {})
+        target = f"{path}?{urlencode(asked)}"
+        before = time.perf_counter()
+        self.connection.request("GET", target)
+        answer = self.connection.getresponse()
+        body = answer.read()
+        spent = time.perf_counter() - before
+        if answer.status != 200:
+            raise RuntimeError(f"{self.name}: {answer.status} {body[:300]!r}")
+        return spent, body
+
+    def disk_bytes(self) -> int:
+        return sum(one.stat().st_blocks * 512 for one in self.data.rglob("*") if one.is_file())
+
+
+@contextmanager
+def server(name: str, data: Path) -> Iterator[Server]:
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    config = data.parent / "empty.yml"
+    config.write_text("global: {scrape_interval: 1h}\n")
+    commands: dict[str, list[str | Path]] = {
+        OURS: [sys.executable, "-m", "gpuscope", "server", "--data", data, "--listen", address],
+        PROMETHEUS: [
+            *([engine("prometheus")] if name == PROMETHEUS else []),
+            f"--config.file={config}",
+            f"--storage.tsdb.path={data}",
+            f"--web.listen-address={address}",
+            "--web.enable-remote-write-receiver",
+            "--log.level=warn",
+        ],
+        VICTORIA: [
+            *([engine("victoria-metrics")] if name == VICTORIA else []),
+            f"-storageDataPath={data}",
+            f"-httpListenAddr={address}",
+            "-retentionPeriod=100y",
+            "-loggerLevel=WARN",
+        ],
+    }
+    ready = "/health" if name == VICTORIA else "/-/ready"
+    with running(commands[name], f"http://{address}{ready}") as process:
+        yield Server(name, port, process.pid, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    name: str
+    what: str
+    path: str
+    parameters: dict[str, str]
+    runs: int = 15
+
+
+def queries(end_ms: int) -> list[Query]:
+    end = end_ms // 1000
+
+    def instant(name: str, what: str, query: str, runs: int = 15) -> Query:
+        return Query(name, what, "/api/v1/query", {"query": query, "time": str(end)}, runs)
+
+    def day(name: str, what: str, query: str, step: str, runs: int = 15) -> Query:
+        span = {"start": str(end - 86_400), "end": str(end), "step": step}
+        return Query(name, what, "/api/v1/query_range", {"query": query, **span}, runs)
+
+    some = 'instance=~"node0[0-7]:9400"'
+    return [
+        instant("q1", "one series, raw, 1 h", 'gpu_utilization{instance="node03:9400",gpu="2"}[1h]', 40),
+        day("q2", "8 series, 24 h @ 60 s", 'gpu_power_watts{instance="node03:9400"}', "60s"),
+        day("q3", "`avg by` node of 200 series, 24 h @ 5 min", "avg by (instance) (gpu_utilization)", "5m"),
+        day(
+            "q3b",
+            "the same of `avg_over_time[5m]`",
+            "avg by (instance) (avg_over_time(gpu_utilization[5m]))",
+            "5m",
+        ),
+        instant("q4", "latest of all series", '{__name__=~"gpu_.+"}'),
+        day("q5", "`rate[5m]` of 64 counters, 24 h @ 60 s", f"rate(gpu_energy_joules_total{{{some}}}[5m])", "60s"),
+    ]
+
+
+def shape(body: bytes) -> tuple[int, int]:
+    """How many series and how many points an answer has."""
+    result: list[dict[str, Any]] = json.loads(body)["data"]["result"]
+    return len(result), sum(len(one.get("values", (0,))) for one in result)
+
+
+def percentiles(spent: Sequence[float]) -> tuple[float, float]:
+    return 1000 * statistics.median(spent), 1000 * statistics.quantiles(spent, n=20, method="inclusive")[-1]
+
+
+def compare(servers: Sequence[Server], asked: Sequence[Query]) -> str:
+    rows = []
+    for query in asked:
+        spent: dict[str, list[float]] = {one.name: [] for one in servers}
+        shapes = {one.name: shape(one.ask(query.path, query.parameters)[1]) for one in servers}
+        for _ in range(query.runs):  # in turns: what else the machine does hits all alike
+            for one in servers:
+                spent[one.name].append(one.ask(query.path, query.parameters)[0])
+        medians = {name: percentiles(some) for name, some in spent.items()}
+        base = medians.get(PROMETHEUS)
+        cells = [f"{p50:.1f}/{p95:.1f}" for p50, p95 in medians.values()]
+        ratio = f"{medians[OURS][0] / base[0]:.2f}" if base else "-"
+        ours, *others = shapes.values()
+        same = "" if all(other == ours for other in others) else f" (series, points: {shapes})"
+        rows.append([query.name, query.what + same, *cells, ratio])
+        print(f"{query.name}: {dict(zip(medians, cells, strict=True))}", file=sys.stderr, flush=True)
+    return table(["", "query", *(f"{one.name} ms" for one in servers), "gpuscope / Prometheus"], rows)
+
+
+def peers() -> list[str]:
+    """The other engines that are on this machine."""
+    found = []
+    for name, program in ((PROMETHEUS, "prometheus"), (VICTORIA, "victoria-metrics")):
+        try:
+            engine(program)
+        except pytest.skip.Exception as why:
+            print(f"left out: {why}", file=sys.stderr)
+            continue
+        found.append(name)
+    return found
+
+
+def day(folder: Path, fleet: Fleet) -> None:
+    before = time.monotonic()
+    fill_store(folder / OURS, fleet)
+    print(f"filled the embedded store in {time.monotonic() - before:.0f} s", file=sys.stderr, flush=True)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(server(OURS, folder / OURS))]
+        for name in peers():
+            one = stack.enter_context(server(name, folder / name))
+            spent = send(one.port, write_requests(fleet))
+            print(f"filled {name} in {spent:.0f} s", file=sys.stderr, flush=True)
+            servers.append(one)
+        print(compare(servers, queries(fleet.end_ms)), "\n", flush=True)
+        memory = [f"{rss_bytes(one.pid) / MIB:.0f} MiB" for one in servers]
+        disk = [f"{one.disk_bytes() / fleet.samples:.2f}" for one in servers]
+        rows = [["RSS after the queries", *memory], ["disk, B/sample, with 2 h of log", *disk]]
+        rows.append(["remote write, samples/s", *ingest(folder, [one.name for one in servers], fleet)])
+        print(table(["", *(one.name for one in servers)], rows), "\n", flush=True)
+
+
+def ingest(folder: Path, names: Sequence[str], fleet: Fleet) -> Iterator[str]:
+    """Into an empty engine, in requests of one sample for each series."""
+    bodies = list(tick_requests(fleet, INGEST_TICKS))
+    for name in names:
+        with server(name, folder / f"{name}-ingest") as one:
+            spent = send(one.port, iter(bodies))
+            yield f"{INGEST_TICKS * sum(len(node) for node in fleet.labels) / spent:,.0f}"
+
+
+def month(folder: Path) -> None:
+    end_ms = time.time_ns() // 1_000_000
+    samples = fill_month(folder / "month", end_ms, 30)
+    end = end_ms // 1000
+    rows = []
+    with server(OURS, folder / "month") as one:
+        for what, query in (
+            ("8 GPUs, 30 d @ 1 h", "gpu_utilization"),
+            ("the same of `avg_over_time[1h]`", "avg_over_time(gpu_utilization[1h])"),
+        ):
+            asked = {"query": query, "start": str(end - 30 * 86_400), "end": str(end), "step": "1h"}
+            first, _ = one.ask("/api/v1/query_range", asked)
+            p50, p95 = percentiles([one.ask("/api/v1/query_range", asked)[0] for _ in range(15)])
+            rows.append([what, f"{1000 * first:.0f}", f"{p50:.0f}/{p95:.0f}"])
+        size = f"{one.disk_bytes() / samples:.2f}"
+    print(table([f"a month of one node ({size} B/sample)", "first, ms", "then p50/p95, ms"], rows), "\n", flush=True)
+
+
+def cold_start(folder: Path) -> None:
+    """From the command to the first answered query."""
+    data = folder / "many"
+    fill_many(data, time.time_ns() // 1_000_000)
+    empty, full = (_start_seconds(folder / name) for name in ("nothing", "many"))
+    print(
+        table(
+            ["start to first answer", "empty store", "60,000 series × 30 min in the log"],
+            [["seconds", *(f"{statistics.median(some):.2f}" for some in (empty, full))]],
+        ),
+        flush=True,
+    )
+
+
+def _start_seconds(data: Path) -> list[float]:
+    spent = []
+    for _ in range(5):
+        port = free_port()
+        command = [sys.executable, "-m", "gpuscope", "server", "--data", data, "--listen", f"127.0.0.1:{port}"]
+        before = time.perf_counter()
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            _first_answer(port)
+            spent.append(time.perf_counter() - before)
+        finally:
+            process.terminate()
+            process.wait()
+    return spent
+
+
+def _first_answer(port: int) -> None:
+    for _ in range(3000):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        try:
+            connection.request("GET", "/api/v1/query?query=count(metric_1)")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.01)
+        finally:
+            connection.close()
+    raise RuntimeError("the server does not start")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=25)
+    parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--only", choices=("day", "month", "start"))
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as name:
+        folder = Path(name)
+        if chosen.only in (None, "day"):
+            ticks = chosen.hours * HOUR_MS // STEP_MS
+            day(folder, make_fleet(chosen.nodes, ticks, time.time_ns() // 1_000_000))
+        if chosen.only in (None, "month"):
+            month(folder)
+        if chosen.only in (None, "start"):
+            cold_start(folder)
+
+
+if __name__ == "__main__":
+    main()
