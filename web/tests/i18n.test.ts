@@ -1,0 +1,66 @@
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { en } from "../src/i18n/en";
+import { chooseLanguage, fill, LANGUAGES, speak, t, tName } from "../src/i18n";
+import { language as ja } from "../src/i18n/ja";
+import { language as ko } from "../src/i18n/ko";
+import { language as zh } from "../src/i18n/zh";
+import { PANELS } from "../src/panels";
+
+const OTHERS = { ko, ja, zh };
+const placeholders = (text: string): string[] => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? "").sort();
+
+function sources(folder: string): string {
+  return readdirSync(folder).map((name) => {
+    const path = join(folder, name);
+    if (statSync(path).isDirectory()) return name === "i18n" ? "" : sources(path);
+    return readFileSync(path, "utf-8");
+  }).join("\n");
+}
+
+describe.each(Object.entries(OTHERS))("%s", (_, language) => {
+  it("has every key and no other", () => {
+    expect(Object.keys(language.words).sort()).toEqual(Object.keys(en).sort());
+  });
+  it("fills the same names in", () => {
+    for (const [key, text] of Object.entries(en)) {
+      expect([key, placeholders(language.words[key as keyof typeof en])]).toEqual([key, placeholders(text)]);
+    }
+  });
+  it("leaves no text empty or in English by mistake", () => {
+    const same = Object.entries(en).filter(([key, text]) => language.words[key as keyof typeof en] === text).map(([key]) => key);
+    expect(same.every((key) => /^(fleet\.gpus|finding\.sick|gpu\.gpu|gpu\.dram|node\.cpu|panel\.explore|explore\.(box|placeholder)|column\.(gpu|pid)|group\.pod)$/.test(key))).toBe(true);
+    expect(Object.values(language.words).filter((text) => !text.trim())).toEqual([]);
+  });
+  it("names every panel and no other", () => {
+    expect(Object.keys(language.panels).sort()).toEqual(PANELS.map((panel) => panel.id).sort());
+  });
+});
+
+it("uses every key", () => {
+  const code = sources(join(import.meta.dirname, "../src"));
+  const looksUp = [...code.matchAll(/t\(`([\w.]+)\.\$\{/g), ...code.matchAll(/tName\("(\w+)"/g), ...code.matchAll(/`(step)\.\$\{/g)].map((match) => `${match[1]}.`);
+  const unused = Object.keys(en).filter((key) => !code.includes(`"${key}"`) && !looksUp.some((prefix) => key.startsWith(prefix)));
+  expect(unused).toEqual([]);
+});
+
+it("chooses what was chosen before, then what the browser prefers, then English", () => {
+  expect(chooseLanguage("ja", ["ko-KR"])).toBe("ja");
+  expect(chooseLanguage(null, ["fr", "ko-KR", "en"])).toBe("ko");
+  expect(chooseLanguage("xx", ["fr"])).toBe("en");
+  expect(Object.keys(LANGUAGES)).toEqual(["en", "ko", "ja", "zh"]);
+});
+
+it("fills names in as text and keeps those it does not know", () => {
+  expect(fill("{a} and {b}", { a: "$& <img>" })).toBe("$& <img> and {b}");
+});
+
+it("speaks another language and shows a machine's word where there is no other", async () => {
+  globalThis.document = { documentElement: {} } as Document;
+  await speak("ko");
+  expect(t("nav.sessions")).toBe("세션");
+  expect(tName("why", "XID 79")).toBe("XID 79");
+  await speak("en");
+  expect(tName("why", "sw_power_cap")).toBe("power limit");
+});
