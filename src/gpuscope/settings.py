@@ -197,6 +197,23 @@ class Settings:
         None, parse_bytes, "how large the history may grow before its oldest part goes", "10GiB"
     )
 
+    login: str = _setting(
+        "auto",
+        one_of("auto", "always"),
+        "auto asks whoever comes from outside this machine; always also its own users, on a shared machine",
+        "WHEN",
+    )
+    session_lifetime: float = _setting(7 * 86400.0, parse_duration, "how long a login in the page lasts", "7d")
+    allowed_hosts: tuple[str, ...] = _setting(
+        (), parse_words, "names this server is reached by, besides its own: a.example, *.b.example, or *", "A,B"
+    )
+    proxy_auth_header: str = _setting(
+        "", str, "header in which a reverse proxy says who has logged in there, e.g. X-Forwarded-User", "HEADER"
+    )
+    proxy_auth_from: tuple[str, ...] = _setting(
+        (), parse_words, "addresses of the reverse proxy whose forwarded headers are believed", "CIDR,…"
+    )
+
     config: str = _setting("", str, "Prometheus' configuration file that says what to scrape", "FILE")
     targets: str = _setting(
         "", str, "what to scrape without a configuration file: addresses, or a file of them", "FILE|HOST:PORT,…"

@@ -106,7 +106,7 @@ def test_no_gpu_is_exit_3_and_says_why() -> None:
         ["agent", "--counters", "/nonexistent.csv", "--families", "dcgm", "--once"],
         ["textfile", "--output", "/nonexistent/gpu.prom", "--once", "--source", "demo"],
         ["query", "up", "--step", "5s"],
-        ["up", "--demo", "--listen", "0.0.0.0:0", "--data", "/nonexistent"],
+        ["up", "--demo", "--listen", "0.0.0.0:0", "--data", "/dev/null/nowhere"],
     ],
 )
 def test_a_users_mistake_is_exit_2_one_sentence_no_traceback(argv: list[str]) -> None:

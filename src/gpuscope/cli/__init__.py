@@ -24,6 +24,7 @@ COMMANDS = {
     "query": "ask a gpuscope server, or any Prometheus, a PromQL question",
     "store": "look after the history: stat, check, export, backup",
     "fields": "list every field: id, name, unit, families, and whether this machine has it",
+    "user": "who may log in to `up` and `server` from outside, and API tokens for programs",
     "doctor": "say what works here, what does not, why, and how to mend it",
     "completion": "print a completion script for your shell",
 }
@@ -36,6 +37,11 @@ COLLECTING_SETTINGS = (
     "kubernetes_api", "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "job_map_dir",
 )  # fmt: skip
 """What every command takes that reads this machine's GPUs."""
+
+WEB_SETTINGS = (
+    "web_config_file", "login", "session_lifetime", "allowed_hosts", "proxy_auth_header", "proxy_auth_from",
+)  # fmt: skip
+"""What the commands take that serve the page."""
 
 
 def load_command(name: str) -> ModuleType:

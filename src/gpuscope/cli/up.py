@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.cli import COLLECTING_SETTINGS, WEB_SETTINGS
 from gpuscope.settings import Settings
 
 SETTINGS = (
-    "data", "listen", "store_interval", "retention", "retention_bytes", "web_config_file", "interval",
-    "demo_nodes", *COLLECTING_SETTINGS,
+    "data", "listen", "store_interval", "retention", "retention_bytes", "interval",
+    "demo_nodes", *WEB_SETTINGS, *COLLECTING_SETTINGS,
 )  # fmt: skip
 
 EPILOG = """examples:

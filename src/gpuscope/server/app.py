@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
 from gpuscope.server.http import Guard
 from gpuscope.server.http import Request as PlainRequest
+from gpuscope.server.login.middleware import Door, DoorMiddleware
 from gpuscope.server.page_routes import SecurityHeaders
 
 OPEN_PATHS = ("/-/healthy", "/-/ready")
@@ -48,8 +49,12 @@ def build_app(
     own_metrics: Callable[[], bytes],
     ready: Callable[[], str],
     guard: Guard | None = None,
+    door: Door | None = None,
 ) -> ASGIApp:
-    """`ready` says what is still missing, or nothing when the server can answer."""
+    """`ready` says what is still missing, or nothing when the server can answer.
+
+    A server that listens needs a door, or else a guard; only tests leave both out.
+    """
 
     async def healthy(request: Request) -> Response:
         return PlainTextResponse("gpuscope is healthy.\n")
@@ -66,7 +71,12 @@ def build_app(
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
             Route("/metrics", metrics),
+            *(door.login.routes() if door is not None else ()),
             *routes,
         ]
     )
-    return SecurityHeaders(app if guard is None else GuardMiddleware(app, guard))
+    if guard is not None:
+        app = GuardMiddleware(app, guard)
+    if door is not None:
+        app = DoorMiddleware(app, door)
+    return SecurityHeaders(app)

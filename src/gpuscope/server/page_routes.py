@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuscope.server.live import Sample, fleet_state
 
-PAGE_FOLDER = Path(__file__).parent / "page"
+PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 FRESH_SECONDS = 0.9
 
 SECURITY_HEADERS = (
@@ -89,12 +89,21 @@ async def _index(request: Request) -> Response:
 
 
 async def _file(request: Request) -> Response:
-    path = (PAGE_FOLDER / request.path_params["path"]).resolve()
-    if not path.is_relative_to(PAGE_FOLDER) or not path.is_file():
+    path = page_file(request.path_params["path"])
+    if path is None:
         return PlainTextResponse("nothing here\n", 404)
     # The build names its files by their content, so a browser may keep them for ever.
     forever = path.parent.name == "assets"
     return FileResponse(path, headers={"cache-control": f"max-age={31536000 if forever else 0}"})
+
+
+def page_file(name: str) -> Path | None:
+    """One of the page's own files, and nothing outside their folder."""
+    try:
+        path = (PAGE_FOLDER / name).resolve()
+        return path if path.is_relative_to(PAGE_FOLDER) and path.is_file() else None
+    except (OSError, ValueError):  # a name too long, or with a NUL in it
+        return None
 
 
 class SecurityHeaders:

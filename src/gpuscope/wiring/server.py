@@ -33,6 +33,7 @@ from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError, StoreOptions
 from gpuscope.wiring.agent import Running
 from gpuscope.wiring.demo import Demo
+from gpuscope.wiring.login import address_text, build_web
 
 log = logging.getLogger("gpuscope")
 
@@ -180,7 +181,8 @@ def _rfc3339(at: float) -> str:
 
 def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callable[[Store], None]) -> None:
     """Collects, stores and serves until SIGINT or SIGTERM. `prepare` may fill an empty store first."""
-    web = _web(settings)
+    listen = settings.listen or DEFAULT_LISTEN
+    web = build_web(settings, listen)
     store = open_store(settings)
     try:
         feeds = [(collector, Feed(settings, store, collector.snapshot.node)) for collector in collectors]
@@ -194,13 +196,13 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             [*api.routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(store_families(store.stats())),
             ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
-            guard=web.guard,
+            door=web.door,
         )
         running = [Running(collector) for collector in collectors]
         for one in running:
             one.start()
         try:
-            serve(app, settings.listen or DEFAULT_LISTEN, web.tls)
+            serve(app, listen, web.tls)
         finally:
             for one in running:
                 one.stop()
@@ -222,18 +224,28 @@ def _web(settings: Settings) -> WebConfig:
 
 def serve(app: ASGIApp, listen: tuple[str, int], tls: ssl.SSLContext | None) -> None:
     host, port = listen
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
+    # Whose forwarded headers are believed is the door's to judge; uvicorn would believe all of this machine.
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+    )
     if tls is not None:
         config.load()
         config.ssl = tls
     server = _Server(config)
-    asyncio.run(server.run_until_stopped(f"{'https' if tls else 'http'}://{host}:{{port}}"))
+    asyncio.run(server.run_until_stopped("https" if tls else "http", host))
 
 
 class _Server(uvicorn.Server):
     """uvicorn, with our own signals and our own word on where it listens."""
 
-    async def run_until_stopped(self, address: str) -> None:
+    async def run_until_stopped(self, scheme: str, host: str) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._leave)
@@ -242,7 +254,7 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(0.01)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
-            log.info("gpuscope is at %s", address.format(port=port))
+            log.info("gpuscope is at %s://%s", scheme, address_text((host, port)))
         await serving
 
     def _leave(self) -> None:

@@ -1,0 +1,99 @@
+"""The head of a request as the door judges it: where it came from, for which host, with which headers.
+
+Behind a reverse proxy that the settings name, the forwarded headers are believed; from anybody else they are
+text. A header that must be single and is not counts as hostile: its value is None.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Scope
+
+from gpuscope.errors import UsageError
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    method: str
+    path: str
+    headers: Sequence[tuple[str, str]]  # names in lower case
+    peer: str  # who holds the other end of the connection
+    client: str  # who asked, if the peer is a proxy we believe; else the peer
+    host: str | None
+    secure: bool
+    through_proxy: bool
+
+    def header(self, name: str) -> str | None:
+        """The value, "" when there is none, None when there are several."""
+        values = [value for key, value in self.headers if key == name]
+        if len(values) > 1:
+            return None
+        return values[0].strip() if values else ""
+
+
+def parse_networks(words: Iterable[str], flag: str) -> tuple[Network, ...]:
+    found = []
+    for word in words:
+        try:
+            found.append(ipaddress.ip_network(word, strict=False))
+        except ValueError:
+            raise UsageError(
+                f"{flag}: {word!r} is not an address or network such as 10.0.0.1 or 10.0.0.0/8"
+            ) from None
+    return tuple(found)
+
+
+def read_scope(scope: Scope, proxies: Sequence[Network]) -> Asked:
+    headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+    client: Any = scope.get("client")
+    peer = str(client[0]) if client else ""
+    asked = Asked(
+        scope["method"], scope["path"], headers, peer, peer, None, scope.get("scheme") == "https", False
+    )
+    through_proxy = is_within(peer, proxies)
+    host, secure, who = asked.header("host"), asked.secure, peer
+    if through_proxy:
+        host = asked.header("x-forwarded-host") or host
+        secure = secure or asked.header("x-forwarded-proto") == "https"
+        who = _forwarded_client(headers, proxies) or peer
+    return Asked(asked.method, asked.path, headers, peer, who, host, secure, through_proxy)
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    parsed = parse_address(address)
+    return parsed is not None and any(parsed in network for network in networks)
+
+
+def parse_address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 on a socket of both kinds
+    return mapped or address
+
+
+def limit_key(address: str) -> str:
+    """An IPv6 customer has a whole /64 to try from: it counts as one."""
+    parsed = parse_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed) if parsed else address[:64]
+
+
+def _forwarded_client(headers: Sequence[tuple[str, str]], proxies: Sequence[Network]) -> str:
+    """The last address before our own proxies; what stands further left, the client may have written."""
+    hops = [hop.strip() for name, value in headers if name == "x-forwarded-for" for hop in value.split(",")]
+    for hop in reversed(hops[-32:]):
+        if parse_address(hop) is None:
+            return ""
+        if not is_within(hop, proxies):
+            return hop
+    return ""

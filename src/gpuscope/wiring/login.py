@@ -1,0 +1,108 @@
+"""Builds the door in front of `up` and `server` from the settings.
+
+A web configuration file with users, or with client certificates required, is a login of its own. Otherwise ours
+stands wherever the server is reached from outside, and where the settings ask for it. Its users are in the data
+folder, which here may lie beside no store at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuscope.errors import UsageError
+from gpuscope.server.login.asked import parse_networks
+from gpuscope.server.login.doorkeeper import Doorkeeper
+from gpuscope.server.login.middleware import Door
+from gpuscope.server.login.rate_limit import RateLimit
+from gpuscope.server.login.sessions import Sessions
+from gpuscope.server.login.setup import Setup
+from gpuscope.server.login.sites import EVERY_ADDRESS, LOOPBACK_HOSTS, HostRule
+from gpuscope.server.login.users import Users
+from gpuscope.server.web_config import WebConfig, load_web_config
+from gpuscope.settings import Settings
+
+log = logging.getLogger("gpuscope")
+
+TRIES_PER_ADDRESS = 5
+LONGEST_WAIT_OF_ADDRESS = 900.0
+# More, and shorter: whoever fails on purpose as somebody else must not keep that user out for long.
+TRIES_PER_USER = 10
+LONGEST_WAIT_OF_USER = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    door: Door
+    tls: ssl.SSLContext | None = None
+
+
+def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
+    """The door and the TLS of a server that listens there. Tells, where no user exists yet, how to make one."""
+    host, _ = listen
+    config = load_web_config(Path(settings.web_config_file)) if settings.web_config_file else WebConfig()
+    proxies = parse_networks(settings.proxy_auth_from, "--proxy-auth-from")
+    if settings.proxy_auth_header and not proxies:
+        raise UsageError(
+            f"--proxy-auth-header {settings.proxy_auth_header}: anybody could send it; "
+            "--proxy-auth-from says whom to believe"
+        )
+    own_names = _own_names() if host in EVERY_ADDRESS else ()
+    hosts = HostRule.build(host, settings.allowed_hosts, own_names)
+    if config.guard is not None:
+        return Web(Door(hosts, proxies, config.guard), config.tls)
+    if not _needs_login(settings, host, config.tls):
+        return Web(Door(hosts, proxies), config.tls)
+    users = _users(settings)
+    setup = Setup(users)
+    door = Door(hosts, proxies, keeper=_keeper(settings, users), setup=setup)
+    if not users.names() and not settings.proxy_auth_header:
+        _tell_how_to_begin(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
+    return Web(door, config.tls)
+
+
+def address_text(listen: tuple[str, int]) -> str:
+    """An address somebody can open: a server on every address is reached by this machine's name."""
+    host, port = listen
+    name = socket.gethostname() if host in EVERY_ADDRESS else host
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def _needs_login(settings: Settings, host: str, tls: ssl.SSLContext | None) -> bool:
+    if settings.login == "always" or settings.proxy_auth_header:
+        return True
+    if tls is not None and tls.verify_mode is ssl.CERT_REQUIRED:
+        return False
+    return host not in LOOPBACK_HOSTS
+
+
+def _users(settings: Settings) -> Users:
+    return Users(Path(settings.data).expanduser())
+
+
+def _keeper(settings: Settings, users: Users) -> Doorkeeper:
+    sessions = Sessions(Path(settings.data).expanduser(), users, settings.session_lifetime)
+    return Doorkeeper(
+        users,
+        sessions,
+        by_address=RateLimit(free=TRIES_PER_ADDRESS, longest_wait=LONGEST_WAIT_OF_ADDRESS),
+        by_user=RateLimit(free=TRIES_PER_USER, longest_wait=LONGEST_WAIT_OF_USER),
+        proxy_header=settings.proxy_auth_header.lower(),
+    )
+
+
+def _own_names() -> tuple[str, ...]:
+    name = socket.gethostname()
+    return name, name.partition(".")[0]
+
+
+def _tell_how_to_begin(setup: Setup, address: str) -> None:
+    log.warning(
+        "no user exists yet: open %s and make the first with this one-time token: %s "
+        "(or run `gpuscope user add NAME` here)",
+        address,
+        setup.new_token(),
+    )

@@ -1,0 +1,90 @@
+"""A server with a login as the wiring builds it, with clocks that tests turn and cheap password hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
+
+from gpuscope.server.app import build_app
+from gpuscope.server.live import Sample
+from gpuscope.server.login.asked import parse_networks
+from gpuscope.server.login.doorkeeper import Doorkeeper
+from gpuscope.server.login.middleware import Door
+from gpuscope.server.login.rate_limit import RateLimit
+from gpuscope.server.login.sessions import Sessions
+from gpuscope.server.login.setup import Setup
+from gpuscope.server.login.sites import HostRule
+from gpuscope.server.login.users import Users
+from gpuscope.server.page_routes import LiveFleet, page_routes
+
+ANN, PASSWORD = "ann", "correct horse battery"
+LIFETIME = 3600.0
+CHEAP_ROUNDS = 4
+HOST = "gpus.example"
+ORIGIN = {"origin": f"http://{HOST}"}
+
+
+class Clock:
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def _no_samples() -> Iterable[Sample]:
+    return ()
+
+
+async def _answer(request: Request) -> Response:
+    return PlainTextResponse("numbers\n")
+
+
+async def _write(request: Request) -> Response:
+    return Response(status_code=204)
+
+
+def app_behind(door: Door) -> ASGIApp:
+    routes = [
+        Route("/api/v1/query", _answer, methods=["GET", "POST"]),
+        Route("/api/v1/write", _write, methods=["POST"]),
+        Route("/federate", _answer),
+        *page_routes(LiveFleet(_no_samples, "test")),
+    ]
+    return build_app(routes, own_metrics=lambda: b"own 1\n", ready=lambda: "", door=door)
+
+
+class Site:
+    """One server with its data folder; `client()` is a program or browser at some address."""
+
+    def __init__(self, folder: Path, *, proxies: Sequence[str] = (), proxy_header: str = "") -> None:
+        self.folder = folder
+        self.clock = Clock()
+        self.users = Users(folder, rounds=CHEAP_ROUNDS, clock=self.clock)
+        self.sessions = Sessions(folder, self.users, LIFETIME, self.clock)
+        self.setup = Setup(self.users)
+        self.by_address = RateLimit(free=5, longest_wait=900, clock=self.clock)
+        self.by_user = RateLimit(free=10, longest_wait=60, clock=self.clock)
+        keeper = Doorkeeper(self.users, self.sessions, self.by_address, self.by_user, proxy_header.lower())
+        hosts = HostRule.build("0.0.0.0", [HOST])
+        networks = parse_networks(proxies, "--proxy-auth-from")
+        self.app = app_behind(Door(hosts, networks, keeper=keeper, setup=self.setup))
+
+    def client(self, address: str = "10.0.0.5", scheme: str = "http") -> TestClient:
+        return TestClient(self.app, base_url=f"{scheme}://{HOST}", client=(address, 40000))
+
+    def logged_in(self, scheme: str = "http") -> TestClient:
+        client = self.client(scheme=scheme)
+        assert log_in(client).status_code == 200
+        return client
+
+
+def log_in(client: TestClient, user: str = ANN, password: str = PASSWORD, **more: str) -> Any:
+    return client.post("/api/login", json={"user": user, "password": password, **more})

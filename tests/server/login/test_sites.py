@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscope.errors import UsageError
+from gpuscope.server.login.asked import Asked, limit_key, parse_networks, read_scope
+from gpuscope.server.login.sites import HostRule, forgery_fault, is_own_origin, split_host
+
+LOOPBACK = HostRule.build("127.0.0.1", [])
+EVERYWHERE = HostRule.build("", ["gpus.example", "*.Cluster.example."], ["node7.lan", "node7"])
+
+
+def asked(method: str = "POST", host: str = "localhost:9470", **headers: str) -> Asked:
+    pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    return Asked(method, "/api/login", pairs, "10.0.0.5", "10.0.0.5", host, False, False)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9470", "127.0.0.1:1", "[::1]:9470", "LOCALHOST.:80"])
+def test_loopbacks_own_names_pass(host: str) -> None:
+    assert LOOPBACK.allows(host)
+    assert EVERYWHERE.allows(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "", None, "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:9470",
+        "localhost@evil.example", "localhost/evil", "localhost:x", "localhost:123456", "[localhost",
+        "local host", "localhost, evil.example", "http://localhost",
+    ],
+)  # fmt: skip
+def test_a_rebound_name_does_not_pass(host: str | None) -> None:
+    assert not LOOPBACK.allows(host)
+    assert not EVERYWHERE.allows(host)
+
+
+def test_what_a_server_on_every_address_answers_to() -> None:
+    for host in (
+        "10.1.2.3:9470",
+        "[fe80::1]:9470",
+        "node7",
+        "NODE7.lan:9470",
+        "gpus.example",
+        "a.cluster.example",
+    ):
+        assert EVERYWHERE.allows(host), host
+        assert not LOOPBACK.allows(host), host
+    assert not EVERYWHERE.allows("cluster.example.evil")
+    assert HostRule.build("10.1.2.3", []).allows("10.1.2.3:9470")
+    assert not HostRule.build("10.1.2.3", [], ["node7"]).allows("node7")
+    assert HostRule.build("127.0.0.1", ["*"]).allows("whatever")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+        {"sec_fetch_site": "cross-site", "origin": "http://localhost:9470"},
+        {"sec_fetch_site": "?"},
+        {"origin": "null"},
+        {"origin": "http://evil.example"},
+        {"origin": "http://localhost:3000"},
+        {"origin": "http://localhost"},
+        {"origin": "http://localhost:9470.evil.example"},
+        {"origin": "http://localhost:9470@evil.example"},
+        {"origin": "file://localhost:9470"},
+        {"origin": "localhost:9470"},
+    ],
+)
+def test_another_sites_post_is_refused(headers: dict[str, str]) -> None:
+    assert forgery_fault(asked(**headers))
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"sec_fetch_site": "same-origin"}, {"origin": "http://localhost:9470"}]
+)
+def test_our_page_and_programs_pass(headers: dict[str, str]) -> None:
+    assert not forgery_fault(asked(**headers))
+
+
+def test_two_origins_are_none() -> None:
+    pairs = [("origin", "http://localhost:9470"), ("origin", "http://localhost:9470")]
+    assert forgery_fault(Asked("POST", "/", pairs, "", "", "localhost:9470", False, False))
+
+
+def test_another_sites_picture_may_not_run_queries_but_its_link_may_lead_here() -> None:
+    assert forgery_fault(asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="no-cors"))
+    assert not forgery_fault(asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate"))
+    assert not forgery_fault(asked("GET", sec_fetch_site="same-origin", sec_fetch_mode="cors"))
+
+
+def test_default_ports_are_the_same_origin() -> None:
+    assert is_own_origin("https://gpus.example", asked(host="gpus.example:443"))
+    assert is_own_origin("http://gpus.example:80", asked(host="gpus.example"))
+    assert not is_own_origin("https://gpus.example", asked(host="gpus.example:80"))
+
+
+def scope(peer: str, *headers: tuple[str, str]) -> dict[str, object]:
+    pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    return {"method": "GET", "path": "/", "headers": pairs, "client": (peer, 1), "scheme": "http"}
+
+
+PROXIES = parse_networks(["10.0.0.0/24", "fd00::/8"], "--proxy-auth-from")
+FORWARDED = (
+    ("host", "inner"),
+    ("x-forwarded-for", "6.6.6.6, 1.2.3.4, 10.0.0.9"),
+    ("x-forwarded-proto", "https"),
+    ("x-forwarded-host", "gpus.example"),
+)
+
+
+def test_forwarded_headers_are_believed_from_the_proxy_only() -> None:
+    inside = read_scope(scope("10.0.0.1", *FORWARDED), PROXIES)
+    assert (inside.client, inside.host, inside.secure) == ("1.2.3.4", "gpus.example", True)
+    mapped = read_scope(scope("::ffff:10.0.0.1", *FORWARDED), PROXIES)
+    assert mapped.through_proxy
+    for peer in ("10.0.1.1", "127.0.0.1", "", "testclient"):
+        outside = read_scope(scope(peer, *FORWARDED), PROXIES)
+        assert (outside.client, outside.host, outside.secure) == (peer, "inner", False)
+    broken = read_scope(scope("10.0.0.1", ("x-forwarded-for", "1.2.3.4, <script>")), PROXIES)
+    assert broken.client == "10.0.0.1"
+
+
+def test_an_ipv6_customer_counts_as_one() -> None:
+    assert limit_key("2001:db8::1") == limit_key("2001:db8::ffff:1") != limit_key("2001:db8:0:1::1")
+    assert limit_key("::ffff:1.2.3.4") == limit_key("1.2.3.4") != limit_key("1.2.3.5")
+    assert limit_key("fe80::1%eth0")
+
+
+def test_a_wrong_network_is_named() -> None:
+    with pytest.raises(UsageError, match="--proxy-auth-from: 'proxy' is not an address"):
+        parse_networks(["10.0.0.1", "proxy"], "--proxy-auth-from")
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_host_and_origin_get_an_answer(host: str, origin: str) -> None:
+    split_host(host)
+    forgery_fault(asked(host=host, origin=origin))
+    if LOOPBACK.allows(host):
+        assert split_host(host)[0] in ("localhost", "127.0.0.1", "::1")  # type: ignore[index]
+
+
+header_text = st.text(st.characters(max_codepoint=255), max_size=40)
+
+
+@settings(max_examples=100)
+@given(header_text, header_text)
+def test_any_forwarded_headers_get_an_answer(addresses: str, host: str) -> None:
+    found = read_scope(scope("10.0.0.1", ("x-forwarded-for", addresses), ("x-forwarded-host", host)), PROXIES)
+    assert limit_key(found.client)
