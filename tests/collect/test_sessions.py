@@ -194,10 +194,21 @@ def test_without_a_process_list_nothing_is_unattributed() -> None:
 
 def test_allocated_and_used_are_two_facts() -> None:
     given = [
-        Allocation(gpu_uuid=Uuid("GPU-0"), namespace="ml", pod="a"),
-        Allocation(gpu_uuid=Uuid("GPU-0"), namespace="ml", pod="b"),
-        Allocation(gpu_uuid=Uuid("GPU-1"), namespace="ml", pod="a"),
+        Allocation(gpu_uuid=Uuid("GPU-0"), device_id="GPU-0::0", replica="0", namespace="ml", pod="a"),
+        Allocation(gpu_uuid=Uuid("GPU-0"), device_id="GPU-0::1", replica="1", namespace="ml", pod="b"),
+        Allocation(gpu_uuid=Uuid("GPU-1"), device_id="GPU-1", namespace="ml", pod="a"),
         Allocation(device_id="GPU-unknown", namespace="ml", pod="a"),
     ]
     used = mark_used(given, (process(owner=Owner(pod="a", namespace="ml")),))
     assert [one.used for one in used] == [True, False, False, False]
+
+
+def test_of_two_pods_with_one_unshared_gpu_the_one_with_a_process_has_it() -> None:
+    """Kubelets before 1.34 list pods that have ended."""
+    both = [
+        Allocation(gpu_uuid=Uuid("GPU-0"), device_id="GPU-0", namespace="ml", pod=name)
+        for name in ("old", "new")
+    ]
+    running = process(owner=Owner(pod="new", namespace="ml"))
+    assert [one.pod for one in mark_used(both, (running,))] == ["new"]
+    assert [one.pod for one in mark_used(both, ())] == ["old", "new"], "who cannot tell shows both"

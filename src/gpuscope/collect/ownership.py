@@ -101,13 +101,23 @@ class OwnershipBook:
 
 
 def mark_used(allocations: Sequence[Allocation], processes: Processes) -> list[Allocation]:
-    """Each allocation, saying whether a process of that pod or job is on that very GPU or instance."""
+    """Each allocation, saying whether a process of that pod or job is on that very GPU or instance.
+
+    Two pods cannot both have an unshared device: if one of them has a process there, the other has ended and an
+    old kubelet still lists it. If none has, both are shown.
+    """
     present: set[tuple[OwnerKey, Uuid]] = set()
     for process in () if processes is ABSENT else processes:
         present |= {(owner, place_of(process)) for owner in owners_of(process)}
-    marked = []
+    marked, taken = [], set()
     for allocation in allocations:
         uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
         used = uuid is not ABSENT and any((owner, uuid) in present for owner in holders_of(allocation))
+        if used and _is_whole(allocation):
+            taken.add(allocation.device_id)
         marked.append(replace(allocation, used=True) if used else allocation)
-    return marked
+    return [one for one in marked if one.used or not (_is_whole(one) and one.device_id in taken)]
+
+
+def _is_whole(allocation: Allocation) -> bool:
+    return allocation.pod is not ABSENT and allocation.replica is ABSENT

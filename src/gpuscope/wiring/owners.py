@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuscope.collect.allocations import Allocations, Claims
 from gpuscope.collect.clock import Clock
 from gpuscope.collect.collector import Planned
 from gpuscope.collect.owner_counters import OwnerCounters
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.sessions import WAIT_SECONDS, Sessions
+from gpuscope.owners.attribute import Containers
 from gpuscope.owners.lookup import ProcessLookup, lookup_spec
+from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.proc import Proc
 from gpuscope.owners.users import UserBook
 from gpuscope.settings import Settings
+from gpuscope.sources import SourceSpec
+
+_NO_CONTAINERS: Containers = {}
 
 
-def build_ownership(settings: Settings, clock: Clock) -> tuple[OwnershipBook, list[Planned]]:
-    """What joins processes and owners, and the workers it needs."""
+def build_ownership(
+    settings: Settings, clock: Clock, environment: Mapping[str, str] = os.environ
+) -> tuple[OwnershipBook, list[Planned]]:
+    """What joins processes and owners, and the workers it needs: only for what this machine has."""
     proc = Proc(settings.path_procfs)
     lookup = ProcessLookup(proc, UserBook(settings.path_rootfs), settings.full_commands)
     runner = Runner(lookup_spec(lookup), settings, clock)
@@ -24,6 +37,54 @@ def build_ownership(settings: Settings, clock: Clock) -> tuple[OwnershipBook, li
         if runner.start_cycle_if_due():
             runner.wait(WAIT_SECONDS)
 
-    sessions = Sessions(settings.idle_after, proc, lookup, poke)
+    outside = _outside(settings, environment)
+    allocations = Allocations(outside.claims, outside.pods) if outside.claims else None
+    sessions = Sessions(settings.idle_after, proc, lookup, poke, outside)
     counters = OwnerCounters(longest_gap_seconds=max(30.0, 10 * settings.interval))
-    return OwnershipBook(sessions, counters), [Planned(runner)]
+    workers = [runner, *(Runner(spec, settings, clock) for spec in outside.specs)]
+    return OwnershipBook(sessions, counters, allocations), [Planned(worker) for worker in workers]
+
+
+def on_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:
+    return "KUBERNETES_SERVICE_HOST" in environment or Path(settings.kubelet_socket).parent.is_dir()
+
+
+@dataclass(slots=True)
+class _Outside:
+    """Names and claims, as far as there is somebody to ask; nothing where there is not."""
+
+    ask_pods: Callable[[], Pods] = lambda: NO_PODS
+    ask_containers: Callable[[frozenset[str]], Containers] = lambda wanted: _NO_CONTAINERS
+    claims: list[Callable[[], Claims]] = field(default_factory=list)
+    specs: list[SourceSpec] = field(default_factory=list)
+
+    def pods(self) -> Pods:
+        return self.ask_pods()
+
+    def containers(self, wanted: frozenset[str]) -> Containers:
+        return self.ask_containers(wanted)
+
+
+def _outside(settings: Settings, environment: Mapping[str, str]) -> _Outside:
+    # Imported where they are used: an agent on a plain machine never loads them.
+    outside = _Outside()
+    if on_kubernetes(settings, environment):
+        from gpuscope.owners.kubelet import build_kubelet, kubelet_spec
+
+        kubelet = build_kubelet(settings)
+        outside.ask_pods = kubelet.pods
+        outside.claims.append(kubelet.claims)
+        outside.specs.append(kubelet_spec(kubelet))
+    if settings.container_sockets:
+        from gpuscope.owners.containers import ContainerNames, containers_spec
+
+        containers = ContainerNames(settings.container_sockets)
+        outside.ask_containers = containers.want
+        outside.specs.append(containers_spec(containers))
+    if settings.job_map_dir:
+        from gpuscope.owners.job_files import JobFiles, job_files_spec
+
+        files = JobFiles(settings.job_map_dir)
+        outside.claims.append(lambda: files.claims)
+        outside.specs.append(job_files_spec(files))
+    return outside

@@ -1,0 +1,19 @@
+"""What a scheduler says it handed out, in its own words, before any GPU is looked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscope.readings import ABSENT, Maybe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One device of one container, or one GPU of one job."""
+
+    device_id: str
+    resource: str = ""
+    namespace: Maybe[str] = ABSENT
+    pod: Maybe[str] = ABSENT
+    container: Maybe[str] = ABSENT
+    job: Maybe[str] = ABSENT

@@ -1,0 +1,100 @@
+"""The kubelet's pod-resources v1 API: which container was given which devices.
+
+Its answers name pods, not their UIDs, and no container ids. Kubelets before 1.34 also list pods that have
+ended. Ordinary init and ephemeral containers are never in it: what they do on a GPU is known by cgroup alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from gpuscope.owners.claims import Claim
+from gpuscope.owners.grpc.call import call
+from gpuscope.owners.grpc.protobuf import fields, message, text
+
+LIST: Final = "/v1.PodResourcesLister/List"
+GPU_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/pgpu", "amd.com/gpu")
+MOST_CLAIMS: Final = 100_000
+DRA_RESOURCE: Final = "gpu.nvidia.com"
+
+
+def list_claims(socket: str, resource_names: Collection[str] = (), timeout: float = 10.0) -> tuple[Claim, ...]:
+    """Raises a SourceError when the kubelet does not answer, or not sensibly."""
+    return decode_list(call(socket, LIST, timeout=timeout), resource_names)
+
+
+def is_gpu(resource: str, also: Collection[str] = ()) -> bool:
+    """nvidia.com/gpu, gpu.shared, mig-1g.5gb, mig-1g.5gb.shared, pgpu; amd.com/gpu; and `also`."""
+    return resource.startswith(GPU_RESOURCES) or resource in also
+
+
+def decode_list(answer: bytes, resource_names: Collection[str] = ()) -> tuple[Claim, ...]:
+    claims: dict[Claim, None] = {}  # a claim stands once, in the order it came
+    for number, pod in fields(answer):
+        if number == 1:
+            claims.update(dict.fromkeys(_pod_claims(message(pod), resource_names)))
+        if len(claims) > MOST_CLAIMS:
+            break
+    return tuple(claims)
+
+
+def _pod_claims(pod: bytes, resource_names: Collection[str]) -> Iterator[Claim]:
+    name = namespace = ""
+    containers = []
+    for number, value in fields(pod):
+        if number == 1:
+            name = text(value)
+        elif number == 2:
+            namespace = text(value)
+        elif number == 3:
+            containers.append(message(value))
+    for container in containers:
+        container_name, devices = _container_devices(container, resource_names)
+        for resource, device_id in devices:
+            yield Claim(
+                device_id=device_id,
+                resource=resource,
+                namespace=namespace,
+                pod=name,
+                container=container_name,
+            )
+
+
+def _container_devices(container: bytes, resource_names: Collection[str]) -> tuple[str, list[tuple[str, str]]]:
+    name, devices = "", []
+    for number, value in fields(container):
+        if number == 1:
+            name = text(value)
+        elif number == 2:
+            devices += _plugin_devices(message(value), resource_names)
+        elif number == 5:
+            devices += _dynamic_devices(message(value))
+    return name, devices
+
+
+def _plugin_devices(entry: bytes, resource_names: Collection[str]) -> list[tuple[str, str]]:
+    resource, ids = "", []
+    for number, value in fields(entry):
+        if number == 1:
+            resource = text(value)
+        elif number == 2:
+            ids.append(text(value))
+    return [(resource, device_id) for device_id in ids] if is_gpu(resource, resource_names) else []
+
+
+def _dynamic_devices(claim: bytes) -> list[tuple[str, str]]:
+    """Dynamic resource allocation: by driver and device, for the list of CDI names repeats other devices'."""
+    devices = []
+    for number, value in fields(claim):
+        if number != 4:
+            continue
+        driver = device = ""
+        for part, word in fields(message(value)):
+            if part == 2:
+                driver = text(word)
+            elif part == 4:
+                device = text(word)
+        if driver == DRA_RESOURCE and device:
+            devices.append((driver, device))
+    return devices

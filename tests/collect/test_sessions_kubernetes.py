@@ -1,0 +1,215 @@
+"""The whole way with real threads: GPUs, a fake /proc and log folder, and a real gRPC server as the kubelet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuscope.collect.clock import SystemClock
+from gpuscope.collect.collector import Collector, Planned
+from gpuscope.collect.runner import Runner
+from gpuscope.collect.xids import XidLedger
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.families import load_family
+from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
+from gpuscope.settings import Settings
+from gpuscope.wiring import Running
+from gpuscope.wiring.owners import build_ownership
+from tests.fakes import FakeSource, spec_of
+from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
+from tests.owners.trees import ProcTree, add_pod_log, pod_cgroup
+
+GIB = float(1 << 30)
+GPU = Uuid("GPU-5a5a7118-e550-79a1-597e-7631e126c57a")
+PODS = {name: f"00000000-0000-0000-0000-00000000000{n}" for n, name in enumerate("abcd")}
+SHARES = {"a": 0.5, "b": 0.25, "c": 0.125, "d": 0.0}
+
+
+class Node:
+    """One GPU shared by four pods, and a process that belongs to none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.proc = ProcTree(folder / "proc")
+        for number, (name, uid) in enumerate(PODS.items()):
+            self.proc.add(100 + number, cgroup=pod_cgroup(uid, f"{number}" * 64))
+            add_pod_log(folder / "pods", "ml", name, uid, "main")
+        self.proc.add(200, comm="Xorg", cgroup="0::/system.slice/display.service\n")
+        self.settings = Settings(
+            interval=0.1,
+            kubelet_interval=0.1,
+            path_procfs=str(folder / "proc"),
+            path_pod_logs=str(folder / "pods"),
+            pods_socket=str(folder / "pods-api/pods-api.sock"),
+            kubelet_socket=str(folder / "pod-resources/kubelet.sock"),
+        )
+
+    def reading(self) -> Reading:
+        processes = [
+            Process(pid=Pid(100 + n), gpu_uuid=GPU, memory_bytes=(n + 1) * GIB, sm_ratio=sm)
+            for n, sm in enumerate(SHARES.values())
+        ]
+        processes.append(Process(pid=Pid(200), gpu_uuid=GPU, memory_bytes=GIB, sm_ratio=0.0))
+        device = Device(uuid=GPU, index=0, memory_used_bytes=12 * GIB, utilization_ratio=0.9, power_watts=400.0)
+        return Reading(devices=(device,), processes=tuple(processes))
+
+    def allocated(self, *names: str) -> bytes:
+        return b"".join(
+            pod("ml", name, container("main", devices("nvidia.com/gpu.shared", f"{GPU}::{number}")))
+            for number, name in enumerate(names)
+        )
+
+
+@contextmanager
+def collecting(node: Node) -> Iterator[Collector]:
+    clock = SystemClock()
+    ownership, workers = build_ownership(node.settings, clock, {})
+    gpus = Runner(spec_of(FakeSource(node.reading), "gpus"), node.settings, clock)
+    collector = Collector(
+        [Planned(gpus), *workers],
+        node="n",
+        interval=node.settings.interval,
+        clock=clock,
+        ledger=XidLedger(None),
+        ownership=ownership,
+    )
+    running = Running(collector)
+    running.start()
+    try:
+        yield collector
+    finally:
+        running.stop()
+
+
+def wait_for(collector: Collector, seen: Callable[[Snapshot], bool]) -> Snapshot:
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        snapshot = collector.snapshot
+        if seen(snapshot):
+            return snapshot
+        time.sleep(0.01)
+    raise AssertionError(f"never seen; last: {collector.snapshot}")
+
+
+def has_allocations(snapshot: Snapshot) -> bool:
+    return snapshot.ownership.allocations is not ABSENT
+
+
+def test_four_pods_share_a_gpu(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    with running_kubelet(Path(node.settings.kubelet_socket)) as kubelet:
+        kubelet.answer = lambda context: node.allocated("a", "b", "c", "idle")
+        with collecting(node) as collector:
+            snapshot = wait_for(
+                collector,
+                lambda s: has_allocations(s) and any(use.held_seconds > 0.5 for use in s.ownership.uses),
+            )
+    uses = {use.owner: use for use in snapshot.ownership.uses}
+    for number, (name, sm) in enumerate(SHARES.items()):
+        use = uses[OwnerKey("pod", name, "ml")]
+        assert (use.memory_bytes, use.sm_ratio) == ((number + 1) * GIB, sm)
+        assert use.allocated is (name != "d"), "d uses the GPU without having been given it"
+        assert use.busy_seconds is not ABSENT
+        assert abs(use.busy_seconds - sm * use.held_seconds) < 0.05
+    idle = uses[OwnerKey("pod", "idle", "ml")]
+    assert (idle.allocated, idle.processes, idle.memory_bytes) == (True, 0, ABSENT)
+    (left,) = [one for one in snapshot.ownership.unattributed if one.kind == "pod"]
+    assert (left.memory_bytes, left.processes) == (2 * GIB, 1)
+    assert left.sm_ratio is not ABSENT
+    assert abs(left.sm_ratio - 0.025) < 1e-9
+    text = encode_text(load_family("native").build(node.settings).to_families(snapshot)).decode()
+    for line in (
+        f'gpuscope_owner_sm_ratio{{kind="pod",namespace="ml",name="a",gpu="0",uuid="{GPU}"}} 0.5\n',
+        f'gpuscope_owner_unattributed_memory_bytes{{kind="pod",gpu="0",uuid="{GPU}"}} {2 << 30}\n',
+        f'gpuscope_allocation_used{{gpu="0",uuid="{GPU}",resource="nvidia.com/gpu.shared",replica="3",'
+        'namespace="ml",pod="idle",container="main",job=""} 0\n',
+        'gpuscope_owner_gpus_held{kind="pod",namespace="ml",name="idle"} 1\n',
+    ):
+        assert line in text
+    assert 'gpuscope_process_memory_bytes{gpu="0",uuid="' in text
+    assert 'namespace="ml",pod="a",container="main",job="",state="active"' in text
+
+
+def test_a_hanging_kubelet_takes_nothing_else_away(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    with running_kubelet(Path(node.settings.kubelet_socket)) as kubelet:
+        kubelet.answer = kubelet.hang
+        with collecting(node) as collector:
+            wait_for(
+                collector, lambda s: s.agent is not ABSENT and s.agent.snapshots > 5 and bool(kubelet.asked)
+            )
+            snapshot = collector.snapshot
+            assert len(kubelet.asked) == 1, "at most one question is open"
+            kubelet.release.set()
+    assert snapshot.processes is not ABSENT
+    assert {p.owner.user for p in snapshot.processes} == {"root"}
+    assert snapshot.ownership.allocations is ABSENT
+    assert "ml" not in {p.owner.namespace for p in snapshot.processes}
+
+
+def test_the_kubelet_is_asked_once_an_interval_and_never_by_a_scrape(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    with running_kubelet(Path(node.settings.kubelet_socket)) as kubelet:
+        kubelet.answer = lambda context: node.allocated("a")
+        with collecting(node) as collector:
+            snapshot = wait_for(collector, has_allocations)
+            asked = len(kubelet.asked)
+            builder = load_family("native").build(node.settings)
+            for _ in range(50):
+                encode_text(builder.to_families(snapshot))
+            taken = snapshot.agent.snapshots if snapshot.agent is not ABSENT else 0
+            assert asked <= taken + 1
+
+
+def test_the_kubelet_comes_later_goes_and_comes_back(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    socket = Path(node.settings.kubelet_socket)
+    socket.parent.mkdir(parents=True)
+    with collecting(node) as collector:
+        wait_for(collector, lambda s: s.processes is not ABSENT and s.processes[0].owner.pod == "a")
+        assert collector.snapshot.ownership.allocations is ABSENT
+        for names in (("a",), ("a", "b")):
+            socket.unlink(missing_ok=True)
+            with running_kubelet(socket) as kubelet:
+                kubelet.answer = lambda context, names=names: node.allocated(*names)
+                wait_for(
+                    collector,
+                    lambda s, names=names: (
+                        s.ownership.allocations is not ABSENT
+                        and {one.pod for one in s.ownership.allocations} == set(names)
+                    ),
+                )
+        snapshot = wait_for(
+            collector, lambda s: any(one.name == "kubelet" and one.failures > 2 for one in s.sources)
+        )
+        assert has_allocations(snapshot), "the last good answer stands for a while"
+
+
+def test_a_pod_deleted_in_between_and_a_process_that_ends(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    with running_kubelet(Path(node.settings.kubelet_socket)) as kubelet:
+        kubelet.answer = lambda context: node.allocated("a")
+        with collecting(node) as collector:
+            wait_for(collector, has_allocations)
+            log = tmp_path / "pods" / f"ml_a_{PODS['a']}"
+            (log / "main/0.log").unlink()
+            (log / "main").rmdir()
+            log.rmdir()
+            node.proc.remove(101)
+            kubelet.answer = lambda context: b""
+            snapshot = wait_for(
+                collector,
+                lambda s: (
+                    s.ownership.allocations == ()
+                    and s.processes is not ABSENT
+                    and s.processes[0].owner.pod is ABSENT
+                ),
+            )
+    assert snapshot.processes is not ABSENT
+    by_pid = {int(process.pid): process for process in snapshot.processes}
+    assert by_pid[100].owner.pod_uid == PODS["a"]
+    assert by_pid[101].owner.user is ABSENT
+    assert by_pid[102].owner.pod == "c"
+    assert snapshot.ownership.failures["process"] >= 1
