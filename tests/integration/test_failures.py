@@ -136,7 +136,7 @@ def test_a_swapped_gpu_takes_the_place_of_the_old_one(driver: FakeDriver) -> Non
         assert not any(old in name and name.startswith(UP) for name in after)
 
 
-HOSTILE = (
+HOSTILE: tuple[str | bytes, ...] = (
     'quo"te',
     "back\\slash",
     "new\nline",

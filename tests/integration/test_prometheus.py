@@ -1,0 +1,139 @@
+"""A real Prometheus scrapes the agent: every value arrives, as OpenMetrics, and nothing is complained about."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuscope.exposition.parse import parse_once
+from tests.engines import running_prometheus
+from tests.fake_nvml.driver import FakeDriver, Process
+from tests.fake_nvml.fixtures import driver
+from tests.integration.agent_process import PATIENCE_SECONDS, Agent, of_gpu, running_agent
+
+__all__ = ["driver"]
+
+# What Prometheus counts when it takes a scrape but not all of it.
+COMPLAINTS = (
+    "prometheus_target_scrapes_exceeded_sample_limit_total",
+    "prometheus_target_scrapes_sample_duplicate_timestamp_total",
+    "prometheus_target_scrapes_sample_out_of_bounds_total",
+    "prometheus_target_scrapes_sample_out_of_order_total",
+)
+
+
+def ask(base: str, path: str, **parameters: str) -> Any:
+    with urllib.request.urlopen(f"{base}/api/v1/{path}?{urllib.parse.urlencode(parameters)}") as answer:
+        return json.load(answer)["data"]
+
+
+def config(agent: Agent) -> str:
+    address = agent.base.removeprefix("http://")
+    return f"""
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+  - job_name: gpuscope
+    static_configs: [{{targets: ["{address}"]}}]
+"""
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("Prometheus never got there")
+
+
+def pairs_of(labels: dict[str, str]) -> str:
+    """As it stands in our text, with the labels in the order of their names."""
+    kept = {name: value for name, value in labels.items() if name not in ("__name__", "instance", "job")}
+    if "exported_job" in kept:  # a Slurm job, whose label Prometheus moves out of the way of its own
+        kept["job"] = kept.pop("exported_job")
+    return labels["__name__"] + json.dumps(sorted((name, value) for name, value in kept.items() if value))
+
+
+def ours_by_pairs(text: str) -> dict[str, float]:
+    found = {}
+    for pairs, _, value in parse_once(text):
+        labels = dict(pairs)
+        if "job" in labels:
+            labels["exported_job"] = labels.pop("job")
+        found[pairs_of({name: text for name, text in labels.items() if text})] = value
+    return found
+
+
+def check(agent: Agent, needs: str) -> None:
+    with running_prometheus(config(agent)) as prometheus:
+        up = until(lambda: ask(prometheus, "query", query='up{job="gpuscope"} == 1')["result"])
+        assert len(up) == 1
+        served: dict[str, set[float]] = {}  # every value that stood on /metrics while Prometheus scraped
+        began = time.time()
+
+        def scraped_since() -> bool:
+            _note(agent, served)
+            return _scraped_at(prometheus) > began + 1
+
+        until(scraped_since)
+        taken = ask(prometheus, "query", query='{job="gpuscope",__name__=~"gpuscope_.+|node_.+"}')["result"]
+        _note(agent, served)
+        stored = {pairs_of(series["metric"]): float(series["value"][1]) for series in taken}
+        wrong = {
+            name: (value, served.get(name))
+            for name, value in stored.items()
+            if value not in served.get(name, ())
+        }
+        assert wrong == {}
+        assert len(stored) > 0.9 * len(served)
+        assert needs in " ".join(stored)
+        check_how_it_was_taken(prometheus, len(stored))
+
+
+def _note(agent: Agent, served: dict[str, set[float]]) -> None:
+    for name, value in ours_by_pairs(agent.text()).items():
+        served.setdefault(name, set()).add(value)
+
+
+def _scraped_at(prometheus: str) -> float:
+    """When the newest stored scrape was taken."""
+    result = ask(prometheus, "query", query='timestamp(up{job="gpuscope"})')["result"]
+    return float(result[0]["value"][1]) if result else 0.0
+
+
+def check_how_it_was_taken(prometheus: str, samples: int) -> None:
+    (target,) = ask(prometheus, "targets")["activeTargets"]
+    assert target["health"] == "up"
+    assert target["lastError"] == ""
+    # Only OpenMetrics knows the type "info".
+    metadata = ask(prometheus, "targets/metadata", metric="gpuscope_gpu")
+    assert [entry["type"] for entry in metadata] == ["info"]
+    scraped = ask(prometheus, "query", query="scrape_samples_scraped")["result"][0]["value"][1]
+    kept = ask(prometheus, "query", query="scrape_samples_post_metric_relabeling")["result"][0]["value"][1]
+    assert int(scraped) == int(kept) >= 0.9 * samples
+    with urllib.request.urlopen(f"{prometheus}/metrics") as answer:
+        own = answer.read().decode()
+    for name in COMPLAINTS:
+        assert f"\n{name} 0\n" in own
+
+
+@pytest.mark.engine("prometheus")
+def test_prometheus_takes_the_simulated_fleet() -> None:
+    with running_agent("--source", "demo", "--interval", "1s") as agent:
+        agent.until(lambda series: of_gpu(series, "gpuscope_gpu_up") == 1)
+        check(agent, "simulated")
+
+
+@pytest.mark.engine("prometheus")
+def test_prometheus_takes_what_nvml_reads(driver: FakeDriver) -> None:
+    driver.freeze()
+    driver.processes(0, [Process(1000 + i, name=name) for i, name in enumerate(('q"\\', "new\nline", "训练"))])
+    with running_agent("--source", "nvml", "--interval", "1s", env=driver.env) as agent:
+        agent.until(lambda series: of_gpu(series, "gpuscope_gpu_up") == 1)
+        check(agent, "gpuscope_process_memory_bytes")
