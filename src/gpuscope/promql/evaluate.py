@@ -6,7 +6,7 @@ does not depend on the step, such as a selector fixed by `@`, is computed for th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,8 @@ _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
 
 DAY_MS = 86_400_000
 
+_Select = Callable[[Sequence[Matcher], int, int], Sequence[Series]]
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -61,8 +63,10 @@ class Evaluator:
 
     def __init__(self, storage: Storage, settings: Settings, budget: Budget, notes: Notes) -> None:
         self._storage = storage
+        # A store may know a quicker way to only the newest sample of each series.
+        self._newest: _Select = getattr(storage, "latest", storage.select)
         self._settings = settings
-        self._selected: dict[tuple[tuple[Matcher, ...], int, int], Sequence[Series]] = {}
+        self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], Sequence[Series]] = {}
         # By identity: the tree outlives this, and hashing a node means hashing all below it.
         self._still: dict[int, bool] = {}
         self.budget = budget
@@ -144,7 +148,9 @@ class Evaluator:
         at = self._reference_times(selector.at, selector.offset_ms, steps)
         if selector.at is not None:
             at = at[:1]
-        series = self._select(selector, int(at.min()) - self._settings.lookback_ms + 1, int(at.max()))
+        start_ms, end_ms = int(at.min()) - self._settings.lookback_ms + 1, int(at.max())
+        ask = self._newest if len(at) == 1 else self._storage.select
+        series = self._select(ask, selector, start_ms, end_ms)
         self.budget.afford(len(series) * len(at))
         return series, at
 
@@ -156,7 +162,8 @@ class Evaluator:
             raise BadQueryError(f"{value_type(expr).value} where a range vector is expected")
         selector = expr.vector
         ends = self._reference_times(selector.at, selector.offset_ms, steps)
-        series = self._select(selector, int(ends.min()) - expr.range_ms + 1, int(ends.max()))
+        start_ms, end_ms = int(ends.min()) - expr.range_ms + 1, int(ends.max())
+        series = self._select(self._storage.select, selector, start_ms, end_ms)
         chunks = select.windows(series, ends, expr.range_ms)
         return [one.labels for one in series], chunks
 
@@ -197,10 +204,10 @@ class Evaluator:
             at = self._settings.end_ms
         return np.full(steps.count, at, dtype=np.int64) - offset_ms
 
-    def _select(self, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
-        key = (selector.matchers, start_ms, end_ms)
+    def _select(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+        key = (ask, selector.matchers, start_ms, end_ms)
         if key not in self._selected:
-            series = self._storage.select(selector.matchers, start_ms, end_ms)
+            series = ask(selector.matchers, start_ms, end_ms)
             self.budget.charge(_count_samples(series))
             self._selected[key] = series
         return self._selected[key]

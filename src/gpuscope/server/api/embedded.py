@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +33,7 @@ T = TypeVar("T")
 Endpoint = Callable[["EmbeddedApi", Request, Parameters], Awaitable[Response]]
 
 API_VERSION = "3.5.0"  # the Prometheus whose API and PromQL this is; Grafana asks for it
+WATCH_AFTER_SECONDS = 0.05
 
 
 class Targets(Protocol):
@@ -66,7 +68,7 @@ class EmbeddedApi:
     flags: dict[str, str] = field(default_factory=dict)
     most_queries: int = 20
     started_at: float = field(default_factory=time.time)
-    _gate: asyncio.Semaphore | None = None
+    _workers: ThreadPoolExecutor | None = None
 
     def routes(self) -> list[Route]:
         return [self._route(path, endpoint) for path, endpoint in ENDPOINTS.items()]
@@ -84,14 +86,23 @@ class EmbeddedApi:
 
     async def evaluate(self, request: Request, work: Callable[[threading.Event], T]) -> T:
         """Runs `work` in a thread, at most `most_queries` at once, cancelled when the client goes away."""
-        if self._gate is None:
-            self._gate = asyncio.Semaphore(self.most_queries)
+        if self._workers is None:
+            # Threads of their own: slow queries must not take those that remote writes are stored with.
+            self._workers = ThreadPoolExecutor(self.most_queries, thread_name_prefix="gpuscope-query")
         cancelled = threading.Event()
-        async with self._gate:
-            watcher = asyncio.create_task(_cancel_on_disconnect(request, cancelled))
-            try:
-                return await asyncio.to_thread(work, cancelled)
-            finally:
+        running = asyncio.get_running_loop().run_in_executor(self._workers, work, cancelled)
+        watcher = None
+        try:
+            # Most answers are there before anybody could leave: only the others are worth a watcher.
+            done, _ = await asyncio.wait((running,), timeout=WATCH_AFTER_SECONDS)
+            if not done:
+                watcher = asyncio.create_task(_cancel_on_disconnect(request, cancelled))
+            return await running
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        finally:
+            if watcher is not None:
                 watcher.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watcher

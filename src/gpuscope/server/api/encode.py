@@ -15,7 +15,7 @@ from itertools import compress
 import numpy as np
 import orjson
 
-from gpuscope.promql.frame import Floats, Ints
+from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
 from gpuscope.store.series import Labels
 
@@ -88,14 +88,14 @@ def _openings(times_ms: Ints) -> list[bytes]:
 
 def _matrix(matrix: Matrix) -> bytes:
     openings = _openings(matrix.times_ms)
-    whole = matrix.present.all(axis=1).tolist()
+    whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
     return b",".join(
         [
             _series(labels, openings, values)
             if full
             else _series(labels, list(compress(openings, present.tolist())), values[present])
             for labels, values, present, full in zip(
-                matrix.labels, matrix.values, matrix.present, whole, strict=True
+                matrix.labels, matrix.values, matrix.present, whole.tolist(), strict=True
             )
         ]
     )
