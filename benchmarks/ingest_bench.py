@@ -1,0 +1,264 @@
+"""What bringing samples in costs: text and remote write on one core, and a fleet of 100 targets × 600 series.
+
+The rates are of CPU time, the least of several runs, because machines are shared. Remote write over HTTP runs
+side by side with a real Prometheus where there is one: the same requests, one after the other. The fleet is a
+real `gpuscope server` at its real interval. About a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import cramjam
+import pytest
+
+from benchmarks.measure import MIB, cpu_seconds, rss_bytes, table
+from gpuscope.exposition.parse import SeriesCache
+from gpuscope.exposition.remote_write import WriteDecoder, encode_labels, encode_samples
+from gpuscope.scrape.appender import TargetAppender
+from gpuscope.scrape.config import Job
+from gpuscope.scrape.fetch import Fetched
+from gpuscope.scrape.push import HEADERS
+from gpuscope.scrape.receive import Receiver
+from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.target import Target
+from gpuscope.store import Store
+from tests.engines import engine, free_port, running
+
+SERIES = 600
+INTERVAL = 15.0
+GPUS = 10
+Labels = tuple[tuple[str, str], ...]
+
+
+def series(node: int) -> list[Labels]:
+    """A node's series as our agent names them, without `instance` and `job`."""
+    return [
+        (
+            ("__name__", f"gpuscope_gpu_metric_{number // GPUS}_ratio"),
+            ("gpu", str(number % GPUS)),
+            ("uuid", f"GPU-{node:08x}-0000-4000-8000-{number % GPUS:012x}"),
+        )
+        for number in range(SERIES)
+    ]
+
+
+def exposition(node: int, step: int) -> str:
+    lines = []
+    for number, labels in enumerate(series(node)):
+        name, *rest = labels
+        if number % GPUS == 0:
+            lines.append(f"# HELP {name[1]} A number.\n# TYPE {name[1]} gauge")
+        pairs = ",".join(f'{key}="{value}"' for key, value in rest)
+        lines.append(f"{name[1]}{{{pairs}}} {(number * 7919 + step * 31) % 100_000 / 1000}")
+    return "\n".join(lines) + "\n"
+
+
+def requests(nodes: int, steps: int, begin_ms: int) -> list[bytes]:
+    """As Prometheus sends: one sample a series message, 2,000 messages a request."""
+    target = [
+        [encode_labels([*labels, ("instance", f"n{node}:9400"), ("job", "gpu")]) for labels in series(node)]
+        for node in range(nodes)
+    ]
+    samples = [
+        (
+            labels,
+            begin_ms + int(step * INTERVAL * 1000) + 37 * node,
+            (number * 7919 + step * 31) % 100_000 / 1000,
+        )
+        for step in range(steps)
+        for node in range(nodes)
+        for number, labels in enumerate(target[node])
+    ]
+    batches = [samples[at : at + 2000] for at in range(0, len(samples), 2000)]
+    return [bytes(cramjam.snappy.compress_raw(encode_samples(batch))) for batch in batches]
+
+
+def best(runs: int, work: Callable[[], int]) -> float:
+    """Samples a second of CPU time; `work` says how many there were."""
+    rates = []
+    for _ in range(runs):
+        began = time.process_time()
+        count = work()
+        rates.append(count / (time.process_time() - began))
+    return max(rates)
+
+
+def text_rates(folder: Path) -> Iterator[tuple[str, float]]:
+    texts = [exposition(0, step) for step in range(50)]
+    ids: dict[object, int] = {}
+    cache = SeriesCache(lambda pairs: ids.setdefault(pairs, len(ids)))
+    yield "text: parse", best(5, lambda: sum(cache.parse(text).samples for text in texts))
+    bodies = [Fetched(text.encode(), False) for text in texts]
+    with Store(folder / "text") as store:
+        store.start()
+        labels = (("instance", "n0:9400"), ("job", "gpu"))
+        target = Target(Job("gpu"), "http://n0:9400/metrics", labels, {}, INTERVAL, 10.0)
+        scraped = ScrapedTarget(target, TargetAppender(store, target.name, dict(labels)))
+        clock = iter(range(time.time_ns() // 1_000_000 - 3_600_000, 2**62, 1000))
+
+        def take() -> int:
+            futures = [scraped.take(body, next(clock), time.monotonic()).stored for body in bodies]
+            return sum(future.result().accepted for future in futures)
+
+        yield "text: parse, label, store", best(5, take)
+
+
+def write_rates(folder: Path) -> Iterator[tuple[str, float]]:
+    batches = requests(20, 24, time.time_ns() // 1_000_000 - 600_000)
+    bodies = [bytes(cramjam.snappy.decompress_raw(batch)) for batch in batches[:12]]
+    counter = iter(range(2**62))
+    decoder = WriteDecoder(lambda labels: next(counter))
+    yield "remote write: decode", best(5, lambda: sum(len(decoder.decode(body).series) for body in bodies))
+    with Store(folder / "write") as store:
+        store.start()
+        receiver = Receiver(store)
+        parts = [batches[at : at + len(batches) // 4] for at in range(0, len(batches), len(batches) // 4)]
+        rounds = iter(parts)
+        yield (
+            "remote write: unpack, decode, store",
+            best(4, lambda: sum(receiver.take(batch, "bench").accepted for batch in next(rounds))),
+        )
+
+
+@contextmanager
+def our_server(folder: Path, *flags: str) -> Iterator[tuple[str, int]]:
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "gpuscope", "server", "--listen", address, "--data", str(folder), *flags]
+    with running(command, f"http://{address}/-/ready") as process:
+        yield f"http://{address}", process.pid
+
+
+@contextmanager
+def prometheus(folder: Path) -> Iterator[tuple[str, int]]:
+    folder.mkdir()
+    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1h}\n")
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        engine("prometheus"),
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--web.enable-remote-write-receiver",
+        "--log.level=warn",
+    ]
+    with running(command, f"http://{address}/-/ready") as process:
+        yield f"http://{address}", process.pid
+
+
+def over_http(url: str, pid: int, batches: Sequence[bytes]) -> tuple[float, float]:
+    """Samples a second by the wall clock and by the receiver's CPU time."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    cpu, began = cpu_seconds(pid), time.perf_counter()
+    for batch in batches:
+        connection.request("POST", "/api/v1/write", batch, dict(HEADERS))
+        answer = connection.getresponse()
+        said = answer.read()
+        if answer.status // 100 != 2:
+            raise RuntimeError(f"{url}: {answer.status} {said[:200]!r}")
+    connection.close()
+    samples = 2000 * len(batches)
+    return samples / (time.perf_counter() - began), samples / (cpu_seconds(pid) - cpu)
+
+
+def http_rows(folder: Path) -> Iterator[list[str]]:
+    batches = requests(20, 40, time.time_ns() // 1_000_000 - 900_000)
+    warm, measured = batches[:12], batches[12:]
+    peers: list[tuple[str, Callable[[], object]]] = [("gpuscope", lambda: our_server(folder / "http"))]
+    try:
+        engine("prometheus")
+        peers.append(("Prometheus", lambda: prometheus(folder / "prometheus")))
+    except pytest.skip.Exception as missing:
+        print(f"left out: {missing}\n")
+    for name, start in peers:
+        with start() as (url, pid):  # type: ignore[attr-defined]
+            over_http(url, pid, warm)
+            wall, cpu = over_http(url, pid, measured)
+        yield [name, f"{wall:,.0f}", f"{cpu:,.0f}"]
+
+
+def serve_fleet(port: int, nodes: int) -> None:
+    """One process that plays every target: n.n.n.n says which; the numbers change with each scrape."""
+    variants = [[exposition(node, step).encode() for step in range(4)] for node in range(nodes)]
+    asked = [0] * nodes
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        node = int(writer.get_extra_info("sockname")[0].rpartition(".")[2]) % nodes
+        try:
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                asked[node] += 1
+                body = variants[node][asked[node] % 4]
+                head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
+                writer.write(head.encode() + body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(answer, "0.0.0.0", port)  # all of 127.0.0.0/8
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+def fleet_rows(folder: Path, nodes: int, seconds: float) -> Iterator[list[str]]:
+    port = free_port()
+    fleet = multiprocessing.get_context("spawn").Process(target=serve_fleet, args=(port, nodes), daemon=True)
+    fleet.start()
+    targets = folder / "targets.json"
+    targets.write_text(json.dumps([{"targets": [f"127.0.0.{node + 1}:{port}" for node in range(nodes)]}]))
+    try:
+        flags = ("--targets", str(targets), "--scrape-interval", f"{INTERVAL:g}s")
+        with our_server(folder / "fleet", *flags) as (url, pid):
+            time.sleep(INTERVAL + 1)  # every target once: new series cost more than known ones
+            before, began = cpu_seconds(pid), time.monotonic()
+            time.sleep(seconds)
+            percent = 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began)
+            up = _value(url, "sum(up)")
+            yield [
+                f"{nodes} × {SERIES} @ {INTERVAL:g} s",
+                f"{up:g}",
+                f"{percent:.1f} %",
+                f"{rss_bytes(pid) / MIB:.0f}",
+            ]
+    finally:
+        fleet.terminate()
+        fleet.join()
+
+
+def _value(url: str, expression: str) -> float:
+    with urllib.request.urlopen(f"{url}/api/v1/query?query={expression}") as answer:
+        return float(json.load(answer)["data"]["result"][0]["value"][1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=INTERVAL, help="how long the fleet is watched")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ingest-") as name:
+        folder = Path(name)
+        rates = [*text_rates(folder), *write_rates(folder)]
+        rows = [[what, f"{rate:,.0f}"] for what, rate in rates]
+        print(table(["in one process", "samples a CPU second"], rows), flush=True)
+        head = ["remote write over HTTP", "samples a second", "a CPU second"]
+        print("\n" + table(head, list(http_rows(folder))), flush=True)
+        head = ["fleet", "targets up", "of a core", "RSS MiB"]
+        print("\n" + table(head, list(fleet_rows(folder, args.targets, args.seconds))))
+
+
+if __name__ == "__main__":
+    main()
