@@ -29,6 +29,7 @@ SECURITY_HEADERS = (
         b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     ),
     (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),  # where an answer does not say otherwise: it may be for one user only
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),

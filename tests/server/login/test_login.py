@@ -66,6 +66,7 @@ def test_login_opens_everything_and_logout_closes_it(site: Site) -> None:
     assert client.get("/api/session").json() == {"user": ANN, "via": "session"}
     for path in ("/api/v1/query", "/api/live", "/metrics", "/federate"):
         assert client.get(path).status_code == 200
+        assert client.get(path).headers["cache-control"] == "no-store"
     session_id = client.cookies[COOKIE]
     assert client.post("/api/logout", headers=ORIGIN).status_code == 200
     assert COOKIE not in client.cookies

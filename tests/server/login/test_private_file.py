@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import stat
 from pathlib import Path
 
@@ -25,6 +26,32 @@ def test_it_is_the_owners_alone_and_nothing_is_left_beside_it(tmp_path: Path) ->
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
     assert sorted(path.name for path in file.path.parent.iterdir()) == ["x.json", "x.json.lock"]
+
+
+def test_a_link_in_its_place_leads_nowhere(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("precious")
+    file = PrivateFile(tmp_path / "x.json", whole)
+    (tmp_path / "x.json.lock").symlink_to(other)
+    with pytest.raises(OSError):
+        file.update(lambda document: None)
+    assert other.read_text() == "precious"
+    (tmp_path / "x.json.lock").unlink()
+    empty = tmp_path / "empty.json"
+    empty.write_text("{}")
+    file.path.symlink_to(empty)
+    file.update(lambda document: document["names"].append("ann"))
+    assert empty.read_text() == "{}"
+    assert not file.path.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_what_root_writes_belongs_to_the_folders_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12346)
+    file = PrivateFile(tmp_path / "x.json", whole)
+    file.update(lambda document: None)
+    for path in tmp_path.iterdir():
+        assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
 
 
 def test_another_processs_change_is_seen_and_kept(tmp_path: Path) -> None:

@@ -89,9 +89,11 @@ class PrivateFile:
     def _locked(self) -> Iterator[None]:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = self.path.with_name(self.path.name + ".lock")
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._give_to_owner(handle)
+            handle = self._create(lock)
+        except FileExistsError:
+            handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
@@ -99,10 +101,9 @@ class PrivateFile:
 
     def _write(self, document: Document) -> None:
         beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        handle = self._create(beside)
         try:
             with os.fdopen(handle, "wb") as file:
-                self._give_to_owner(handle)
                 file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
                 file.flush()
                 os.fsync(handle)
@@ -111,11 +112,14 @@ class PrivateFile:
             beside.unlink(missing_ok=True)
             raise
 
-    def _give_to_owner(self, handle: int) -> None:
-        # `sudo gpuscope user add` must not leave a file that the server's own user cannot read.
+    def _create(self, path: Path) -> int:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # `sudo gpuscope user add` must not leave a file that the server's own user cannot read. Only what was
+        # just made is given away: the folder's owner could have put a link to somebody else's file there.
         if os.geteuid() == 0:
             folder = self.path.parent.stat()
             os.fchown(handle, folder.st_uid, folder.st_gid)
+        return handle
 
 
 def _why(error: Exception) -> str:

@@ -1,0 +1,75 @@
+"""Which door the settings build: who is asked, and what is refused before the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from gpuscope.errors import UsageError
+from gpuscope.server.login.users import Users
+from gpuscope.settings import load_settings
+from gpuscope.wiring.login import address_text, build_web
+from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
+
+OUTSIDE, INSIDE = ("0.0.0.0", 9470), ("127.0.0.1", 9470)
+
+
+@pytest.mark.parametrize(
+    ("listen", "flags", "asks"),
+    [
+        (INSIDE, {}, False),
+        (("::1", 9470), {}, False),
+        (("localhost", 9470), {}, False),
+        (INSIDE, {"login": "always"}, True),
+        (INSIDE, {"proxy_auth_header": "X-User", "proxy_auth_from": "127.0.0.1"}, True),
+        (OUTSIDE, {}, True),
+        (("", 9470), {}, True),
+        (("10.0.0.7", 9470), {"proxy_auth_from": "10.0.0.1"}, True),
+    ],
+)
+def test_who_is_asked(tmp_path: Path, listen: tuple[str, int], flags: dict[str, str], asks: bool) -> None:
+    web = build_web(load_settings({"data": str(tmp_path), **flags}, {}), listen)
+    assert (web.door.keeper is not None) == asks
+    assert web.door.guard is None
+
+
+def test_a_web_configuration_with_users_needs_no_other_login(tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text(f"basic_auth_users:\n  ann: {bcrypt.hashpw(b'x', bcrypt.gensalt(4)).decode()}\n")
+    web = build_web(load_settings({"data": str(tmp_path), "web_config_file": str(file)}, {}), OUTSIDE)
+    assert web.door.guard is not None
+    assert web.door.keeper is None
+
+
+def test_the_token_is_printed_while_there_is_no_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = load_settings({"data": str(tmp_path)}, {})
+    build_web(settings, OUTSIDE)
+    assert "one-time token" in caplog.text
+    assert ":9470" in caplog.text
+    caplog.clear()
+    Users(tmp_path, rounds=CHEAP_ROUNDS).add("ann", PASSWORD)
+    build_web(settings, OUTSIDE)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ({"proxy_auth_header": "X-User"}, "--proxy-auth-header X-User: anybody could send it"),
+        ({"proxy_auth_header": "X-User", "proxy_auth_from": "everybody"}, "'everybody' is not an address"),
+        ({"data": "/dev/null/nowhere"}, "users.json: Not a directory"),
+    ],
+)
+def test_a_mistake_is_one_sentence_before_the_start(
+    tmp_path: Path, flags: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        build_web(load_settings({"data": str(tmp_path), **flags}, {}), OUTSIDE)
+
+
+def test_an_address_somebody_can_open() -> None:
+    assert address_text(("::1", 80)) == "[::1]:80"
+    assert address_text(INSIDE) == "127.0.0.1:9470"
+    assert not address_text(OUTSIDE).startswith("0.0.0.0")

@@ -1,0 +1,105 @@
+"""The login of a real `gpuscope up`, over real sockets: first start, a command beside it, a restart, TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from gpuscope.server.login.users import Users
+from tests.server.login.support import ANN, CHEAP_ROUNDS, PASSWORD
+
+QUICK = ("--demo", "--demo-nodes", "1", "--demo-gpus", "1", "--seed", "3")
+
+
+@contextmanager
+def running(data: Path, *argv: str) -> Iterator[tuple[str, str]]:
+    """Port and setup token, which is empty when a user exists."""
+    command = [sys.executable, "-m", "gpuscope", "up", *QUICK, "--data", str(data), *argv]
+    environment = {**os.environ, "GPUSCOPE_LOG_LEVEL": "info"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    seen, token = [], ""
+    try:
+        for line in process.stderr:
+            seen.append(line)
+            if found := re.search(r"one-time token: (\S+)", line):
+                token = found[1]
+            if found := re.search(r"gpuscope is at https?://\S+:(\d+)", line):
+                yield found[1], token
+                return
+        pytest.fail("it ended: " + "".join(seen))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stderr.close()
+        process.wait()
+
+
+def test_from_the_first_start_to_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path, "--listen", "0.0.0.0:0") as (port, token):
+        base = f"http://127.0.0.1:{port}"
+        with httpx2.Client(base_url=base) as client:
+            assert client.get("/-/healthy").status_code == 200
+            assert client.get("/api/v1/query?query=up").json()["login"] is True
+            forged = {"x-forwarded-user": "root", "x-forwarded-for": "127.0.0.1", "x-forwarded-proto": "https"}
+            assert client.get("/metrics", headers=forged).status_code == 401
+            first = client.post(
+                "/api/login", json={"token": token, "user": ANN, "password": PASSWORD}, headers={"origin": base}
+            )
+            assert first.json() == {"user": ANN}
+            assert "Secure" not in first.headers["set-cookie"]
+            cookies = dict(client.cookies)
+            assert client.get("/api/v1/query?query=up").json()["status"] == "success"
+            assert "server" not in client.get("/").headers
+        api_token = Users(tmp_path, rounds=CHEAP_ROUNDS).add_token("grafana")
+        asked = httpx2.post(
+            f"{base}/api/v1/query", data={"query": "up"}, headers={"authorization": f"Bearer {api_token}"}
+        )
+        assert asked.json()["status"] == "success"
+    with running(tmp_path, "--listen", "0.0.0.0:0") as (port, token):
+        assert token == ""
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", cookies=cookies) as client:
+            assert client.get("/api/session").json() == {"user": ANN, "via": "session"}
+
+
+def test_on_loopback_it_is_open_unless_asked_to_be_closed(tmp_path: Path) -> None:
+    with running(tmp_path, "--listen", "127.0.0.1:0") as (port, token):
+        assert token == ""
+        assert httpx2.get(f"http://127.0.0.1:{port}/api/session").json() == {"open": True}
+        rebound = httpx2.get(f"http://127.0.0.1:{port}/metrics", headers={"host": f"evil.example:{port}"})
+        assert rebound.status_code == 421
+    with running(tmp_path, "--listen", "127.0.0.1:0", "--login", "always") as (port, token):
+        assert token
+        assert httpx2.get(f"http://127.0.0.1:{port}/metrics").status_code == 401
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
+def test_under_tls_without_users_our_login_stands_with_a_secure_cookie(tmp_path: Path) -> None:
+    make = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+        " -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout key.pem -out cert.pem"
+    )
+    subprocess.run(make.split(), cwd=tmp_path, check=True, capture_output=True)
+    config = tmp_path / "web.yml"
+    config.write_text("tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n")
+    Users(tmp_path / "data", rounds=CHEAP_ROUNDS).add(ANN, PASSWORD)
+    argv = ("--listen", "0.0.0.0:0", "--web-config-file", str(config))
+    trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    with (
+        running(tmp_path / "data", *argv) as (port, _),
+        httpx2.Client(base_url=f"https://127.0.0.1:{port}", verify=trust) as client,
+    ):
+        answer = client.post("/api/login", json={"user": ANN, "password": PASSWORD})
+        assert answer.headers["set-cookie"].startswith("__Host-gpuscope_session=")
+        assert answer.headers["set-cookie"].endswith("; Secure")
+        assert client.get("/api/session").json()["user"] == ANN
