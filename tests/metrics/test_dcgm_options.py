@@ -46,7 +46,7 @@ def test_flags_win_over_variables() -> None:
         (["-m", "ns:name"], "--configmap-data"),
         (["--fake-gpus"], "--fake-gpus"),
         (["-s", "g:0"], "--switch-devices"),
-        (["--kubernetes"], "--kubernetes"),
+        (["--kubernetes-enable-dra"], "--kubernetes-enable-dra"),
         (["--web-systemd-socket"], "--web-systemd-socket"),
         (["stray"], "argument 'stray'"),
     ],

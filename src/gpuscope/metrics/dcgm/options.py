@@ -134,14 +134,14 @@ class _Option:
 
 _LEVELS = ("NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB")
 _NO_DUMPS = "no debug dumps are written; --log-level debug says what happens"
-_NO_PODS = "no pod labels are exported yet"
+_NO_CLAIMS = "resource claims get pod, namespace and container labels only in the native family"
 _NO_DCGM_LOG = "DCGM's own log stays with the host engine"
 
 OPTIONS: tuple[_Option, ...] = (
     _Option("collectors", "DCGM_EXPORTER_COLLECTORS", _text, "f"),
     _Option("address", "DCGM_EXPORTER_LISTEN", _text, "a"),
     _Option("collect-interval", "DCGM_EXPORTER_INTERVAL", _number, "c"),
-    _Option("kubernetes", "DCGM_EXPORTER_KUBERNETES", _switch, "k", _NO_PODS),
+    _Option("kubernetes", "DCGM_EXPORTER_KUBERNETES", _switch, "k"),
     _Option("use-old-namespace", "DCGM_EXPORTER_USE_OLD_NAMESPACE", _switch, "o"),
     _Option("cpu-devices", "DCGM_EXPORTER_CPU_DEVICES_STR", _selector, "p", "CPUs are not read through DCGM"),
     _Option(
@@ -152,10 +152,8 @@ OPTIONS: tuple[_Option, ...] = (
         "mount the ConfigMap as a file and give it with -f",
     ),
     _Option("remote-hostengine-info", "DCGM_REMOTE_HOSTENGINE_INFO", _text, "r"),
-    _Option(
-        "kubernetes-enable-pod-labels", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", _switch, "", _NO_PODS
-    ),
-    _Option("kubernetes-enable-pod-uid", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", _switch, "", _NO_PODS),
+    _Option("kubernetes-enable-pod-labels", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", _switch),
+    _Option("kubernetes-enable-pod-uid", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", _switch),
     _Option("kubernetes-gpu-id-type", "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", _one_of("uid", "device-name")),
     _Option(
         "kubernetes-pod-label-allowlist-regex", "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX", _words
@@ -181,12 +179,12 @@ OPTIONS: tuple[_Option, ...] = (
     _Option("pod-resources-kubelet-socket", "DCGM_POD_RESOURCES_KUBELET_SOCKET", _text),
     _Option("hpc-job-mapping-dir", "DCGM_HPC_JOB_MAPPING_DIR", _text),
     _Option("nvidia-resource-names", "NVIDIA_RESOURCE_NAMES", _words),
-    _Option("kubernetes-virtual-gpus", "KUBERNETES_VIRTUAL_GPUS", _switch, "", _NO_PODS),
+    _Option("kubernetes-virtual-gpus", "KUBERNETES_VIRTUAL_GPUS", _switch),
     _Option("dump-enabled", "DCGM_EXPORTER_DUMP_ENABLED", _switch, "", _NO_DUMPS),
     _Option("dump-directory", "DCGM_EXPORTER_DUMP_DIRECTORY", _text, "", _NO_DUMPS),
     _Option("dump-retention", "DCGM_EXPORTER_DUMP_RETENTION", _number, "", _NO_DUMPS),
     _Option("dump-compression", "DCGM_EXPORTER_DUMP_COMPRESSION", _switch, "", _NO_DUMPS),
-    _Option("kubernetes-enable-dra", "KUBERNETES_ENABLE_DRA", _switch, "", _NO_PODS),
+    _Option("kubernetes-enable-dra", "KUBERNETES_ENABLE_DRA", _switch, "", _NO_CLAIMS),
     # Nothing is validated at start and GPUs are always followed, so these four ask for what is so anyway.
     _Option("disable-startup-validate", "DISABLE_STARTUP_VALIDATE", _switch),
     _Option("enable-gpu-bind-unbind-watch", "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", _switch),

@@ -1,7 +1,7 @@
 """What a DCGM series is about: a GPU or a MIG instance with the labels all its series share.
 
-`Attributes` is the seam for whoever can say more of one (its jobs; later its pods): every sample is copied once
-for each mapping it returns, and stands as it is when it returns none.
+Pods come first, then whoever else can say more of it (`Attributes`), then its jobs: every sample is copied once
+for each mapping they return, and stands as it is when they return none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gpuscope.metrics.dcgm.device_selector import Entity
 from gpuscope.metrics.dcgm.hpc_jobs import HpcJobs, jobs_of
 from gpuscope.metrics.dcgm.labels import LabelMaker, Pairs
 from gpuscope.metrics.dcgm.options import DcgmOptions
+from gpuscope.metrics.dcgm.pods import PodMapper, PodOnDevice
 from gpuscope.metrics.dcgm.values import Values
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.readings import ABSENT, Snapshot
@@ -35,15 +36,23 @@ class Subject:
     labels: Mapping[str, str]  # of the label rows
     attributes: Sequence[Mapping[str, str]]
     maker: LabelMaker
+    without_pods: Sequence[Mapping[str, str]] = ()
+    pods: Sequence[PodOnDevice] = ()
 
     def label_sets(
         self, labels: Mapping[str, str] = _NOTHING, attributes: Mapping[str, str] = _NOTHING
     ) -> tuple[LabelSet, ...]:
         """The labels of one sample and its copies, with what only this sample has."""
+        return self._sets(self.attributes, labels, attributes)
+
+    def label_sets_without_pods(self, attributes: Mapping[str, str] = _NOTHING) -> tuple[LabelSet, ...]:
+        return self._sets(self.without_pods, _NOTHING, attributes)
+
+    def _sets(
+        self, copies: Sequence[Mapping[str, str]], labels: Mapping[str, str], attributes: Mapping[str, str]
+    ) -> tuple[LabelSet, ...]:
         all_labels = {**self.labels, **labels}
-        return tuple(
-            self.maker.label_set(self.identity, all_labels, {**more, **attributes}) for more in self.attributes
-        )
+        return tuple(self.maker.label_set(self.identity, all_labels, {**more, **attributes}) for more in copies)
 
 
 class SubjectMaker:
@@ -52,25 +61,36 @@ class SubjectMaker:
         self._attributes = attributes
         self._hpc_jobs = HpcJobs(options.hpc_job_mapping_dir) if options.hpc_job_mapping_dir else None
         self._maker = LabelMaker(options)
+        self._pods = PodMapper(options) if options.kubernetes else None
 
     def scene(self, snapshot: Snapshot, values: Values, label_rows: Sequence[Counter]) -> Scene:
         jobs = self._hpc_jobs.read() if self._hpc_jobs is not None else {}
         hostname = self._options.hostname(snapshot.node)
+        mapped = self._pods.of(snapshot) if self._pods is not None else None
 
         def subject(entity: Entity) -> Subject:
+            pods = mapped.find(entity) if mapped is not None else ()
+            labels = _label_values(entity, values, label_rows)
+            for pod in pods:
+                labels.update(pod.labels)
+            of_entity = jobs_of(entity, jobs)
             return Subject(
                 entity,
                 self._maker.identity(entity, hostname),
-                _label_values(entity, values, label_rows),
-                self._attributes_of(entity, jobs_of(entity, jobs)),
+                labels,
+                self._attributes_of(entity, of_entity, [pod.attributes for pod in pods]),
                 self._maker,
+                self._attributes_of(entity, of_entity, ()),
+                pods,
             )
 
         selected = tuple(subject(entity) for entity in self._options.devices.entities(snapshot.devices))
         return Scene(snapshot, values, selected, subject)
 
-    def _attributes_of(self, entity: Entity, jobs: Sequence[str]) -> Sequence[Mapping[str, str]]:
-        combined: list[Mapping[str, str]] = [_NOTHING]
+    def _attributes_of(
+        self, entity: Entity, jobs: Sequence[str], pods: Sequence[Mapping[str, str]]
+    ) -> Sequence[Mapping[str, str]]:
+        combined: list[Mapping[str, str]] = list(pods) or [_NOTHING]
         for attributes in self._attributes:
             combined = [{**one, **more} for one in combined for more in attributes(entity) or (_NOTHING,)]
         return [{**one, "hpc_job": job} for one in combined for job in jobs] or combined

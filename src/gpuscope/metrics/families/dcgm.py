@@ -17,11 +17,12 @@ from gpuscope.metrics.catalogue.dcgm_xid_messages import xid_message
 from gpuscope.metrics.dcgm.counters_csv import CountersFile
 from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
 from gpuscope.metrics.dcgm.own_counters import OwnCounters
+from gpuscope.metrics.dcgm.pods import PER_PROCESS, own_value
 from gpuscope.metrics.dcgm.subjects import Attributes, Scene, SubjectMaker, number_text
 from gpuscope.metrics.dcgm.values import NvlinkRates, Values
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.sample import MetricFamily, Sample
-from gpuscope.readings import Snapshot
+from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.settings import Settings
 
 log = logging.getLogger("gpuscope.dcgm")
@@ -40,6 +41,7 @@ class DcgmBuilder:
         self._subjects = SubjectMaker(options, attributes)
         self._own_counters = OwnCounters(options)
         self._nvlink_rates = NvlinkRates()
+        self._shares_gpus = options.kubernetes and options.kubernetes_virtual_gpus
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         counters = self._counters()
@@ -53,6 +55,8 @@ class DcgmBuilder:
                 samples = list(self._own_counters.samples(counter.name, scene))
             elif counter.id == XID_ID:
                 samples = list(_xid_samples(scene))
+            elif self._shares_gpus and counter.name in PER_PROCESS:
+                samples = list(_shared_samples(counter, scene))
             else:
                 samples = [
                     Sample(label_set, value)
@@ -71,6 +75,22 @@ def _xid_samples(scene: Scene) -> Iterator[Sample]:
             error = {"err_code": str(xid), "err_msg": xid_message(xid)}
             for label_set in subject.label_sets(attributes=error):
                 yield Sample(label_set, xid)
+
+
+def _shared_samples(counter: Counter, scene: Scene) -> Iterator[Sample]:
+    """The GPU's own number without a pod, and each pod's own share of it."""
+    listed = scene.snapshot.processes
+    processes = () if listed is ABSENT else listed
+    for subject in scene.selected:
+        value = scene.values.of(counter.id, subject.entity)
+        if not isinstance(value, int | float):
+            continue
+        yield from (Sample(label_set, value) for label_set in subject.label_sets_without_pods())
+        for pod in () if listed is ABSENT else subject.pods:
+            uid = pod.allocation.pod_uid
+            share = own_value(counter.name, pod, subject.entity, processes)
+            more = {**pod.attributes, "pod_uid": "" if uid is ABSENT else uid}
+            yield from (Sample(label_set, share) for label_set in subject.label_sets_without_pods(more))
 
 
 def build_with(settings: Settings, options: DcgmOptions, attributes: Sequence[Attributes] = ()) -> DcgmBuilder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuscope.errors import UsageError
-from gpuscope.metrics.dcgm.options import parse_dcgm_exporter_args
+from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
 from gpuscope.metrics.families.dcgm import build_with
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
@@ -25,6 +25,8 @@ def _configure(
         wanted["counters"] = options.collectors
     if "remote_hostengine_info" in options.given:
         wanted["dcgm_host"] = options.remote_hostengine_info
+    if options.kubernetes:
+        wanted |= _kubernetes_settings(options)
     plan = ListenerPlan(
         title="GPU Exporter",
         host=host,
@@ -36,6 +38,16 @@ def _configure(
         source_settings=wanted,
     )
     return plan, warnings
+
+
+def _kubernetes_settings(options: DcgmOptions) -> dict[str, object]:
+    """What its pod labels need: the kubelet's socket, and for the pods' own labels the API server."""
+    wanted: dict[str, object] = {"kubelet_socket": options.pod_resources_kubelet_socket}
+    if options.nvidia_resource_names:
+        wanted["resource_names"] = options.nvidia_resource_names
+    if options.kubernetes_enable_pod_labels:
+        wanted |= {"pod_labels": ("*",), "kubernetes_api": True}
+    return wanted
 
 
 STAND_IN = StandIn("dcgm-exporter", _configure)
