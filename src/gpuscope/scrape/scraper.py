@@ -15,14 +15,11 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
-
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, ScrapeConfig
 from gpuscope.scrape.discovery import Discovery
 from gpuscope.scrape.fetch import new_client
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.loop import Counts, ScrapeLoop
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.sink import Sink
@@ -50,7 +47,6 @@ class Scraper:
         self._discoveries = [Discovery(job) for job in config.jobs]
         self._loops: dict[Key, ScrapeLoop] = {}
         self._dropped: list[Dropped] = []
-        self._clients: dict[str, tuple[HttpConfig, httpx.AsyncClient]] = {}
         self._changed: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self.counts = Counts()
@@ -115,24 +111,14 @@ class Scraper:
                 self._start(key, target, known.scraped.appender, refused)
             else:
                 known.refused = refused
-        jobs = {target.job.name for target, _ in wanted.values()}
-        for name in [name for name in self._clients if name not in jobs]:
-            await self._clients.pop(name)[1].aclose()
 
     def _start(self, key: Key, target: Target, appender: TargetAppender, refused: str) -> None:
         scraped = ScrapedTarget(target, appender)
-        loop = ScrapeLoop(scraped, self._client(target.job), self._workers, self.counts, refused)
+        # A client each: a pool of all targets' connections is walked through, and asked, on every request.
+        client = new_client(target.job.http)
+        loop = ScrapeLoop(scraped, client, self._workers, self.counts, refused)
         self._loops[key] = loop
         loop.task = asyncio.create_task(loop.run(self._salt), name=f"scrape {target.url}")
-
-    def _client(self, job: Job) -> httpx.AsyncClient:
-        known = self._clients.get(job.name)
-        if known is None or known[0] != job.http:
-            if known is not None:
-                old = known[1]
-                asyncio.create_task(old.aclose())  # noqa: RUF006 - loops that used it are cancelled already
-            known = self._clients[job.name] = (job.http, new_client(job.http))
-        return known[1]
 
     async def _end(self, loop: ScrapeLoop) -> None:
         """The target is gone: its series end now."""
@@ -147,9 +133,6 @@ class Scraper:
     async def _stop_all(self) -> None:
         # A stop is not an end: after a restart the same series go on, so no marker is written.
         await asyncio.gather(*(_cancel(loop) for loop in self._loops.values()))
-        for _, client in self._clients.values():
-            await client.aclose()
-        self._clients.clear()
 
     # What the API asks
 
@@ -203,6 +186,7 @@ async def _cancel(loop: ScrapeLoop) -> None:
         loop.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loop.task
+    await loop.client.aclose()
 
 
 def _active(loop: ScrapeLoop) -> dict[str, Any]:

@@ -7,10 +7,12 @@ its families every `remote_write_interval`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from gpuscope.metrics.families import Builder
+from gpuscope.collect.collector import Collector
+from gpuscope.metrics.families import Builder, load_family
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
@@ -101,3 +103,19 @@ class AgentPush:
     def to_families(self, snapshot: Snapshot) -> list[MetricFamily]:
         """As a `Builder`: what the queues count, for the agent's own exposition."""
         return list(self.pushes.families())
+
+
+@contextmanager
+def pushing(settings: Settings, collector: Collector, families: Collection[str]) -> Iterator[AgentPush | None]:
+    """Around an agent's life: sends these families where `--remote-write` says; nothing without it."""
+    pushes = build_pushes(settings, queue_bytes=AGENT_QUEUE_BYTES)
+    if pushes is None:
+        yield None
+        return
+    push = AgentPush(settings, pushes, [load_family(name).build(settings) for name in sorted(families)])
+    collector.subscribe(push.take)
+    pushes.start()
+    try:
+        yield push
+    finally:
+        pushes.stop()
