@@ -74,17 +74,15 @@ function Leaf({ cell, measure, dim, tabbed }: CellProps): JSX.Element {
   const words = spoken.get().code;
   // The same element as before is not compared again: most of a thousand cells do not change in a second.
   return useMemo(() => {
-    const label = [
-      `${gpu.node} ${t("gpu.gpu", { gpu: gpu.gpu })}`, stateName(gpu.state), value, holders,
-    ].filter(Boolean).join(", ");
     return (
-      <a class={dim ? "cell dim" : "cell"} href={href} tabIndex={tabbed ? 0 : -1} data-s={gpu.state} data-uuid={gpu.uuid} aria-label={label}
+      <a class={dim ? "cell dim" : "cell"} href={href} tabIndex={tabbed ? 0 : -1} data-s={gpu.state} data-uuid={gpu.uuid}
         {...(hue ? { "data-hue": "" } : {})} style={{ "--v": percent, "--slices": slices, "--hue": hue }}>
         <span class={percent ? "level" : "level none"} />
+        <span class="visually-hidden">{gpu.node} {stateName(gpu.state)} GPU </span>
         <span class="top">
           <span class="index">{gpu.profile ?? gpu.gpu}</span>
           <span class="value">
-            {GLYPHS[gpu.state] && <span class="glyph">{GLYPHS[gpu.state]}</span>}
+            {GLYPHS[gpu.state] && <span class="glyph" aria-hidden="true">{GLYPHS[gpu.state]}</span>}
             <span class="value">{measure === "holder" ? formatValue(busyOf(gpu), "ratio") : value}</span>
           </span>
         </span>

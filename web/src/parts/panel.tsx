@@ -97,7 +97,7 @@ function useSize(host: { current: HTMLElement | null }): { width: number; seen: 
 
 export function useAnswer(panel: Panel, variables: Variables, width: number): { asked: Asked; expressions: string[] } {
   const { span, interval } = useStore(timeline);
-  const [asked, setAsked] = useState<Asked>({ loading: true });
+  const [asked, setAsked] = useState<Asked>({ loading: false });
   const ready = width > 0 && interval !== undefined;
   const step = chooseStep(span.end - span.start, Math.max(width - AXES, 100));
   const windows = windowsFor(step, interval ?? step);

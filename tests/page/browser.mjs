@@ -1,0 +1,89 @@
+// What the page's tests share: a real Chromium, a real `gpuscope up --demo`, and the live answer held still so that
+// numbers on screen can be compared with it.
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+// The browser driver is installed beside the page's sources, not here.
+const require = createRequire(new URL("../../web/package.json", import.meta.url));
+const { chromium } = require("playwright-core");
+export const AXE = require("axe-core").source;
+
+const CHROMIUM = process.env.GPUSCOPE_CHROMIUM ?? "chromium";
+const GPUSCOPE = process.env.GPUSCOPE_COMMAND ?? "gpuscope";
+const FLAGS = [
+  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync",
+];
+
+export const launch = () => chromium.launch({ executablePath: CHROMIUM, headless: true, args: FLAGS });
+
+/** A page that remembers what went wrong on it: errors, and anything the content security policy stopped. */
+export async function open(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, locale: "en", ...options });
+  const page = await context.newPage();
+  page.problems = [];
+  page.on("pageerror", (error) => page.problems.push(error.message));
+  page.on("console", (message) => {
+    // A query that is made to fail is logged by the browser itself.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) page.problems.push(message.text());
+  });
+  if (options.before) await options.before(page);
+  await page.goto(url);
+  return page;
+}
+
+export async function freePort() {
+  const probe = createServer();
+  await new Promise((done) => probe.listen(0, "127.0.0.1", done));
+  const { port } = probe.address();
+  await new Promise((done) => probe.close(done));
+  return port;
+}
+
+export function dataFolder() {
+  const folder = mkdtempSync(join(tmpdir(), "gpuscope-page-"));
+  return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
+}
+
+export async function startServer({ port, data, arguments: more = [] }) {
+  const child = spawn(GPUSCOPE, ["up", "--demo", "--data", data, "--listen", `127.0.0.1:${port}`, ...more], { stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  child.stderr.on("data", (bytes) => { log += bytes; });
+  const ended = new Promise((done) => child.once("exit", done));
+  const url = `http://127.0.0.1:${port}/`;
+  for (;;) {
+    if (child.exitCode !== null) throw new Error(`gpuscope ended: ${log}`);
+    const ready = await fetch(`${url}-/ready`).then((answer) => answer.ok, () => false);
+    if (ready) break;
+    await new Promise((done) => setTimeout(done, 200));
+  }
+  return { url, stop: async (signal = "SIGTERM") => { child.kill(signal); await ended; } };
+}
+
+/** The live answer of the server, held still from now on; `change` may bend it first. */
+export async function freeze(page, url, change = (picture) => picture) {
+  const picture = change(await (await fetch(`${url}api/live`)).json());
+  await page.route("**/api/live", (route) => {
+    // Time goes on, or the page would rightly call a still picture old.
+    const now = Date.now() / 1000 + (picture.skew ?? 0);
+    route.fulfill({ json: { ...picture, now, taken_at: now } });
+  });
+  return picture;
+}
+
+export async function axeFindings(page) {
+  await page.evaluate(AXE);
+  const result = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  return result.violations
+    .filter((one) => one.impact === "serious" || one.impact === "critical")
+    .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
+}
+
+export const query = async (url, expression) => {
+  const answer = await fetch(`${url}api/v1/query?${new URLSearchParams({ query: expression })}`);
+  return (await answer.json()).data.result;
+};
