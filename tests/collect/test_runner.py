@@ -112,3 +112,53 @@ def test_a_read_that_hangs_blocks_nobody_and_is_not_started_twice() -> None:
     runner.stop()
     worker.join(5.0)
     assert not worker.is_alive()
+
+
+def test_a_first_read_that_hangs_is_not_down_until_its_deadline_and_then_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, hanging = FakeClock(), Hanging()
+    runner = runner_of(FakeSource(hanging), clock)
+    worker = threading.Thread(target=runner.run, daemon=True)
+    worker.start()
+    with caplog.at_level(logging.INFO):
+        assert not runner.is_down(), "nobody has asked it yet"
+        assert runner.start_cycle_if_due()
+        clock.pass_seconds(1.0)
+        assert not runner.is_down()
+        clock.pass_seconds(10.0)
+        assert runner.is_down()
+        for _ in range(3):
+            runner.start_cycle_if_due()
+            clock.pass_seconds(1.0)
+        assert "no answer for 14 s" in runner.status().why
+        hanging.release.set()
+        assert runner.wait(5.0)
+    assert not runner.is_down()
+    said = [record.message for record in caplog.records]
+    assert said == ["source fake: no answer for 11 s", "source fake answers: a fake"]
+    runner.stop()
+    worker.join(5.0)
+
+
+def test_a_source_that_nobody_wants_any_more_is_closed() -> None:
+    clock, source = FakeClock(), FakeSource(Reading)
+    runner = runner_of(source, clock)
+    worker = threading.Thread(target=runner.run, daemon=True)
+    worker.start()
+    assert runner.start_cycle_if_due()
+    assert runner.wait(5.0)
+    runner.wanted = False
+    for _ in range(3):
+        assert not runner.start_cycle_if_due()
+        assert runner.wait(5.0)
+    assert source.closed == 1
+    assert not runner.is_down()
+    assert runner.fresh() is ABSENT
+    runner.wanted = True
+    clock.pass_seconds(1.0)
+    assert runner.start_cycle_if_due()
+    assert runner.wait(5.0)
+    assert runner.fresh() is not ABSENT
+    runner.stop()
+    worker.join(5.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as their_openmetrics
@@ -34,7 +36,8 @@ def ours(text: str, *, openmetrics: bool = False) -> dict[str, float]:
 
 
 def theirs(text: str, *, openmetrics: bool = False) -> dict[str, float]:
-    families = their_openmetrics(text) if openmetrics else their_text(text)
+    read = their_openmetrics if openmetrics else their_text
+    families: Iterable[Any] = read(text)
     names = set(re.findall(r"^\w+", text, re.MULTILINE))
     return {
         # Their parser adds `_total` to a counter that was written without, as DCGM's are.
@@ -64,9 +67,8 @@ def test_of_every_family(family: str) -> None:
 def test_of_openmetrics_with_hostile_names(driver: FakeDriver) -> None:
     driver.gpus(2)
     driver.mig(1, [Mig(gi=7)])
-    driver.processes(
-        0, [Process(i, name=name) for i, name in enumerate(('a"b', "c\\d", "e\nf", b"\xff", "训练"), 1)]
-    )
+    names: tuple[str | bytes, ...] = ('a"b', "c\\d", "e\nf", b"\xff", "训练")
+    driver.processes(0, [Process(pid, name=name) for pid, name in enumerate(names, 1)])
     with running_agent("--source", "nvml", env=driver.env) as agent:
         agent.until(lambda series: of_gpu(series, "gpuscope_gpu_up") == 1)
         text = agent.text(OPENMETRICS)

@@ -39,7 +39,7 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
 
 
 def unknown_lints(family: str, text: str) -> list[str]:
-    command = [engine("promtool"), "check", "metrics"]
+    command = [str(engine("promtool")), "check", "metrics"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stderr  # 3: lints only
     lints = [line.partition(" ") for line in (done.stdout + done.stderr).splitlines() if line]

@@ -29,10 +29,11 @@ Listener = Callable[[Snapshot], None]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A runner and when it is wanted; in order of trust, the most trusted first."""
+    """A runner and when it is wanted, with the reason for the log; the most trusted comes first."""
 
     runner: Runner
     wanted: Wanted = lambda runners: True
+    why: str = ""
 
 
 class Collector:
@@ -84,12 +85,19 @@ class Collector:
 
     def tick(self) -> Snapshot:
         deadline = self._clock.monotonic() + 0.8 * self._interval
+        self._read_due(deadline)
+        self._read_due(deadline)  # again for a source that is wanted because another has failed just now
+        return self.compose()
+
+    def _read_due(self, deadline: float) -> None:
         for planned in self.plan:
-            planned.runner.wanted = planned.wanted(self._runners)
+            wanted = planned.wanted(self._runners)
+            if wanted and not planned.runner.wanted and planned.why:
+                log.info("source %s is used: %s", planned.runner.spec.name, planned.why)
+            planned.runner.wanted = wanted
         started = [runner for runner in self._runners if runner.start_cycle_if_due()]
         for runner in started:
             runner.wait(max(0.0, deadline - self._clock.monotonic()))
-        return self.compose()
 
     def compose(self) -> Snapshot:
         """Makes and publishes a snapshot of what the sources have now."""

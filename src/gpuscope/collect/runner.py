@@ -21,6 +21,7 @@ from gpuscope.sources import Source, SourceSpec, Tier
 log = logging.getLogger("gpuscope.source")
 
 LONGEST_BACKOFF_SECONDS = 30.0
+NOT_READ_YET = "not read yet"
 MOST_WAITING_XIDS = 100_000  # a storm while nobody composes must not fill the memory
 
 
@@ -43,7 +44,10 @@ class Runner:
         self._deadline = spec.deadline_seconds(settings)
         self._source: Source | None = None
         self._latest: Latest | None = None
-        self._trouble = "not read yet"  # why the last cycle failed; empty while all is well
+        self._trouble = NOT_READ_YET  # why the last cycle failed; empty while all is well
+        self._asked_at: float | None = None  # when it was first woken
+        self._answering_since = float("-inf")  # since when without trouble
+        self._late = False  # whether it was logged that no answer comes
         self._failures = 0
         self._failed_reads = 0
         self._code: Maybe[int] = ABSENT
@@ -74,8 +78,8 @@ class Runner:
 
     def status(self) -> SourceStatus:
         latest, trouble = self._latest, self._trouble
-        if latest is not None and not trouble and self._age(latest) > self._deadline:
-            trouble = f"no answer for {self._age(latest):.0f} s"
+        if self._silent_for() > self._deadline:
+            trouble = f"no answer for {self._silent_for():.0f} s"
         return SourceStatus(
             name=self.spec.name,
             up=not trouble,
@@ -87,18 +91,43 @@ class Runner:
             last_success_at=ABSENT if latest is None else latest.at,
         )
 
+    def is_down(self) -> bool:
+        """Failed or silent; not merely still at its first read."""
+        return self.fresh() is ABSENT and (self._trouble != NOT_READ_YET or self._silent_for() > self._deadline)
+
+    def answering_for(self) -> float:
+        """Seconds since its first answer, or the first after trouble."""
+        return self._clock.monotonic() - self._answering_since
+
     def _age(self, latest: Latest) -> float:
         return self._clock.monotonic() - latest.monotonic
+
+    def _silent_for(self) -> float:
+        """Seconds without an answer; 0 while it is known what fails."""
+        if self._trouble not in ("", NOT_READ_YET):
+            return 0.0
+        since = self._asked_at if self._latest is None else self._latest.monotonic
+        return 0.0 if since is None else self._clock.monotonic() - since
 
     # What the collector does with a runner.
 
     def start_cycle_if_due(self) -> bool:
         """Wakes the worker if it is time and it is not still busy with the last cycle."""
-        due = self.wanted and self._idle.is_set() and self._clock.monotonic() >= self._next_due
-        if due:
+        if not self._idle.is_set():
+            self._say_if_late()
+            return False
+        due = self.wanted and self._clock.monotonic() >= self._next_due
+        if due or (not self.wanted and self._source is not None):  # what nobody wants is closed
+            if self._asked_at is None:
+                self._asked_at = self._clock.monotonic()
             self._idle.clear()
             self._poke.set()
         return due
+
+    def _say_if_late(self) -> None:
+        if not self._late and self._silent_for() > self._deadline:
+            self._late = True
+            log.warning("source %s: no answer for %.0f s", self.spec.name, self._silent_for())
 
     def wait(self, seconds: float) -> bool:
         return self._idle.wait(seconds)
@@ -116,7 +145,10 @@ class Runner:
             if self._stopping:
                 self._close()
                 return
-            self.cycle()
+            if self.wanted:
+                self.cycle()
+            else:
+                self._retire()
             self._idle.set()
 
     def cycle(self) -> None:
@@ -136,9 +168,16 @@ class Runner:
         self._latest = Latest(reading, self._clock.now(), finished, finished - started)
         self._xids.extend(reading.xids)
         self._count_failed_calls(reading)
-        if self._trouble:
+        if self._trouble or self._late:
+            self._answering_since = finished
             log.info("source %s answers: %s", self.spec.name, self.spec.summary)
-        self._trouble, self._backoff, self._code = "", 0.0, 0
+        self._trouble, self._late, self._backoff, self._code = "", False, 0.0, 0
+
+    def _retire(self) -> None:
+        """Lets go of a source that is not wanted any more: a DCGM stream is a process of its own."""
+        self._close()
+        self._latest, self._asked_at, self._trouble = None, None, NOT_READ_YET
+        log.info("source %s is not needed any more", self.spec.name)
 
     def _due_tiers(self, now: float) -> frozenset[Tier]:
         slack = 0.5 * self._settings.interval

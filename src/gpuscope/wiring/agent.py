@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gpuscope.collect.clock import Clock, SystemClock
@@ -18,7 +18,7 @@ from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger
 from gpuscope.errors import NoGpuReadable, UsageError
 from gpuscope.exposition.textfile import TextfileWriter
-from gpuscope.readings import ABSENT, Snapshot
+from gpuscope.readings import ABSENT, Device, Snapshot
 from gpuscope.server.exporter import Exporter
 from gpuscope.server.http import Handler, Response, Server
 from gpuscope.server.listener import ListenerPlan
@@ -27,11 +27,17 @@ from gpuscope.settings import Settings
 from gpuscope.sources import load_source
 from gpuscope.wiring.owners import build_ownership
 
+FIRST_PROFILING_SECONDS = 5.0
+
 log = logging.getLogger("gpuscope")
 
 
-def _is_up(name: str) -> Callable[[Sequence[Runner]], bool]:
-    return lambda runners: any(runner.spec.name == name and runner.status().up for runner in runners)
+def _always(runners: Sequence[Runner]) -> bool:
+    return True
+
+
+def _nvml_down(runners: Sequence[Runner]) -> bool:
+    return any(runner.spec.name == "nvml" and runner.is_down() for runner in runners)
 
 
 def _profiling_missing(runners: Sequence[Runner]) -> bool:
@@ -39,31 +45,40 @@ def _profiling_missing(runners: Sequence[Runner]) -> bool:
     for runner in runners:
         reading = runner.fresh()
         if runner.spec.name == "nvml" and reading is not ABSENT:
-            devices = [device for device in reading.devices if not device.lost]
-            return any(device.sm_active_ratio is ABSENT for device in devices)
-    return True
+            # Profiling needs two readings some time apart; from Hopper on they are worth waiting for.
+            waiting = runner.answering_for() < FIRST_PROFILING_SECONDS
+            return any(
+                device.sm_active_ratio is ABSENT and not (waiting and _profiles_itself(device))
+                for device in reading.devices
+                if not device.lost
+            )
+    return _nvml_down(runners)
+
+
+def _profiles_itself(device: Device) -> bool:
+    capability = device.compute_capability
+    return capability is not ABSENT and capability.partition(".")[0] not in ("", *"5678")
 
 
 def plan_sources(
     settings: Settings, families: Collection[str], also: Collection[str] = ()
-) -> list[tuple[str, Wanted]]:
-    """Source names in order of trust, each with when it is wanted; `also` names some that always are."""
-    always: Wanted = lambda runners: True  # noqa: E731 - a name for the common case reads better than a def
+) -> list[tuple[str, Wanted, str]]:
+    """Source names in order of trust, each with when it is wanted, and why for the log; `also` names some that
+    always are."""
     if set(families) == {"host"}:  # a node without GPUs: nothing to look for
-        return [("host", always)]
-    plan: list[tuple[str, Wanted]] = []
+        return [("host", _always, "")]
+    plan: list[tuple[str, Wanted, str]] = []
     if settings.source == "auto":
-        nvml_up = _is_up("nvml")
-        plan.append(("nvml", always))
+        plan.append(("nvml", _always, ""))
         if shutil.which(settings.dcgmi_command.split()[0]):
-            plan.append(("dcgm", _profiling_missing))
-        fallback: Wanted = lambda runners: not nvml_up(runners)  # noqa: E731
-        plan.append(("nvidia-smi", always if "nvidia-smi" in also else fallback))
+            plan.append(("dcgm", _profiling_missing, "the driver gives no profiling numbers for some GPU"))
+        wanted = _always if "nvidia-smi" in also else _nvml_down
+        plan.append(("nvidia-smi", wanted, "NVML does not answer"))
     else:
-        plan.append((settings.source, always))
-    plan.append(("kernel-log", always))
+        plan.append((settings.source, _always, ""))
+    plan.append(("kernel-log", _always, ""))
     if "host" in families:
-        plan.append(("host", always))
+        plan.append(("host", _always, ""))
     return plan
 
 
@@ -76,10 +91,10 @@ def build_collector(
         return build_demo(settings).collectors[0]
     clock = clock or SystemClock()
     plan = []
-    for name, wanted in plan_sources(settings, families, also):
+    for name, wanted, why in plan_sources(settings, families, also):
         spec = load_source(name)
         spec.check(settings)
-        plan.append(Planned(Runner(spec, settings, clock), wanted))
+        plan.append(Planned(Runner(spec, settings, clock), wanted, why))
     ownership, owner_workers = build_ownership(settings, clock)
     plan += owner_workers
     state_dir = settings.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
