@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuscope.cli import main
 from tests.engines import (
@@ -116,7 +117,7 @@ def test_scrape_reload_and_the_second_server_refuses(tmp_path: Path) -> None:
             config.write_text(f"scrape_configs: [{one}, {two}]")
             process.send_signal(signal.SIGHUP)
             eventually(lambda: vector(url, "b"))
-            assert ask(url, "status/config")["yaml"] == config.read_text()
+            assert yaml.safe_load(ask(url, "status/config")["yaml"]) == yaml.safe_load(config.read_text())
             pools = [target["scrapePool"] for target in ask(url, "targets")["activeTargets"]]
             assert sorted(pools) == ["one", "two"]
             config.write_text(f"scrape_configs: [{one}]")

@@ -19,6 +19,7 @@ from gpuscope.errors import UsageError
 from gpuscope.scrape.config_values import Table, load_yaml, parse_size_text
 from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
 from gpuscope.scrape.http_config import HttpConfig, read_http_config, split_credentials
+from gpuscope.scrape.redact import redact
 from gpuscope.scrape.relabel import ACTIONS, RelabelRule
 
 DEFAULT_INTERVAL = 60.0
@@ -108,14 +109,14 @@ class ScrapeConfig:
     write_to: tuple[WriteTo, ...] = ()
     warnings: tuple[str, ...] = ()
     text: str = ""
+    """The file as others may see it: no secrets."""
 
 
 def load_config(path: Path) -> ScrapeConfig:
-    text, document = load_yaml(path)
-    return read_config(document, str(path), path.parent.absolute(), text)
+    return read_config(load_yaml(path), str(path), path.parent.absolute())
 
 
-def read_config(document: object, name: str, folder: Path, text: str = "") -> ScrapeConfig:
+def read_config(document: object, name: str, folder: Path) -> ScrapeConfig:
     warnings: list[str] = []
     top = Table(document, name, folder)
     common = top.table("global")
@@ -133,7 +134,7 @@ def read_config(document: object, name: str, folder: Path, text: str = "") -> Sc
         rule_files=tuple(str(folder / pattern) for pattern in top.texts("rule_files")),
         alerting=top.raw("alerting"),
         write_to=tuple(_write_to(table, warnings) for table in top.tables("remote_write")),
-        text=text,
+        text=redact(document),
     )
     top.finish(_TOP_UNSUPPORTED, warnings.append)
     return replace(read, warnings=tuple(warnings))
@@ -179,8 +180,7 @@ def _job_files(top: Table) -> list[Table]:
     found = []
     for pattern in top.texts("scrape_config_files"):
         for path in glob_files(str(top.folder / pattern)):
-            _, document = load_yaml(path)
-            found += Table(document, str(path), path.parent).tables("scrape_configs")
+            found += Table(load_yaml(path), str(path), path.parent).tables("scrape_configs")
     return found
 
 

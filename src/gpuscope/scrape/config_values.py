@@ -23,15 +23,15 @@ _SECONDS = (31_536_000, 604_800, 86_400, 3_600, 60, 1, 0.001)
 _SIZE = re.compile(r"(\d+)([KMGTPE]i?)?B?\Z", re.ASCII)
 
 
-def load_yaml(path: Path) -> tuple[str, object]:
-    """The file's text and what it says."""
+def load_yaml(path: Path) -> object:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{path}: {reason}") from None
     try:
-        return text, yaml.safe_load(text)
+        document: object = yaml.safe_load(text)
+        return document
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())[:300]}") from None
 

@@ -73,7 +73,7 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path}: {error}") from None
     else:
-        _, document = load_yaml(path)
+        document = load_yaml(path)
     if not isinstance(document, list):
         raise UsageError(f"{path}: must be a list of target groups, each with targets and labels")
     groups = []

@@ -66,7 +66,7 @@ def load_http_config(path: Path) -> HttpConfig:
     from gpuscope.scrape.config_values import Table, load_yaml
 
     warnings: list[str] = []
-    table = Table(load_yaml(path)[1], str(path), path.parent)
+    table = Table(load_yaml(path), str(path), path.parent)
     config = read_http_config(table)
     table.finish(UNSUPPORTED, warnings.append)
     if warnings:

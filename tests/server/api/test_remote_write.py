@@ -70,6 +70,7 @@ def test_other_kinds_are_415(client: TestClient) -> None:
         == 415
     )
     assert post(client, body(1), content_type="application/json")[0] == 415
+    assert post(client, body(1), content_type="")[0] == 415
     assert post(client, body(1), content_encoding="gzip")[0] == 415
     assert post(client, body(1), content_type="application/x-protobuf;proto=prometheus.WriteRequest")[0] == 204
 

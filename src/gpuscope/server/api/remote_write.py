@@ -60,7 +60,8 @@ async def _take(receiver: Receiver, packed: bytes, sender: str) -> Response:
 
 
 def _wrong_kind(request: Request) -> Response | None:
-    kind = request.headers.get("content-type", "application/x-protobuf").replace(" ", "").lower()
+    # It must be said: a browser can be made to send anything without a content type, but not with this one.
+    kind = request.headers.get("content-type", "").replace(" ", "").lower()
     message = kind.partition("proto=")[2].partition(";")[0].strip('"') or "prometheus.writerequest"
     if not kind.startswith("application/x-protobuf") or message != "prometheus.writerequest":
         return _plain(

@@ -1,0 +1,40 @@
+"""A configuration for other people's eyes: the document again, with every secret replaced.
+
+`/api/v1/status/config` shows it to whoever may query. What might be a secret counts as one, also in parts of
+Prometheus' file that we do not use; comments go.
+"""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+SECRET = "<secret>"  # noqa: S105 - Prometheus' own word
+_SECRET_KEY = re.compile(
+    r"(?i)(password|passwd|secret|token|credential|api_?key|access_?key|private_?key)|^key$"
+)
+_FILE_KEY = re.compile(r"(?i)_(file|ref|files)$")
+_HEADERS = ("headers", "http_headers", "proxy_connect_header")
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def redact(document: object) -> str:
+    """YAML text."""
+    return yaml.safe_dump(_clean(document), sort_keys=False, allow_unicode=True) if document else ""
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _clean_pair(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_clean(inner) for inner in value]
+    return _USER_IN_URL.sub(f"{SECRET}@", value) if isinstance(value, str) else value
+
+
+def _clean_pair(key: str, value: object) -> object:
+    if key in _HEADERS and isinstance(value, dict):
+        return dict.fromkeys(value, SECRET)
+    if value is not None and _SECRET_KEY.search(key) and not _FILE_KEY.search(key):
+        return SECRET
+    return _clean(value)
