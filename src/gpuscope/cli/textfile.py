@@ -6,6 +6,7 @@ import argparse
 import logging
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from gpuscope.cli import COLLECTING_SETTINGS
@@ -40,6 +41,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.metrics.families import load_family
     from gpuscope.server.exporter import Exporter
 
+    if args.once:  # it watches for a second, and can only say who did nothing in it
+        settings = replace(settings, idle_after=min(settings.idle_after, 0.5))
     families = settings.families or DEFAULT_FAMILIES
     exporter = Exporter(
         [load_family(name).build(settings) for name in families], openmetrics=False, title="textfile"
@@ -49,7 +52,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     writer = TextfileWriter(args.output)
     if args.once:
         snapshot = wiring.read_once(running)
-        writer.write(exporter.exposition())
+        try:
+            writer.write(exporter.exposition())
+        except OSError as error:
+            raise UsageError(f"--output {args.output}: {error.strerror}; choose another file") from None
         wiring.require_gpu(snapshot)
         return 0
     stop = threading.Event()

@@ -11,7 +11,10 @@ from gpuscope.collect.clock import SystemClock
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.merge import merge_readings
+from gpuscope.collect.owner_counters import OwnerCounters
+from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
+from gpuscope.collect.sessions import Sessions
 from gpuscope.collect.xids import XidLedger
 from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings
@@ -27,6 +30,7 @@ class Demo:
     collectors: Sequence[Collector]
     integrators: Sequence[Integrator]
     ledgers: Sequence[XidLedger]
+    ownership: Sequence[OwnershipBook]
 
     def past(self, index: int, times: range) -> Iterator[Snapshot]:
         """A node's snapshots at these times, before its collector runs."""
@@ -36,15 +40,25 @@ class Demo:
             reading = self.fleet.reading(index, float(at), float(at - times.step))
             merged = merge_readings([reading])
             self.ledgers[index].add(reading.xids)
+            counters = self.integrators[index].advance(merged.devices, at + to_monotonic)
+            processes, ownership = self.ownership[index].advance(
+                merged.processes,
+                merged.devices,
+                counters,
+                simulated=True,
+                now=float(at),
+                monotonic=at + to_monotonic,
+            )
             yield Snapshot(
                 node=self.fleet.node_names[index],
                 taken_at=float(at),
                 simulated=True,
                 driver=merged.driver,
                 devices=merged.devices,
-                processes=merged.processes,
+                processes=processes,
+                ownership=ownership,
                 host=merged.host,
-                counters=self.integrators[index].advance(merged.devices, at + to_monotonic),
+                counters=counters,
                 xids=self.ledgers[index].totals(merged.devices),
                 sources=(SourceStatus(name="demo", up=True, why="simulated"),),
                 expected_gpus=self.fleet.gpus_per_node,
@@ -57,6 +71,10 @@ def build_demo(settings: Settings) -> Demo:
     fleet = DemoFleet(settings, started_at=clock.now(), nodes=settings.demo_nodes or 1)
     integrators = [Integrator(longest_gap_seconds=LONGEST_GAP_SECONDS) for _ in fleet.node_names]
     ledgers = [XidLedger(None) for _ in fleet.node_names]
+    ownership = [
+        OwnershipBook(Sessions(settings.idle_after), OwnerCounters(LONGEST_GAP_SECONDS))
+        for _ in fleet.node_names
+    ]
     collectors = []
     for index, name in enumerate(fleet.node_names):
         node = settings.node if settings.node and len(fleet.node_names) == 1 else name
@@ -73,10 +91,11 @@ def build_demo(settings: Settings) -> Demo:
                 clock=clock,
                 ledger=ledgers[index],
                 integrator=integrators[index],
+                ownership=ownership[index],
                 expected_gpus=fleet.gpus_per_node,
             )
         )
-    return Demo(fleet, collectors, integrators, ledgers)
+    return Demo(fleet, collectors, integrators, ledgers, ownership)
 
 
 def _open(settings: Settings, *, index: int, fleet: DemoFleet, clock: SystemClock) -> Source:
