@@ -75,7 +75,7 @@ def _lines(expr: Expr, indent: str) -> str:
         case Aggregate():
             parts = [expr.expr] if expr.param is None else [expr.param, expr.expr]
             return _wrapped(
-                f"{indent}{expr.op}{_grouping(expr)} (", [_lines(part, deeper) for part in parts], indent
+                f"{indent}{expr.op}{_grouping(expr)}(", [_lines(part, deeper) for part in parts], indent
             )
         case Call() if expr.args:
             return _wrapped(f"{indent}{expr.name}(", [_lines(arg, deeper) for arg in expr.args], indent)
@@ -120,7 +120,7 @@ def to_text(expr: Expr) -> str:
             return f"{left} {_operator(expr)} {right}"
         case Aggregate():
             param = "" if expr.param is None else f"{to_text(expr.param)}, "
-            return f"{expr.op}{_grouping(expr)} ({param}{to_text(expr.expr)})"
+            return f"{expr.op}{_grouping(expr)}({param}{to_text(expr.expr)})"
         case Call():
             return f"{expr.name}({', '.join(map(to_text, expr.args))})"
 
@@ -164,8 +164,8 @@ def _matching(matching: Matching) -> list[str]:
 
 def _grouping(expr: Aggregate) -> str:
     if expr.without:
-        return f" without ({_names(expr.grouping)})"
-    return f" by ({_names(expr.grouping)})" if expr.grouping else ""
+        return f" without ({_names(expr.grouping)}) "
+    return f" by ({_names(expr.grouping)}) " if expr.grouping else ""
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gpuscope.promql.frame import Bools, Floats, Ints
@@ -70,3 +70,16 @@ class Samples:
 
 
 Result = Scalar | Text | Vector | Matrix | Samples
+
+
+def first_series(result: Vector | Matrix | Samples, count: int) -> Vector | Matrix | Samples:
+    """The same with only its first series."""
+    labels = result.labels[:count]
+    match result:
+        case Vector():
+            return replace(result, labels=labels, values=result.values[:count])
+        case Matrix():
+            return replace(result, labels=labels, values=result.values[:count], present=result.present[:count])
+        case Samples():
+            times = result.timestamps[:count]
+            return replace(result, labels=labels, timestamps=times, values=result.values[:count])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,10 +23,10 @@ from starlette.routing import Route
 
 from gpuscope import __version__
 from gpuscope.promql import Engine, PromQLError, format_query, parse
-from gpuscope.promql.result import Result
+from gpuscope.promql.result import Result, Scalar, Text, first_series
 from gpuscope.server.api.encode import encode_result, failure, success
 from gpuscope.server.api.federate import federate_text
-from gpuscope.server.api.parameters import STATUS_CODES, ApiError, Parameters, read_parameters
+from gpuscope.server.api.parameters import STATUS_CODES, ApiError, Parameters, bad, read_parameters
 from gpuscope.store import Store
 from gpuscope.store.series import Labels
 
@@ -34,6 +35,8 @@ Endpoint = Callable[["EmbeddedApi", Request, Parameters], Awaitable[Response]]
 
 API_VERSION = "3.5.0"  # the Prometheus whose API and PromQL this is; Grafana asks for it
 WATCH_AFTER_SECONDS = 0.05
+TRUNCATED = "results truncated due to limit"
+EVERYTHING = 1 << 62
 
 
 class Targets(Protocol):
@@ -82,7 +85,7 @@ class EmbeddedApi:
             except PromQLError as error:
                 return _error(error.error_type, str(error))
 
-        return Route(path, answer, methods=["GET", "POST"])
+        return Route(path, answer, methods=["GET", "POST"] if path in TAKES_FORMS else ["GET"])
 
     async def evaluate(self, request: Request, work: Callable[[threading.Event], T]) -> T:
         """Runs `work` in a thread, at most `most_queries` at once, cancelled when the client goes away."""
@@ -128,8 +131,11 @@ def _data(value: object, warnings: Iterable[str] = ()) -> Response:
     return _json(success(orjson.dumps(value), tuple(warnings)))
 
 
-def _result(result: Result) -> bytes:
-    return success(encode_result(result), result.warnings, result.infos)
+def _result(result: Result, limit: int | None) -> bytes:
+    warnings = tuple(result.warnings)
+    if limit is not None and not isinstance(result, Scalar | Text) and len(result.labels) > limit:
+        result, warnings = first_series(result, limit), (*warnings, TRUNCATED)
+    return success(encode_result(result), warnings, result.infos)
 
 
 def _now_ms() -> int:
@@ -138,13 +144,13 @@ def _now_ms() -> int:
 
 async def _query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     text, at = asked.get("query"), asked.time_ms("time", _now_ms())
-    timeout, lookback = asked.seconds("timeout"), _lookback(asked)
+    timeout, lookback, limit = asked.seconds("timeout"), _lookback(asked), asked.limit()
 
     def work(cancelled: threading.Event) -> bytes:
         result = api.engine.instant(
             text, at, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled
         )
-        return _result(result)
+        return _result(result, limit)
 
     return _json(await api.evaluate(request, work))
 
@@ -152,13 +158,13 @@ async def _query(api: EmbeddedApi, request: Request, asked: Parameters) -> Respo
 async def _query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     text = asked.get("query")
     start, end, step = asked.time_ms("start"), asked.time_ms("end"), asked.duration_ms("step")
-    timeout, lookback = asked.seconds("timeout"), _lookback(asked)
+    timeout, lookback, limit = asked.seconds("timeout"), _lookback(asked), asked.limit()
 
     def work(cancelled: threading.Event) -> bytes:
         result = api.engine.range(
             text, start, end, step, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled
         )
-        return _result(result)
+        return _result(result, limit)
 
     return _json(await api.evaluate(request, work))
 
@@ -204,7 +210,7 @@ def _limited(found: list[T], asked: Parameters) -> tuple[list[T], tuple[str, ...
     limit = asked.limit()
     if limit is None or len(found) <= limit:
         return found, ()
-    return found[:limit], ("results truncated due to limit",)
+    return found[:limit], (TRUNCATED,)
 
 
 async def _metadata(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
@@ -217,7 +223,18 @@ async def _metadata(api: EmbeddedApi, request: Request, asked: Parameters) -> Re
 
 
 async def _targets(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return _data(api.targets.targets_json(asked.get("state", "any")))
+    state = asked.get("state").lower() or "any"
+    found = api.targets.targets_json(state)
+    if state not in ("any", "active"):
+        found["activeTargets"] = []
+    if state not in ("any", "dropped"):
+        found |= {"droppedTargets": [], "droppedTargetCounts": None}
+    return _data(found)
+
+
+async def _scrape_pools(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    active = api.targets.targets_json("active")["activeTargets"]
+    return _data({"scrapePools": sorted({one["scrapePool"] for one in active})})
 
 
 async def _format_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
@@ -230,6 +247,9 @@ async def _parse_query(api: EmbeddedApi, request: Request, asked: Parameters) ->
 
 
 async def _rules(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    kind = asked.get("type")
+    if kind.lower() not in ("", "alert", "record"):
+        raise bad("type", f'not supported value "{kind}"')
     return _data({"groups": []})
 
 
@@ -239,6 +259,10 @@ async def _alerts(api: EmbeddedApi, request: Request, asked: Parameters) -> Resp
 
 async def _alertmanagers(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     return _data({"activeAlertmanagers": [], "droppedAlertmanagers": []})
+
+
+async def _notifications(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return _data([])
 
 
 async def _exemplars(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
@@ -270,11 +294,13 @@ async def _build(api: EmbeddedApi, request: Request, asked: Parameters) -> Respo
 
 async def _runtime(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     stats = await asyncio.to_thread(api.store.stats)
-    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(api.started_at))
+    started = _rfc3339(api.started_at)
     return _data(
         {
             "startTime": started,
             "CWD": "",
+            "hostname": socket.gethostname(),
+            "serverTime": _rfc3339(time.time()),
             "reloadConfigSuccess": True,
             "lastConfigTime": started,
             "corruptionCount": stats.damaged_chunks,
@@ -284,12 +310,16 @@ async def _runtime(api: EmbeddedApi, request: Request, asked: Parameters) -> Res
     )
 
 
+def _rfc3339(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
 async def _tsdb(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     limit = asked.limit() or 10
-    stats, top = await asyncio.to_thread(lambda: (api.store.stats(), api.store.cardinality(limit)))
+    stats, top = await asyncio.to_thread(lambda: (api.store.stats(), api.store.cardinality(EVERYTHING)))
 
     def named(rows: list[tuple[str, int]]) -> list[dict[str, object]]:
-        return [{"name": name, "value": value} for name, value in rows]
+        return [{"name": name, "value": value} for name, value in rows[:limit]]
 
     return _data(
         {
@@ -309,7 +339,7 @@ async def _tsdb(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
 
 
 async def _walreplay(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return _data({"min": 0, "max": 0, "current": 0, "state": "done"})
+    return _data({"min": 0, "max": 0, "current": 0})
 
 
 async def _federate(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
@@ -331,11 +361,13 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/api/v1/label/{name}/values": _label_values,
     "/api/v1/metadata": _metadata,
     "/api/v1/targets": _targets,
+    "/api/v1/scrape_pools": _scrape_pools,
     "/api/v1/format_query": _format_query,
     "/api/v1/parse_query": _parse_query,
     "/api/v1/rules": _rules,
     "/api/v1/alerts": _alerts,
     "/api/v1/alertmanagers": _alertmanagers,
+    "/api/v1/notifications": _notifications,
     "/api/v1/status/config": _config,
     "/api/v1/status/flags": _flags,
     "/api/v1/status/buildinfo": _build,
@@ -344,3 +376,13 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/api/v1/status/walreplay": _walreplay,
     "/federate": _federate,
 }
+TAKES_FORMS = {
+    "/api/v1/query",
+    "/api/v1/query_range",
+    "/api/v1/query_exemplars",
+    "/api/v1/series",
+    "/api/v1/labels",
+    "/api/v1/format_query",
+    "/api/v1/parse_query",
+}
+"""What may also be asked by POST, with the parameters in a form."""

@@ -90,7 +90,9 @@ class Parameters:
         text = self.get("limit")
         if not text:
             return None
-        if not (text.isascii() and text.isdigit()):
+        if text.startswith("-"):
+            raise bad("limit", "limit must be non-negative")
+        if not (text.isascii() and text.isdigit()) or len(text) > 18:
             raise bad("limit", f"cannot parse {text!r} to a whole number")
         return int(text) or None
 

@@ -28,6 +28,7 @@ log = logging.getLogger("gpuscope.api")
 PATHS = (
     "/api/v1/query", "/api/v1/query_range", "/api/v1/query_exemplars", "/api/v1/series", "/api/v1/labels",
     "/api/v1/label/{name}/values", "/api/v1/metadata", "/api/v1/targets", "/api/v1/targets/metadata",
+    "/api/v1/scrape_pools", "/api/v1/notifications",
     "/api/v1/format_query", "/api/v1/parse_query", "/api/v1/rules", "/api/v1/alerts", "/api/v1/alertmanagers",
     "/api/v1/status/config", "/api/v1/status/flags", "/api/v1/status/buildinfo", "/api/v1/status/runtimeinfo",
     "/api/v1/status/tsdb", "/api/v1/status/walreplay", "/federate",
