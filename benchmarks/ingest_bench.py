@@ -2,7 +2,7 @@
 
 The rates are of CPU time, the least of several runs, because machines are shared. Remote write over HTTP runs
 side by side with a real Prometheus where there is one: the same requests, one after the other. The fleet is a
-real `gpuscope server` at its real interval. About a minute.
+real `gpuscope server` at its real interval, alone and while clients ask it. Somewhat over a minute.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import json
 import multiprocessing
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import cramjam
 import pytest
 
-from benchmarks.measure import MIB, cpu_seconds, rss_bytes, table
+from benchmarks.measure import MIB, cpu_percent, cpu_seconds, rss_bytes, table
 from gpuscope.exposition.parse import SeriesCache
 from gpuscope.exposition.remote_write import WriteDecoder, encode_labels, encode_samples
 from gpuscope.scrape.appender import TargetAppender
@@ -40,6 +42,7 @@ from tests.engines import engine, free_port, running
 SERIES = 600
 INTERVAL = 15.0
 GPUS = 10
+CLIENTS = 8
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -214,6 +217,25 @@ def serve_fleet(port: int, nodes: int) -> None:
     asyncio.run(serve())
 
 
+def ask_for_ever(url: str, stop: threading.Event) -> None:
+    """A client with a dashboard open: a range of one metric of the whole fleet, again and again."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    while not stop.is_set():
+        now = time.time()
+        query = f"query=avg+by(gpu)(gpuscope_gpu_metric_7_ratio)&start={now - 60}&end={now}&step=5"
+        connection.request("GET", f"/api/v1/query_range?{query}")
+        connection.getresponse().read()
+    connection.close()
+
+
+def late_seconds(url: str, seconds: float) -> float:
+    """How far the worst scrape of this time was off its beat."""
+    with urllib.request.urlopen(f"{url}/api/v1/query?query=up[{round(seconds + INTERVAL)}s]") as answer:
+        rows = json.load(answer)["data"]["result"]
+    gaps = [later[0] - sooner[0] for row in rows for sooner, later in pairwise(row["values"])]
+    return max((abs(gap - INTERVAL) for gap in gaps), default=float("nan"))
+
+
 def fleet_rows(folder: Path, nodes: int, seconds: float) -> Iterator[list[str]]:
     port = free_port()
     fleet = multiprocessing.get_context("spawn").Process(target=serve_fleet, args=(port, nodes), daemon=True)
@@ -224,16 +246,22 @@ def fleet_rows(folder: Path, nodes: int, seconds: float) -> Iterator[list[str]]:
         flags = ("--targets", str(targets), "--scrape-interval", f"{INTERVAL:g}s")
         with our_server(folder / "fleet", *flags) as (url, pid):
             time.sleep(INTERVAL + 1)  # every target once: new series cost more than known ones
-            before, began = cpu_seconds(pid), time.monotonic()
-            time.sleep(seconds)
-            percent = 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began)
-            up = _value(url, "sum(up)")
-            yield [
-                f"{nodes} × {SERIES} @ {INTERVAL:g} s",
-                f"{up:g}",
-                f"{percent:.1f} %",
-                f"{rss_bytes(pid) / MIB:.0f}",
-            ]
+            for clients in (0, CLIENTS):
+                stop = threading.Event()
+                asking = [threading.Thread(target=ask_for_ever, args=(url, stop)) for _ in range(clients)]
+                for thread in asking:
+                    thread.start()
+                percent = cpu_percent(pid, seconds)
+                stop.set()
+                for thread in asking:
+                    thread.join()
+                yield [
+                    f"{nodes} × {SERIES} @ {INTERVAL:g} s" + (f", {clients} clients ask" if clients else ""),
+                    f"{_value(url, 'sum(up)'):g}",
+                    f"{percent:.1f} %",
+                    f"{rss_bytes(pid) / MIB:.0f}",
+                    f"{late_seconds(url, seconds):.2f} s",
+                ]
     finally:
         fleet.terminate()
         fleet.join()
@@ -256,7 +284,7 @@ def main() -> None:
         print(table(["in one process", "samples a CPU second"], rows), flush=True)
         head = ["remote write over HTTP", "samples a second", "a CPU second"]
         print("\n" + table(head, list(http_rows(folder))), flush=True)
-        head = ["fleet", "targets up", "of a core", "RSS MiB"]
+        head = ["fleet", "targets up", "of a core", "RSS MiB", "worst scrape off its beat"]
         print("\n" + table(head, list(fleet_rows(folder, args.targets, args.seconds))))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,7 +54,7 @@ def endless(piece: bytes, stop: threading.Event, pause: float = 0.0) -> Page:
 
 
 @contextlib.contextmanager
-def serving(pages: Mapping[str, Page]) -> Iterator[str]:
+def serving(pages: Mapping[str, Page], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The address `127.0.0.1:PORT` of a server with these pages; `pages` may change while it runs."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,6 +76,9 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
             """A reader that hangs up is part of the tests."""
 
     server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        # The handshake belongs to the connection's thread: a client that breaks it off must not end the server.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
