@@ -56,10 +56,11 @@ class Encoder:
         known = self._blocks
         blocks: dict[str, tuple[MetricFamily, bytes]] = {}
         for family in families:
-            if _acceptable(family, blocks):
-                before = known.get(family.name)
-                same = before is not None and (before[0] is family or before[0] == family)
-                blocks[family.name] = before if before and same else (family, self._block(family))
+            name, before = family.name, known.get(family.name)
+            if before is not None and before[0] == family and name not in blocks:
+                blocks[name] = before
+            elif _acceptable(family, blocks):
+                blocks[name] = family, self._block(family)
         self._blocks = blocks
         return b"".join([block for _, block in blocks.values()] + [self._end])
 

@@ -18,7 +18,7 @@ from gpuscope.metrics.catalogue.native import (
     NativeMetric,
 )
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
-from gpuscope.readings import ABSENT, Counters, Device, MigInstance, Snapshot, Uuid
+from gpuscope.readings import ABSENT, Counters, Device, Maybe, MigInstance, Snapshot, Uuid
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
 Pair = tuple[LabelSet, float | int]
@@ -73,6 +73,8 @@ class DeviceMetrics:
     def __init__(self) -> None:
         self._labels: dict[tuple[str, Uuid], LabelSet] = {}
         self._kept: dict[LabelSet, _Kept] = {}
+        self._reasons: dict[LabelSet, tuple[int | None, list[Pair]]] = {}
+        self._infos: dict[tuple[Maybe[str], ...], LabelSet] = {}
 
     def labels(self, gpu: str, uuid: Uuid) -> LabelSet:
         known = self._labels.get((gpu, uuid))
@@ -82,13 +84,27 @@ class DeviceMetrics:
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         self._forget_gone(snapshot.devices)
-        yield _info(snapshot)
+        yield self._info(snapshot)
         yield _mig_info(snapshot)
         up = [Sample(self._of(device), 0 if device.lost else 1) for device in snapshot.devices]
         yield GPU_UP.family(up)
         yield from self._catalogue_families(snapshot)
         yield self._throttle_reasons(snapshot.devices)
         yield from self._xids(snapshot)
+
+    def _info(self, snapshot: Snapshot) -> MetricFamily:
+        driver = snapshot.driver
+        simulated = "true" if snapshot.simulated else "false"
+        infos: dict[tuple[Maybe[str], ...], LabelSet] = {}
+        for device in snapshot.devices:
+            texts = (
+                str(device.index), device.uuid, device.model, snapshot.node, driver.driver_version,
+                driver.cuda_version, simulated, device.pci_bus_id, device.serial, device.brand,
+                device.architecture, device.compute_capability, device.vbios_version,
+            )  # fmt: skip
+            infos[texts] = self._infos.get(texts) or label_texts(GPU_INFO.labels, texts)
+        self._infos = infos
+        return GPU_INFO.family([(labels, 1) for labels in infos.values()])
 
     def _of(self, device: Device) -> LabelSet:
         return self.labels(str(device.index), device.uuid)
@@ -97,6 +113,7 @@ class DeviceMetrics:
         if len(self._labels) > 4 * sum(1 + len(device.instances) for device in devices) + 64:
             self._labels.clear()
             self._kept.clear()
+            self._reasons.clear()
 
     def _catalogue_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         samples: dict[str, list[Pair]] = {row.name: [] for row in _DEVICE_METRICS}
@@ -117,14 +134,21 @@ class DeviceMetrics:
         return known
 
     def _throttle_reasons(self, devices: Sequence[Device]) -> MetricFamily:
-        return THROTTLE_REASON.family(
-            [
-                Sample(self._of(device).plus(("reason",), reason), 1 if device.throttle_reasons & bit else 0)
-                for device in devices
-                if device.throttle_reasons is not ABSENT
+        samples: list[Pair] = []
+        for device in devices:
+            if device.throttle_reasons is not ABSENT:
+                samples += self._reasons_of(device.throttle_reasons, self._of(device))
+        return THROTTLE_REASON.family(samples)
+
+    def _reasons_of(self, mask: int, labels: LabelSet) -> list[Pair]:
+        known, samples = self._reasons.get(labels, (None, []))
+        if mask != known:
+            samples = [
+                (labels.plus(("reason",), reason), 1 if mask & bit else 0)
                 for reason, bit in THROTTLE_REASONS.items()
             ]
-        )
+            self._reasons[labels] = mask, samples
+        return samples
 
     def _xids(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         index = {device.uuid: str(device.index) for device in snapshot.devices}
@@ -135,20 +159,6 @@ class DeviceMetrics:
             times.append(Sample(labels, total.last_at))
         yield XID_ERRORS.family(counts)
         yield XID_LAST.family(times)
-
-
-def _info(snapshot: Snapshot) -> MetricFamily:
-    driver = snapshot.driver
-    simulated = "true" if snapshot.simulated else "false"
-    samples = []
-    for device in snapshot.devices:
-        texts = (
-            str(device.index), device.uuid, device.model, snapshot.node, driver.driver_version,
-            driver.cuda_version, simulated, device.pci_bus_id, device.serial, device.brand, device.architecture,
-            device.compute_capability, device.vbios_version,
-        )  # fmt: skip
-        samples.append(Sample(label_texts(GPU_INFO.labels, texts), 1))
-    return GPU_INFO.family(samples)
 
 
 def _mig_info(snapshot: Snapshot) -> MetricFamily:
