@@ -68,7 +68,8 @@ def main() -> int:
     environment = dict(os.environ)
     if len(npm) == 2:
         environment["PATH"] = f"{Path(npm[0]).parent}{os.pathsep}{environment['PATH']}"
-    for step in (["ci", "--no-audit", "--no-fund"], ["run", "build"]):
+    # Not `npm ci`: it refuses a lock file that lacks other platforms' optional binaries, as some mirrors' do.
+    for step in (["install", "--no-save", "--no-audit", "--no-fund"], ["run", "build"]):
         done = subprocess.run(
             [*npm, *step], cwd=WEB, env=environment, capture_output=True, text=True, check=False
         )
