@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpuscope.promql import Engine
-from gpuscope.scrape.config import Job, Limits, ScrapeConfig, TargetGroup
+from gpuscope.scrape.config import Job, Limits, ScrapeConfig, TargetGroup, load_config
 from gpuscope.scrape.http_config import HttpConfig, basic_header
 from gpuscope.scrape.relabel import RelabelRule
 from gpuscope.scrape.scraper import Scraper
@@ -37,10 +37,15 @@ def job(name: str, address: str, path: str = "/metrics", **options: Any) -> Job:
     return Job(name, metrics_path=path, static=(TargetGroup((address,)),), **options)
 
 
-def scrape(store: Store, config: ScrapeConfig, until: Callable[[Scraper], bool]) -> Scraper:
+def scrape(
+    store: Store,
+    config: ScrapeConfig,
+    until: Callable[[Scraper], bool],
+    read_again: Callable[[], ScrapeConfig] | None = None,
+) -> Scraper:
     """Runs a scraper until `until` holds."""
     workers = ThreadPoolExecutor(2)
-    scraper = Scraper(store, config, workers)
+    scraper = Scraper(store, config, workers, read_again=read_again)
 
     async def wait(condition: Callable[[Scraper], bool]) -> None:
         async with asyncio.timeout(30):
@@ -255,3 +260,28 @@ def test_what_the_api_asks_for(store: Store) -> None:
     assert scraper.targets_json("any")["droppedTargetCounts"] == {"d": 1}
     counted = {family.name: family.samples for family in scraper.families()}
     assert counted["gpuscope_scrape_scrapes_total"][0][1] >= 1
+
+
+def test_a_rotated_token_is_used(store: Store, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def page(request: Any) -> None:
+        seen.append(request.headers["Authorization"])
+        text("a 1\n")(request)
+
+    token, config = tmp_path / "token", tmp_path / "prometheus.yml"
+    token.write_text("old\n")
+    with serving({"/metrics": page}) as address:
+        config.write_text(
+            "scrape_configs: [{job_name: j, scrape_interval: 100ms, authorization: {credentials_file: token}, "
+            f"static_configs: [{{targets: ['{address}']}}], file_sd_configs: [{{files: [x.json], "
+            "refresh_interval: 100ms}]}]"
+        )
+
+        def until(scraper: Scraper) -> bool:
+            if "Bearer old" in seen and token.read_text() == "old\n":
+                token.write_text("new\n")
+            return "Bearer new" in seen
+
+        scrape(store, load_config(config), until, lambda: load_config(config))
+    assert seen.index("Bearer new") > 0

@@ -108,6 +108,8 @@ class ScrapeConfig:
     alerting: Any = None
     write_to: tuple[WriteTo, ...] = ()
     warnings: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    """Passwords, tokens and certificates: when one of them changes, the configuration must be read again."""
     text: str = ""
     """The file as others may see it: no secrets."""
 
@@ -137,7 +139,7 @@ def read_config(document: object, name: str, folder: Path) -> ScrapeConfig:
         text=redact(document),
     )
     top.finish(_TOP_UNSUPPORTED, warnings.append)
-    return replace(read, warnings=tuple(warnings))
+    return replace(read, warnings=tuple(warnings), files=tuple(top.files))
 
 
 def _expand(text: str) -> str:
@@ -180,7 +182,7 @@ def _job_files(top: Table) -> list[Table]:
     found = []
     for pattern in top.texts("scrape_config_files"):
         for path in glob_files(str(top.folder / pattern)):
-            found += Table(load_yaml(path), str(path), path.parent).tables("scrape_configs")
+            found += Table(load_yaml(path), str(path), path.parent, top.files).tables("scrape_configs")
     return found
 
 

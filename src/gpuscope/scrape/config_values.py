@@ -59,9 +59,11 @@ def parse_size_text(value: object) -> int:
 class Table:
     """One mapping. `place` says where it is: the file, then the job, then the key."""
 
-    def __init__(self, value: object, place: str, folder: Path) -> None:
+    def __init__(self, value: object, place: str, folder: Path, files: list[Path] | None = None) -> None:
         self.place = place
         self.folder = folder
+        self.files = [] if files is None else files
+        """Every file named in here or below, in one list for all."""
         if value is None:
             value = {}
         if not isinstance(value, dict):
@@ -136,16 +138,21 @@ class Table:
         return {name: "" if value is None else _scalar(value) for name, value in found.items()}
 
     def table(self, key: str) -> Table:
-        return Table(self.raw(key), f"{self.place}: {key}", self.folder)
+        return Table(self.raw(key), f"{self.place}: {key}", self.folder, self.files)
 
     def tables(self, key: str) -> list[Table]:
         found: list[Any] = self._typed(key, [], list, "a list")
-        return [Table(item, f"{self.place}: {key}[{at}]", self.folder) for at, item in enumerate(found)]
+        return [
+            Table(item, f"{self.place}: {key}[{at}]", self.folder, self.files) for at, item in enumerate(found)
+        ]
 
     def file(self, key: str) -> Path | None:
         """A file name, relative to the configuration file."""
         name = self.text(key)
-        return self.folder / name if name else None
+        if not name:
+            return None
+        self.files.append(self.folder / name)
+        return self.files[-1]
 
     def secret(self, key: str) -> str | None:
         """`password` or the contents of `password_file`; only one of them may be given."""

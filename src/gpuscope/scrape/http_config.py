@@ -33,7 +33,7 @@ _VERSIONS = {
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
     server_name: str = ""
     follow_redirects: bool = True
 

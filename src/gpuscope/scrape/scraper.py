@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from gpuscope.errors import UsageError
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, ScrapeConfig
@@ -37,13 +39,23 @@ class Scraper:
     """Implements the API's `Targets`."""
 
     def __init__(
-        self, store: Store, config: ScrapeConfig, workers: Executor, *, salt: str = "", sink: Sink | None = None
+        self,
+        store: Store,
+        config: ScrapeConfig,
+        workers: Executor,
+        *,
+        salt: str = "",
+        sink: Sink | None = None,
+        read_again: Callable[[], ScrapeConfig] | None = None,
     ) -> None:
+        """`read_again` is asked for the configuration when one of its password or certificate files changed."""
         self._store = store
         self._workers = workers
         self._salt = salt
         self._sink = sink
+        self._read_again = read_again
         self._config = config
+        self._stamps = _stamps(config.files)
         self._discoveries = [Discovery(job) for job in config.jobs]
         self._loops: dict[Key, ScrapeLoop] = {}
         self._dropped: list[Dropped] = []
@@ -71,18 +83,33 @@ class Scraper:
     def reload(self, config: ScrapeConfig) -> None:
         """From any thread."""
         self._config = config
+        self._stamps = _stamps(config.files)
         self._discoveries = [Discovery(job) for job in config.jobs]
         if self._event_loop is not None and self._changed is not None:
             self._event_loop.call_soon_threadsafe(self._changed.set)
 
     def _look_every(self) -> float | None:
         refreshes = [one.job.files_refresh for one in self._discoveries if one.job.files]
+        if self._config.files:
+            refreshes.append(LOOK_AT_FILES_EVERY)
         return max(0.1, min(LOOK_AT_FILES_EVERY, *refreshes)) if refreshes else None
+
+    def _mind_secrets(self) -> None:
+        """A rotated token or certificate is used without anybody's doing."""
+        stamps = _stamps(self._config.files)
+        if self._read_again is None or stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self.reload(self._read_again())
+        except UsageError as error:
+            log.error("the configuration was not read again: %s; the old one stays", error)
 
     async def _look(self) -> None:
         """Finds the targets as they are now and brings the loops in line."""
-        discoveries = self._discoveries
         running = asyncio.get_running_loop()
+        await running.run_in_executor(self._workers, self._mind_secrets)
+        discoveries = self._discoveries
         wanted: dict[Key, tuple[Target, str]] = {}
         dropped: list[Dropped] = []
         for one in discoveries:
@@ -141,7 +168,11 @@ class Scraper:
         counts: dict[str, int] = {}
         for one in self._dropped:
             counts[one.job] = counts.get(one.job, 0) + 1
-        dropped = [] if state == "active" else [{"discoveredLabels": one.discovered} for one in self._dropped]
+        dropped = (
+            []
+            if state == "active"
+            else [{"discoveredLabels": one.discovered, "scrapePool": one.job} for one in self._dropped]
+        )
         return {"activeTargets": active, "droppedTargets": dropped, "droppedTargetCounts": counts}
 
     def metadata(self) -> dict[str, list[dict[str, str]]]:
@@ -170,6 +201,18 @@ class Scraper:
         ):
             full = f"gpuscope_scrape_{name}_total"
             yield MetricFamily(full, "counter", help_text, [Sample(NO_LABELS, value)])
+
+
+def _stamps(files: Iterable[Path]) -> list[tuple[int, int]]:
+    found = []
+    for path in files:
+        try:
+            state = path.stat()
+        except OSError:
+            found.append((0, 0))
+        else:
+            found.append((state.st_mtime_ns, state.st_ino))
+    return found
 
 
 def _key(target: Target) -> Key:

@@ -100,7 +100,11 @@ def _run_embedded(settings: Settings) -> None:
     store = open_store(settings)
     try:
         store.start()
-        scraping = ScraperThread(lambda workers: Scraper(store, config, workers, sink=pushes))
+        scraping = ScraperThread(
+            lambda workers: Scraper(
+                store, config, workers, sink=pushes, read_again=lambda: read_scrape_config(settings)
+            )
+        )
         scraper, receiver, engine = scraping.scraper, Receiver(store), Engine(store)
         external = tuple(sorted(config.external_labels.items()))
         api = EmbeddedApi(store, engine, scraper, external_labels=external)
@@ -118,7 +122,7 @@ def _run_embedded(settings: Settings) -> None:
             ready=lambda: "",
             guard=web.guard,
         )
-        _reload_on_hangup(settings, scraper)
+        _reload_on_hangup(settings, scraper, config)
         with _Started(scraping, pushes):
             serve(app, settings.listen or DEFAULT_LISTEN, web.tls)
     finally:
@@ -148,7 +152,7 @@ def _warn(config: ScrapeConfig) -> None:
         log.warning("%s", warning)
 
 
-def _reload_on_hangup(settings: Settings, scraper: Scraper) -> None:
+def _reload_on_hangup(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) -> None:
     def reload(number: int, frame: FrameType | None) -> None:
         try:
             config = read_scrape_config(settings)
@@ -156,6 +160,9 @@ def _reload_on_hangup(settings: Settings, scraper: Scraper) -> None:
             log.error("the configuration was not read again: %s; the old one stays", error)
             return
         _warn(config)
+        fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
+        if fixed[0] != fixed[1]:
+            log.warning("external_labels and remote_write are as they were; a restart would change them")
         scraper.reload(config)
         log.info("the configuration was read again")
 
