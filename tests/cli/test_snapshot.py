@@ -49,7 +49,7 @@ def where(owner: Owner) -> str:
     node = second_node()
     assert node.processes is not ABSENT
     process: Process = replace(node.processes[0], owner=owner)
-    return line_with(table(replace(node, processes=(process,))), "101")
+    return line_with(table(replace(node, processes=(process,))), "555")
 
 
 def test_the_closest_name_there_is() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuscope.readings import (
     ABSENT,
     ACTIVE,
@@ -74,32 +76,37 @@ def pod(name: str, container: str = "main", namespace: str = "ml") -> Owner:
     return Owner(user="root", pod=name, namespace=namespace, container=container)
 
 
-def first_node() -> Snapshot:
-    """GPU 0 in instances 7 (busy) and 12 (idle), GPU 1 shared by two pods, GPU 2 free."""
+def first_node(at: float = TAKEN_AT) -> Snapshot:
+    """GPU 0 in instances 7 (busy) and 12 (free), GPU 1 shared by two pods, GPU 2 free."""
     seven, twelve = instance(0, 7, 2 * GIB), instance(0, 12, 0.0)
     split = device("a", 0, ABSENT, 2 * GIB, seven, twelve)
     shared, free = device("a", 1, 0.85, 11 * GIB), device("a", 2, 0.0, 0.0)
-    return Snapshot(
-        node="a",
-        taken_at=TAKEN_AT,
-        devices=(split, shared, free),
-        processes=(
-            process(split, 100, 2 * GIB, ABSENT, pod("mig-0"), state=UNKNOWN, on=seven),
-            process(shared, 101, 8 * GIB, 0.6, pod("train-0"), age=3 * 3600),
-            process(shared, 102, 1024 * MIB, 0.25, pod("infer-1", "triton"), command="tritonserver"),
-        ),
+    return _at(
+        at,
+        "a",
+        (split, shared, free),
+        process(split, 100, 2 * GIB, ABSENT, pod("mig-0"), state=UNKNOWN, on=seven),
+        process(shared, 101, 8 * GIB, 0.6, pod("train-0"), age=3 * 3600),
+        process(shared, 102, 1024 * MIB, 0.25, pod("infer-1", "triton"), command="tritonserver"),
     )
 
 
-def second_node() -> Snapshot:
-    """GPU 0 with an idle notebook and a bare process with the PID of a pod on the other node; GPU 1 free."""
-    busy, free = device("b", 0, 0.1, 5 * GIB), device("b", 1, 0.0, 0.0)
-    return Snapshot(
-        node="b",
-        taken_at=TAKEN_AT,
-        devices=(busy, free),
-        processes=(
-            process(busy, 101, 4 * GIB, 0.0, pod("notebook-x", "lab", "hub"), state=IDLE, age=9000),
-            process(busy, 555, 1 * GIB, 0.1, Owner(user="alice"), command='evil"name\\\n'),
-        ),
+def second_node(at: float = TAKEN_AT) -> Snapshot:
+    """A bare process; a pod with the GPU and PID of one on the first node; an idle notebook; a free GPU."""
+    first, second, third, free = (device("b", n, busy, n * GIB) for n, busy in enumerate((0.1, 0.5, 0.0, 0.0)))
+    return _at(
+        at,
+        "b",
+        (first, second, third, free),
+        process(first, 555, 1 * GIB, 0.1, Owner(user="alice"), command='evil"name\\\n'),
+        process(second, 102, 4 * GIB, 0.5, pod("train-1")),
+        process(third, 103, 4 * GIB, 0.0, pod("notebook-x", "lab", "hub"), state=IDLE, age=9000),
     )
+
+
+def _at(at: float, node: str, devices: tuple[Device, ...], *processes: Process) -> Snapshot:
+    moved = tuple(
+        replace(one, started_at=one.started_at + at - TAKEN_AT) if one.started_at is not ABSENT else one
+        for one in processes
+    )
+    return Snapshot(node=node, taken_at=at, devices=devices, processes=moved)
