@@ -84,7 +84,10 @@ def test_relabelled_targets_are_the_same() -> None:
             "params": {"p": ["1"]} if pick.random() < 0.3 else {},
             "relabel_configs": [rule(pick, NAMES) for _ in range(pick.randint(1, 4))],
             "static_configs": [
-                {"targets": ["host1:9400", "UPPER.example:80"], "labels": {"a": "x1", "b": "", "Case": "MiX"}},
+                {
+                    "targets": ["host1:9400", "UPPER.example:80"],
+                    "labels": {"a": "x1", "b": "", "Case": "straßE İΣ"},
+                },
                 {"targets": ["[::1]:9100"], "labels": {"__meta_x": "y", "a": "line\nbreak", "b": "a"}},
             ],
         }

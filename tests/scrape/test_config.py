@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
 from gpuscope.scrape.config import ScrapeConfig, load_config, read_config
+from gpuscope.scrape.config_values import TextLoader
 
 SHARED_SEEDS = Path(__file__).parents[2].parent / "shared" / "seeds"
 
@@ -42,7 +43,7 @@ scrape_configs:
 
 
 def config(text: str, folder: Path = Path("/etc/x")) -> ScrapeConfig:
-    return read_config(yaml.safe_load(text), "prometheus.yml", folder)
+    return read_config(yaml.load(text, TextLoader), "prometheus.yml", folder)
 
 
 def test_a_tutorials_file() -> None:
@@ -137,6 +138,29 @@ alerting: {alertmanagers: [{static_configs: [{targets: [am:9093]}]}]}
     assert read.warnings == ()
 
 
+def test_texts_stay_as_they_are_written() -> None:
+    read = config(
+        """
+scrape_configs:
+- job_name: 007
+  honor_labels: yes
+  sample_limit: 10
+  static_configs: [{targets: ["a:1"], labels: {version: 1.10, on: yes, day: 2024-01-01, none: , big: 1e3}}]
+  relabel_configs: [{target_label: a, replacement: ''}, {target_label: b, replacement: }]
+"""
+    )
+    (job,) = read.jobs
+    assert (job.name, job.honor_labels, job.limits.samples) == ("007", True, 10)
+    labels = {"version": "1.10", "on": "yes", "day": "2024-01-01", "none": "", "big": "1e3"}
+    assert job.static[0].labels == labels
+    assert [rule.replacement for rule in job.relabel] == ["", "$1"]
+    assert (
+        yaml.load(read.text, TextLoader)["scrape_configs"][0]["static_configs"][0]["labels"]["version"]
+        == "1.10"
+    )
+    assert "version: 1.10" in read.text
+
+
 def test_external_labels_take_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITE", "lab")
     read = config('global: {external_labels: {a: "$SITE-${SITE}$$", b: "$NO_SUCH"}}')
@@ -150,7 +174,7 @@ def test_external_labels_take_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ("{job_name: j, scrape_interval: 10}", ["job 'j'", "scrape_interval", "'10'"]),
         ("{job_name: j, scrape_interval: 10s, scrape_timeout: 20s}", ["'j'", "scrape_timeout", "20s"]),
         ("{job_name: j, honour_labels: true}", ["'j'", "honour_labels", "no such key"]),
-        ("{job_name: j, honor_labels: 'yes'}", ["'j'", "honor_labels", "true or false"]),
+        ("{job_name: j, honor_labels: maybe}", ["'j'", "honor_labels", "true or false"]),
         ("{job_name: j, scheme: ftp}", ["'j'", "scheme", "ftp"]),
         (
             "{job_name: j, static_configs: [{targets: ['http://a:1/metrics']}]}",

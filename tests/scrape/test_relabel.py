@@ -55,6 +55,8 @@ def rules(draw: st.DrawFn) -> RelabelRule:
         (RelabelRule("labelkeep", regex="x.*"), {"xa": "1", "b": "2"}, {"xa": "1"}),
         (RelabelRule("lowercase", ("a",), target_label="a"), {"a": "ÄB"}, {"a": "äb"}),
         (RelabelRule("uppercase", ("a",), target_label="b"), {"a": "x"}, {"a": "x", "b": "X"}),
+        (RelabelRule("uppercase", ("a",), target_label="a"), {"a": "straße"}, {"a": "STRAßE"}),
+        (RelabelRule("lowercase", ("a",), target_label="a"), {"a": "ΟΔΟΣ İ"}, {"a": "οδοσ i"}),
         (
             RelabelRule(
                 source_labels=("a",), regex="(?P<w>.).*", target_label="${w}_x", replacement="$$${w}$9"

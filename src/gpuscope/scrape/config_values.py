@@ -16,11 +16,30 @@ import yaml
 from gpuscope.errors import UsageError
 
 T = TypeVar("T")
+_TRUE, _FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
+_NOT_TEXT = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 _DURATION = re.compile(
     r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z", re.ASCII
 )
 _SECONDS = (31_536_000, 604_800, 86_400, 3_600, 60, 1, 0.001)
 _SIZE = re.compile(r"(\d+)([KMGTPE]i?)?B?\Z", re.ASCII)
+
+
+def _mostly_text(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
+    kept = {first: [one for one in rules if one[0] in _NOT_TEXT] for first, rules in resolvers.items()}
+    return {first: rules for first, rules in kept.items() if rules}
+
+
+class TextLoader(yaml.SafeLoader):
+    """Leaves numbers, dates and switches as they are written: the label 1.10 is not 1.1, nor yes true."""
+
+    yaml_implicit_resolvers = _mostly_text(yaml.SafeLoader.yaml_implicit_resolvers)
+
+
+class TextDumper(yaml.SafeDumper):
+    """Writes what `TextLoader` has read."""
+
+    yaml_implicit_resolvers = _mostly_text(yaml.SafeDumper.yaml_implicit_resolvers)
 
 
 def load_yaml(path: Path) -> object:
@@ -30,7 +49,7 @@ def load_yaml(path: Path) -> object:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{path}: {reason}") from None
     try:
-        document: object = yaml.safe_load(text)
+        document: object = yaml.load(text, TextLoader)  # noqa: S506 - a safe one
         return document
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())[:300]}") from None
@@ -54,6 +73,12 @@ def parse_size_text(value: object) -> int:
         raise ValueError(f"{value!r} is not a size such as 10MB")
     power = "KMGTPE".index(match[2][0]) + 1 if match[2] else 0
     return int(match[1]) << (10 * power)
+
+
+def parse_count_text(value: object) -> int:
+    if isinstance(value, bool) or re.fullmatch(r"\d+", str(value), re.ASCII) is None:
+        raise ValueError(f"{value!r} is not a whole number of 0 or more")
+    return int(str(value))
 
 
 class Table:
@@ -92,17 +117,18 @@ class Table:
 
     def text(self, key: str, default: str = "") -> str:
         value = self._typed(key, default, (str, int, float), "a text")
-        return str(value)
+        return _scalar(value)
 
     def switch(self, key: str, default: bool) -> bool:
-        value: bool = self._typed(key, default, bool, "true or false")
-        return value
+        value = self.raw(key)
+        if value is None:
+            return default
+        if isinstance(value, (dict, list)) or _scalar(value).lower() not in (*_TRUE, *_FALSE):
+            self.wrong(key, f"must be true or false, not {_kind(value)}")
+        return _scalar(value).lower() in _TRUE
 
     def count(self, key: str, default: int) -> int:
-        value: int = self._typed(key, default, int, "a whole number")
-        if value < 0:
-            self.wrong(key, f"{value} is negative")
-        return value
+        return self.parsed(key, default, parse_count_text)
 
     def parsed(self, key: str, default: T, parse: Callable[[object], T]) -> T:
         value = self.raw(key)
@@ -127,7 +153,7 @@ class Table:
         for item in found:
             if isinstance(item, (dict, list)) or item is None:
                 self.wrong(key, f"must be a list of texts, but has {_kind(item)} in it")
-        return tuple(str(item) for item in found)
+        return tuple(_scalar(item) for item in found)
 
     def labels(self, key: str) -> dict[str, str]:
         """A mapping of names to texts."""

@@ -113,12 +113,9 @@ class ScrapeLoop:
         return taken.note
 
     async def _fail(self, at_ms: int, duration: float) -> None:
-        def submit() -> None:
-            self.scraped.appender.refresh()
-            self.scraped.appender.fail(at_ms, duration).result()
-
         try:
-            await self._in_worker(submit)
+            stored = await self._in_worker(lambda: self.scraped.fail(at_ms, duration))
+            await asyncio.wrap_future(stored)
         except StoreError as why:
             self._store_failed(why)
 

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from gpuscope.exposition.remote_write import Decoded, Labels, WireError, WriteDecoder
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.scrape.config import Limits
+from gpuscope.scrape.fetch import ScrapeError
+from gpuscope.scrape.scraped import check_labels
 from gpuscope.store import Store, Tick, UnknownSeriesError
 
 MOST_BYTES = 32 << 20
@@ -136,11 +138,11 @@ class Receiver:
         return found
 
     def _too_large(self, labels: Labels) -> bool:
-        limits = self._limits
-        return len(labels) > limits.labels or any(
-            len(name) > limits.label_name_length or len(value) > limits.label_value_length
-            for name, value in labels
-        )
+        try:
+            check_labels(dict(labels), self._limits)
+        except ScrapeError:
+            return True
+        return False
 
     def families(self) -> Iterator[MetricFamily]:
         for name, value, text in (

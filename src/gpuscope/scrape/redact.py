@@ -10,6 +10,8 @@ import re
 
 import yaml
 
+from gpuscope.scrape.config_values import TextDumper
+
 SECRET = "<secret>"  # noqa: S105 - Prometheus' own word
 _SECRET_KEY = re.compile(
     r"(?i)(password|passwd|secret|token|credential|api_?key|access_?key|private_?key)|^key$"
@@ -21,7 +23,10 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 def redact(document: object) -> str:
     """YAML text."""
-    return yaml.safe_dump(_clean(document), sort_keys=False, allow_unicode=True) if document else ""
+    if not document:
+        return ""
+    text: str = yaml.dump(_clean(document), Dumper=TextDumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _clean(value: object) -> object:

@@ -145,13 +145,15 @@ def _label_keep(rule: RelabelRule, labels: Labels) -> bool:
     return True
 
 
+# Go changes case letter by letter: ß stays, a sigma at the end of a word is not special.
 def _lowercase(rule: RelabelRule, labels: Labels) -> bool:
-    _set(labels, rule.target_label, rule.source(labels).lower())
+    _set(labels, rule.target_label, "".join([char.lower()[0] for char in rule.source(labels)]))
     return True
 
 
 def _uppercase(rule: RelabelRule, labels: Labels) -> bool:
-    _set(labels, rule.target_label, rule.source(labels).upper())
+    changed = [char.upper() if len(char.upper()) == 1 else char for char in rule.source(labels)]
+    _set(labels, rule.target_label, "".join(changed))
     return True
 
 

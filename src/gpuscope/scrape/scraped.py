@@ -49,6 +49,11 @@ class ScrapedTarget:
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._pending: list[Labels] = []
 
+    def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
+        if self.appender.refresh():
+            self._reset()
+        return self.appender.fail(at_ms, duration_seconds)
+
     def forget(self) -> None:
         """The store has removed series: ask for all ids again."""
         self.appender.forget()

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import orjson
 from starlette.background import BackgroundTask
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -79,7 +79,10 @@ class RemoteApi:
         return self._client
 
     async def _pass_on(self, request: Request) -> Response:
-        body = await _bounded_body(request)
+        try:
+            body = await _bounded_body(request)
+        except ClientDisconnect:
+            return _error("canceled", "the request ended early", 499)
         if body is None:
             return _error("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes", 400)
         client = self._connected()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -38,7 +38,10 @@ def write_route(receiver: Receiver) -> Route:
         if refusal is not None:
             return refusal
         async with gate[0]:  # bounds how many bodies are in memory
-            packed = await _read(request)
+            try:
+                packed = await _read(request)
+            except ClientDisconnect:
+                return _plain(400, "the request ended early")
             if packed is None:
                 return _plain(413, f"the request is larger than {MOST_PACKED_BYTES} bytes")
             return await _take(receiver, packed, request.client.host if request.client else "")
