@@ -55,7 +55,7 @@ def api_server_url(environment: dict[str, str], node: str) -> str:
     if not host:
         raise SourceError("not in a Kubernetes pod: KUBERNETES_SERVICE_HOST is not set")
     host = f"[{host}]" if ":" in host else host
-    selector = quote(f"spec.nodeName={node}")
+    selector = quote(f"spec.nodeName={node}", safe="")
     return f"https://{host}:{port}/api/v1/pods?fieldSelector={selector}&resourceVersion=0"
 
 
