@@ -116,3 +116,34 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     for openmetrics in (False, True):
         with contextlib.suppress(ParseError):
             list(parse_once(text, openmetrics=openmetrics))
+
+
+def test_known_series_with_a_time_are_looked_up_too() -> None:
+    resolved: list[Pairs] = []
+
+    def resolve(pairs: Pairs) -> int:
+        resolved.append(pairs)
+        return len(resolved) - 1
+
+    cache = SeriesCache(resolve)
+    for step in range(3):
+        found = cache.parse(f'a{{x="1 2"}} {step} {1000 + step}\nb {step}\n')
+        assert (found.timed, found.ids, found.values) == ([(0, 1000 + step, step)], [1], [step])
+    assert len(resolved) == 2
+    assert cache.parse('a{x="1 2"} 7\nb 8 9\n').timed == [(1, 9, 8.0)], (
+        "with and without a time it is one series"
+    )
+
+
+@pytest.mark.parametrize("at", ["99999999999999999999", "1_000", "1.5", "x", "+Inf", "9" * 5000])
+def test_a_time_that_is_none_refuses_the_text(at: str) -> None:
+    cache = SeriesCache(lambda pairs: 0)
+    cache.parse("a 1 5\n")
+    with pytest.raises(ParseError, match="line 1"):
+        cache.parse(f"a 1 {at}\n")
+
+
+@pytest.mark.parametrize("at", ["+Inf", "NaN", "1e300", "x"])
+def test_a_time_that_is_none_refuses_openmetrics(at: str) -> None:
+    with pytest.raises(ParseError, match="line 1"):
+        SeriesCache(lambda pairs: 0).parse(f"a 1 {at}\n# EOF\n", openmetrics=True)

@@ -53,7 +53,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\}|(\$))", re.ASCII)
 class Limits:
     """0 means no limit. Prometheus has none by default; these are far above what an honest exporter sends."""
 
-    body_bytes: int = 64 << 20
+    body_bytes: int = 32 << 20
     samples: int = 250_000
     labels: int = 512
     label_name_length: int = 1024

@@ -58,10 +58,7 @@ class ScrapeLoop:
         await asyncio.sleep(self.target.wait_seconds(time.time(), salt))
         due = time.monotonic()
         while True:
-            try:
-                await self.scrape_once()
-            except Exception:
-                log.exception("scraping %s failed in an unforeseen way", self.target.url)
+            await self.scrape_once()
             due += self.target.interval
             missed = int((time.monotonic() - due) / self.target.interval) + 1 if time.monotonic() > due else 0
             due += missed * self.target.interval
@@ -79,6 +76,9 @@ class ScrapeLoop:
         except StoreError as why:
             note = f"not stored: {why}"
             self._store_failed(why)
+        except Exception as why:
+            log.exception("scraping %s failed in an unforeseen way", self.target.url)
+            error = f"unforeseen: {type(why).__name__}: {why}"
         if error:
             self.counts.failures += 1
             await self._fail(at_ms, time.monotonic() - started)
@@ -118,6 +118,8 @@ class ScrapeLoop:
             await asyncio.wrap_future(stored)
         except StoreError as why:
             self._store_failed(why)
+        except Exception:
+            log.exception("the failure of %s could not be stored", self.target.url)
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.workers, work)

@@ -70,7 +70,10 @@ class Scraper:
         try:
             while not stop.is_set():
                 self._changed.clear()
-                await self._look()
+                try:
+                    await self._look()
+                except Exception:
+                    log.exception("looking for targets failed; those there are stay")
                 reloaded = asyncio.create_task(self._changed.wait())
                 await asyncio.wait(
                     (stopping, reloaded), timeout=self._look_every(), return_when=asyncio.FIRST_COMPLETED
