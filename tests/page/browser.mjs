@@ -2,24 +2,13 @@
 // numbers on screen can be compared with it.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createRequire } from "node:module";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { AXE, launch } from "../../web/scripts/chromium.mjs";
 
-// The browser driver is installed beside the page's sources, not here.
-const require = createRequire(new URL("../../web/package.json", import.meta.url));
-const { chromium } = require("playwright-core");
-export const AXE = require("axe-core").source;
-
-const CHROMIUM = process.env.GPUSCOPE_CHROMIUM ?? "chromium";
+export { launch };
 const GPUSCOPE = process.env.GPUSCOPE_COMMAND ?? "gpuscope";
-const FLAGS = [
-  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-  "--disable-component-update", "--disable-sync",
-];
-
-export const launch = () => chromium.launch({ executablePath: CHROMIUM, headless: true, args: FLAGS });
 
 /** A page that remembers what went wrong on it: errors, and anything the content security policy stopped. */
 export async function open(browser, url, options = {}) {

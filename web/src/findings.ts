@@ -1,7 +1,7 @@
 // What needs somebody to act: each finding names where, who, since when, and which next step applies. GPUs of one node
 // with the same trouble and the same holder are one finding, or a held node would fill the list.
 import { arrange, findLopsided, groupBy, holdersOf, leaves } from "./fleet";
-import type { Cell } from "./fleet";
+import type { Cell, NodeCells } from "./fleet";
 import type { LivePicture } from "./live";
 
 export type FindingKind =
@@ -25,7 +25,7 @@ const ORDER: readonly FindingKind[] = [
 ];
 export const SEVERE: ReadonlySet<FindingKind> = new Set(["lost", "missing", "sick"]);
 
-export function findFindings(picture: LivePicture): Finding[] {
+export function findFindings(picture: LivePicture, nodes: readonly NodeCells[] = arrange(picture)): Finding[] {
   const found: Finding[] = [];
   for (const node of picture.nodes) {
     const missing = (node.gpus_expected ?? 0) - (node.gpus_seen ?? node.gpus_expected ?? 0);
@@ -35,7 +35,7 @@ export function findFindings(picture: LivePicture): Finding[] {
       if (!source.up) found.push({ ...plain("source_down", node.name, 1), why: source.name });
     }
   }
-  for (const { name, cells } of arrange(picture)) found.push(...findInNode(name, cells));
+  for (const { name, cells } of nodes) found.push(...findInNode(name, cells));
   return found.sort((left, right) => ORDER.indexOf(left.kind) - ORDER.indexOf(right.kind));
 }
 

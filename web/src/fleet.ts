@@ -61,6 +61,9 @@ export const leaves = (cells: readonly Cell[]): Cell[] =>
 export const busyOf = (gpu: LiveGpu): number | undefined => gpu.busy ?? gpu.sm;
 
 export function holdersOf(cell: Cell): string[] {
+  const { users } = cell.gpu;
+  // One user and a process of theirs: nearly every GPU, so it comes first and cheap.
+  if (users?.length === 1 && !cell.parts.length && cell.sessions.every((one) => one.user === users[0])) return users;
   const names = new Set(cell.gpu.users ?? []);
   for (const session of cell.sessions) {
     const name = session.user || session.pod || session.job;

@@ -28,19 +28,34 @@ function decode(text: string): string {
 }
 
 export function formatRoute(route: Route): string {
-  const search = new URLSearchParams(Object.entries(route.query).filter(([, value]) => value !== ""));
   const path = route.name ? `${route.view}/${encodeURIComponent(route.name)}` : route.view;
-  return search.size ? `#/${path}?${search}` : `#/${path}`;
+  const entries = Object.entries(route.query).filter(([, value]) => value !== "");
+  return entries.length ? `#/${path}?${new URLSearchParams(entries)}` : `#/${path}`;
 }
 
 const TIME_KEYS = ["from", "to"];
 
 export const route = createStore<Route>(parseRoute(""));
 
+let tailOf: Route | undefined;
+let tail = "";
+
+/** The time range in the address, as every link repeats it; a fleet has thousands of links and one range. */
+function timeTail(): string {
+  if (tailOf === route.get()) return tail;
+  tailOf = route.get();
+  const kept = Object.entries(tailOf.query).filter(([key]) => TIME_KEYS.includes(key));
+  tail = kept.length ? `?${new URLSearchParams(kept)}` : "";
+  return tail;
+}
+
 /** A link to another view; the time range goes along, the rest of the query does not. */
 export function linkTo(view: string, name = "", query: Record<string, string> = {}): string {
-  const kept = Object.entries(route.get().query).filter(([key]) => TIME_KEYS.includes(key));
-  return formatRoute({ view, name, query: { ...Object.fromEntries(kept), ...query } });
+  const base = `${formatRoute({ view, name, query: {} })}${timeTail()}`;
+  const entries = Object.entries(query);
+  if (!entries.length) return base;
+  const more = new URLSearchParams(entries);
+  return `${base}${timeTail() ? "&" : "?"}${more}`;
 }
 
 /** Changes the query of the view shown; an empty value takes the key away. */

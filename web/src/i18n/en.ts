@@ -93,6 +93,8 @@ export const en = {
   "step.sick": "Move the work away and run gpuscope doctor on the node.",
   "step.sick.xid.13": "A program's fault in most cases: show its owner the log.",
   "step.sick.xid.31": "A program's fault in most cases: show its owner the log.",
+  "step.sick.xid.43": "A program's fault in most cases: show its owner the log.",
+  "step.sick.xid.45": "A program's fault in most cases: show its owner the log.",
   "step.sick.xid.48": "Uncorrectable memory error: drain, reset, and watch it; again means replace.",
   "step.sick.xid.63": "A memory row is being replaced: reset the GPU when it is free.",
   "step.sick.xid.64": "Replacing a memory row failed: have the board replaced.",

@@ -95,6 +95,8 @@ export const language: Language = {
     "step.sick": "把任务移走，并在节点上运行 gpuscope doctor。",
     "step.sick.xid.13": "多半是程序的问题：把日志给使用者看。",
     "step.sick.xid.31": "多半是程序的问题：把日志给使用者看。",
+    "step.sick.xid.43": "多半是程序的问题：把日志给使用者看。",
+    "step.sick.xid.45": "多半是程序的问题：把日志给使用者看。",
     "step.sick.xid.48": "不可纠正的显存错误：腾空、重置并观察；再次出现就更换。",
     "step.sick.xid.63": "正在替换显存行：GPU 空闲后重置。",
     "step.sick.xid.64": "替换显存行失败：请更换板卡。",

@@ -1,11 +1,13 @@
 // One node of the fleet map: its name, the spread over its GPUs, and a cell for each GPU or MIG instance.
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
+import { hueOf } from "../charts/levels";
 import {
   busyOf, findLopsided, holdersOf, levelOf, spreadOf, type Cell, type Measure, type NodeCells,
 } from "../fleet";
 import { ABSENT, formatValue, shortModel } from "../format";
 import { spoken, t } from "../i18n";
+import type { LiveGpu } from "../live";
 import { linkTo } from "../router";
 import { GLYPHS, Name, Rug, stateName } from "./marks";
 
@@ -31,7 +33,7 @@ export function NodeRow({ node, measure, size, matching, tabbed = false }: RowPr
       </header>
       <div class="cells">
         {node.cells.map((cell) => (
-          <GpuCell key={cell.gpu.uuid} cell={cell} measure={measure} tabbed={tabbed} dim={matching ? !matching.has(cell.gpu.uuid) : false} />
+          <GpuCell key={cell.gpu.uuid} cell={cell} measure={measure} tabbed={tabbed} small={size === "small"} dim={matching ? !matching.has(cell.gpu.uuid) : false} />
         ))}
       </div>
     </section>
@@ -48,53 +50,62 @@ function describeModels(cells: readonly Cell[]): string {
   return [...counts].map(([model, count]) => `${count} × ${model}`).join(", ");
 }
 
-interface CellProps { cell: Cell; measure: Measure; dim: boolean; tabbed: boolean }
+interface CellProps { cell: Cell; measure: Measure; dim: boolean; tabbed: boolean; small: boolean }
 
-function GpuCell({ cell, measure, dim, tabbed }: CellProps): JSX.Element {
-  if (!cell.parts.length) return <Leaf cell={cell} measure={measure} dim={dim} tabbed={tabbed} />;
+function GpuCell(props: CellProps): JSX.Element {
+  const { cell, dim } = props;
+  if (!cell.parts.length) return <Leaf {...props} />;
   return (
     <div class={dim ? "cell split dim" : "cell split"} role="group" aria-label={t("gpu.gpu", { gpu: cell.gpu.gpu })}>
-      {cell.parts.map((part) => (
-        <Leaf key={part.gpu.uuid} cell={part} measure={measure} dim={false} tabbed={tabbed} />
-      ))}
+      {cell.parts.map((part) => <Leaf key={part.gpu.uuid} {...props} cell={part} dim={false} />)}
     </div>
   );
 }
 
-function Leaf({ cell, measure, dim, tabbed }: CellProps): JSX.Element {
+function Leaf({ cell, measure, dim, tabbed, small }: CellProps): JSX.Element {
   const { gpu } = cell;
   const level = levelOf(gpu, measure);
   const holders = holdersOf(cell).join(", ");
   const value = valueText(cell, measure, holders);
-  const percent = level === undefined ? "" : `${Math.round(level * 100)}%`;
-  const truth = [gpu.sm, gpu.tensor].map((one) => (one === undefined ? "" : `${Math.round(one * 100)}%`));
+  const height = small || level === undefined ? "" : level.toFixed(2);
+  const truth = small || measure !== "busy" || gpu.parent ? "" : [gpu.sm, gpu.tensor].map((one) => (one ?? 0).toFixed(2)).join();
   const hue = measure === "holder" && holders ? hueOf(holders) : 0;
   const href = linkTo("gpu", gpu.uuid);
-  const slices = Number(/^(\d+)g/.exec(gpu.profile ?? "")?.[1] ?? 1);
   const words = spoken.get().code;
   // The same element as before is not compared again: most of a thousand cells do not change in a second.
   return useMemo(() => {
+    const attributes = {
+      class: dim ? "cell dim" : "cell", href, tabIndex: tabbed ? 0 : -1, "data-s": gpu.state, "data-uuid": gpu.uuid,
+      ...(hue ? { "data-hue": "" } : {}), style: styleOf(gpu, hue),
+    };
+    const place = `${gpu.node} ${stateName(gpu.state)} GPU `;
+    const glyph = GLYPHS[gpu.state] && <span class="glyph" aria-hidden="true">{GLYPHS[gpu.state]}</span>;
+    const fill = <span class="level" style={{ backgroundSize: `100% ${(Number(height) || 0) * 100}%` }} />;
+    // Little in it, and no level: a thousand of those are painted on one canvas behind the cells.
+    if (small) return <a {...attributes} aria-label={`${place}${gpu.gpu} ${value} ${holders}`}>{glyph}</a>;
     return (
-      <a class={dim ? "cell dim" : "cell"} href={href} tabIndex={tabbed ? 0 : -1} data-s={gpu.state} data-uuid={gpu.uuid}
-        {...(hue ? { "data-hue": "" } : {})} style={{ "--v": percent, "--slices": slices, "--hue": hue }}>
-        <span class={percent ? "level" : "level none"} />
-        <span class="visually-hidden">{gpu.node} {stateName(gpu.state)} GPU </span>
+      <a {...attributes}>
+        {fill}
+        <span class="visually-hidden">{place}</span>
         <span class="top">
           <span class="index">{gpu.profile ?? gpu.gpu}</span>
-          <span class="value">
-            {GLYPHS[gpu.state] && <span class="glyph" aria-hidden="true">{GLYPHS[gpu.state]}</span>}
-            <span class="value">{measure === "holder" ? formatValue(busyOf(gpu), "ratio") : value}</span>
-          </span>
+          <span>{glyph}<span class="value">{measure === "holder" ? formatValue(busyOf(gpu), "ratio") : value}</span></span>
         </span>
         <span class="who"><Name text={holders} /></span>
-        {measure === "busy" && !gpu.parent && (
+        {truth && (
           <span class="truth" aria-hidden="true">
-            {truth.map((width, place) => <i key={place} style={{ "--v": width || "0" }} />)}
+            {truth.split(",").map((width, line) => <i key={line} style={{ backgroundSize: `${Number(width) * 100}% 100%` }} />)}
           </span>
         )}
       </a>
     );
-  }, [gpu.state, gpu.uuid, gpu.gpu, gpu.node, value, percent, holders, dim, href, hue, truth.join(), measure, words]);
+  }, [gpu.state, gpu.uuid, gpu.gpu, gpu.node, value, height, holders, dim, href, hue, truth, measure, words, small]);
+}
+
+/** Only what a cell needs: a property that is set on a cell is worked out again for all that is in it. */
+function styleOf(gpu: LiveGpu, hue: number): Record<string, number> {
+  const slices = Number(/^(\d+)g/.exec(gpu.profile ?? "")?.[1] ?? 0);
+  return { ...(slices ? { "--slices": slices } : {}), ...(hue ? { "--hue": hue } : {}) };
 }
 
 function valueText(cell: Cell, measure: Measure, holders: string): string {
@@ -107,11 +118,4 @@ function valueText(cell: Cell, measure: Measure, holders: string): string {
     case "temperature": return formatValue(gpu.temperature, "celsius");
     case "holder": return holders || t("fleet.free");
   }
-}
-
-/** A steady hue for a name, from green to violet: red and amber are for trouble. */
-function hueOf(name: string): number {
-  let hash = 7;
-  for (let at = 0; at < name.length; at += 1) hash = (hash * 31 + name.charCodeAt(at)) >>> 0;
-  return 130 + (hash % 200);
 }

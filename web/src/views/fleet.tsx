@@ -1,7 +1,8 @@
 // Every GPU at a glance. One cell is one link; what changed is worked out per cell, so that 1,000 of them are drawn
 // anew within a few milliseconds.
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { createPainter, type LevelPainter } from "../charts/levels";
 import {
   arrange, MEASURES, matches, spreadOf, STATES, totalsOf, toWords, type Measure, type NodeCells, type Totals,
 } from "../fleet";
@@ -24,7 +25,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
   const { query } = useStore(route);
   const nodes = useMemo(() => arrange(picture), [picture]);
   const totals = useMemo(() => totalsOf(nodes), [nodes]);
-  const findings = useMemo(() => findFindings(picture), [picture]);
+  const findings = useMemo(() => findFindings(picture, nodes), [nodes]);
   const measure = MEASURES.find((one) => one === query["m"]) ?? "busy";
   const states = (query["s"] ?? "").split(",").filter(Boolean);
   if (!totals.gpus) return <NoGpus nodes={nodes} findings={<Attention findings={findings} gpus={0} />} />;
@@ -135,7 +136,7 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
           <button class="bare" onClick={() => changeQuery({ q: "", s: "" })}>{t("fleet.clear")}</button>
         </p>
       )}
-      <MapBody size={size} measure={measure} columns={columns}>
+      <MapBody size={size} measure={measure} columns={columns} shown={shown} matching={filtered ? matching : undefined}>
         {shown.map((node) => (
           <NodeRow key={node.name} node={node} measure={measure} size={size}
             matching={filtered ? matching : undefined} />
@@ -145,11 +146,27 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
   );
 }
 
-interface BodyProps { size: string; measure: Measure; columns: number; children: JSX.Element[] }
+interface BodyProps {
+  size: string;
+  measure: Measure;
+  columns: number;
+  shown: NodeCells[];
+  matching: ReadonlySet<string> | undefined;
+  children: JSX.Element[];
+}
 
 /** Holds the arrow keys and the card; a thousand links must not stand in the way of the Tab key. */
-function MapBody({ size, measure, columns, children }: BodyProps): JSX.Element {
+function MapBody({ size, measure, columns, shown, matching, children }: BodyProps): JSX.Element {
   const map = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const painter = useRef<LevelPainter | undefined>(undefined);
+  const width = useWidth(map);
+  useLayoutEffect(() => {
+    if (!map.current || !canvas.current) return;
+    // A fleet that grew large gets its canvas later than its map.
+    if (painter.current?.canvas !== canvas.current) painter.current = createPainter(map.current, canvas.current);
+    painter.current.paint(shown, measure, matching);
+  }, [shown, measure, matching?.size, width, size]);
   const [looked, setLooked] = useState<HTMLElement>();
   useEffect(() => {
     const cells = map.current?.querySelectorAll<HTMLElement>("a.cell") ?? [];
@@ -164,11 +181,22 @@ function MapBody({ size, measure, columns, children }: BodyProps): JSX.Element {
         role="group" aria-label={t("fleet.map")} onPointerOver={look} onPointerLeave={() => setLooked(undefined)}
         onFocusIn={look} onFocusOut={() => setLooked(undefined)}
         onKeyDown={(event) => moveFocus(event, map.current)}>
+        {size === "small" && <canvas ref={canvas} aria-hidden="true" />}
         {children}
       </div>
       {looked?.isConnected && <Card anchor={looked} />}
     </>
   );
+}
+
+function useWidth(element: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const watch = new ResizeObserver(() => setWidth(element.current?.clientWidth ?? 0));
+    if (element.current) watch.observe(element.current);
+    return () => watch.disconnect();
+  }, []);
+  return width;
 }
 
 function moveFocus(event: KeyboardEvent, map: HTMLElement | null): void {

@@ -1,0 +1,44 @@
+// Pictures for the README and the docs: `npm run screenshots`, over a running `gpuscope up --demo` (GPUSCOPE_URL, or the
+// default address). The large fleet is the stand-in's, since a demo of 1,000 GPUs takes minutes to fill its history.
+import { mkdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { launch } from "./chromium.mjs";
+import { serveStandIn } from "./stand-in.mjs";
+
+const URL_ = process.env.GPUSCOPE_URL ?? "http://127.0.0.1:9470/";
+const FOLDER = fileURLToPath(new URL("../../docs/img/", import.meta.url));
+const live = await (await fetch(`${URL_}api/live`)).json();
+const [node] = live.nodes;
+const busiest = live.gpus.filter((gpu) => !gpu.parent).sort((left, right) => (right.busy ?? 0) - (left.busy ?? 0))[0];
+
+const SHOTS = [
+  { name: "fleet", address: "#/fleet" },
+  { name: "fleet-dark", address: "#/fleet", dark: true },
+  { name: "node", address: `#/node/${node.name}?from=now-6h`, height: 1200 },
+  { name: "gpu", address: `#/gpu/${busiest.uuid}?from=now-6h`, height: 1200, dark: true },
+  { name: "sessions", address: "#/sessions" },
+  { name: "explore", address: "#/explore?q=sum+by+%28node%29+%28gpuscope_gpu_power_watts+*+on+%28uuid%29+group_left+%28node%29+gpuscope_gpu_info%29&from=now-3h" },
+  { name: "phone", address: "#/fleet", width: 390, height: 844 },
+  { name: "fleet-korean", address: "#/fleet", locale: "ko" },
+];
+
+mkdirSync(FOLDER, { recursive: true });
+const browser = await launch();
+
+async function shoot(url, { name, address, width = 1440, height = 900, dark = false, locale = "en" }) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", locale });
+  const page = await context.newPage();
+  await page.goto(url + address);
+  await page.waitForSelector("h1");
+  await page.waitForFunction(() => !document.querySelector(".loading"));
+  await page.waitForTimeout(2500);
+  await page.screenshot({ path: `${FOLDER}${name}.png` });
+  await context.close();
+  console.log(`docs/img/${name}.png`);
+}
+
+for (const shot of SHOTS) await shoot(URL_, shot);
+const large = await serveStandIn({ nodes: 125, gpusEach: 8 });
+await shoot(large.url, { name: "fleet-1000", address: "#/fleet" });
+large.close();
+await browser.close();
