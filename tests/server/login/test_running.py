@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from gpuscope.server.login.users import Users
+from tests.engines import engine
 from tests.server.login.support import ANN, CHEAP_ROUNDS, PASSWORD
 
 QUICK = ("--demo", "--demo-nodes", "1", "--demo-gpus", "1", "--seed", "3")
@@ -70,6 +71,38 @@ def test_from_the_first_start_to_a_restart(tmp_path: Path) -> None:
         assert token == ""
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", cookies=cookies) as client:
             assert client.get("/api/session").json() == {"user": ANN, "via": "session"}
+
+
+@pytest.mark.engine("promtool")
+def test_prometheus_own_client_gets_in_by_password_and_by_token(tmp_path: Path) -> None:
+    promtool = engine("promtool")
+    users = Users(tmp_path / "data", rounds=CHEAP_ROUNDS)
+    users.add(ANN, PASSWORD)
+    token = users.add_token("promtool")
+    config = tmp_path / "http.yml"
+
+    def ask(port: str, credentials: str) -> subprocess.CompletedProcess[str]:
+        config.write_text(credentials)
+        command = [
+            promtool,
+            "query",
+            "instant",
+            f"--http.config.file={config}",
+            f"http://127.0.0.1:{port}",
+            "up",
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with running(tmp_path / "data", "--listen", "0.0.0.0:0") as (port, _):
+        for good in (
+            f"basic_auth: {{username: {ANN}, password: {PASSWORD}}}",
+            f"authorization: {{credentials: {token}}}",
+        ):
+            answer = ask(port, good)
+            assert "up{instance=" in answer.stdout, answer.stderr
+        refused = ask(port, f"authorization: {{credentials: {token}x}}")
+        assert refused.returncode != 0
+        assert "API token" in refused.stderr
 
 
 def test_on_loopback_it_is_open_unless_asked_to_be_closed(tmp_path: Path) -> None:
