@@ -170,6 +170,7 @@ def test_of_a_series_that_stands_twice_the_first_counts(store: Store) -> None:
         ("<html>\n", "line 2"),
         ("a 1\n" * 11, "sample_limit"),
         ("".join(f"a{n} 1\n" for n in range(5000)), "sample_limit"),
+        ("#\n" * 20_000, "lines are too many"),
         ('a{b="1",c="2",d="3",e="4",f="5"} 1\n', "label_limit"),
         (f'a{{{"n" * 40}="1"}} 1\n', "label_name_length_limit"),
         (f'a{{b="{"v" * 60}"}} 1\n', "label_value_length_limit"),
@@ -210,6 +211,14 @@ def test_churn_does_not_fill_the_memory(store: Store) -> None:
     for number in range(30):
         rig.scrape("".join(f'a{{pid="{number * 100 + at}"}} 1\n' for at in range(100)))
     assert len(rig.scraped._ids) < 1600
+
+
+def test_comments_do_not_fill_the_memory_either(store: Store) -> None:
+    rig = Rig(store)
+    for number in range(3):
+        rig.scrape("a 1\n" + "".join(f"# HELP h{number}_{at} x\n" for at in range(15_000)))
+    assert len(rig.scraped.metadata) == 10_000
+    assert len(rig.scraped._cache._comments) <= 15_000
 
 
 def test_what_should_have_ended_ends_later_if_the_store_was_full(store: Store) -> None:

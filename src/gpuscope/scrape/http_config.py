@@ -131,6 +131,8 @@ def _tls(table: Table) -> ssl.SSLContext:
             context = ssl.create_default_context(cadata=str(ca))
         if ca_file := table.file("ca_file"):
             context = ssl.create_default_context(cafile=str(ca_file))
+        if table.has("cert") or table.has("key"):
+            table.wrong("cert and key", "cannot stand in the file itself here; use cert_file and key_file")
         cert, key = table.file("cert_file"), table.file("key_file")
         if cert or key:
             context.load_cert_chain(_given(table, "cert_file", cert), _given(table, "key_file", key))

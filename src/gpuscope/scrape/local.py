@@ -8,13 +8,14 @@ from concurrent.futures import Future
 
 from gpuscope.metrics.sample import LabelSet, MetricFamily
 from gpuscope.scrape.appender import Report, TargetAppender, sorted_labels
+from gpuscope.scrape.sink import Sink
 from gpuscope.store import Appended, Store
 
 
 class LocalTarget:
-    def __init__(self, store: Store, labels: Mapping[str, str]) -> None:
+    def __init__(self, store: Store, labels: Mapping[str, str], sink: Sink | None = None) -> None:
         self._labels = dict(labels)
-        self._appender = TargetAppender(store, "local " + " ".join(labels.values()), labels)
+        self._appender = TargetAppender(store, "local " + " ".join(labels.values()), labels, sink)
         self._ids: dict[str, dict[LabelSet, int]] = {}
         self._metadata: dict[str, MetricFamily] = {}
 

@@ -23,7 +23,7 @@ from gpuscope.scrape.fetch import ScrapeError
 from gpuscope.scrape.scraped import check_labels
 from gpuscope.store import Store, Tick, UnknownSeriesError
 
-MOST_BYTES = 32 << 20
+MOST_BYTES = 16 << 20
 """Of a request, unpacked."""
 INVALID = "invalid_labels"
 HISTOGRAM = "native_histogram"

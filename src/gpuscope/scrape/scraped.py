@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,9 @@ from gpuscope.store import Appended
 from gpuscope.store.series import Labels
 
 RAW_LINES_PER_SAMPLE = 4
-"""How many times `sample_limit` may come in before metric relabelling drops most of it."""
+"""How many times `sample_limit` may come in: comments, and what metric relabelling drops."""
+MOST_METADATA = 10_000
+"""Metrics of one target whose help and type are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class ScrapedTarget:
         report = Report(True, time.monotonic() - started, found.samples, kept, added)
         track = self.target.job.track_timestamps_staleness
         stored = self.appender.submit(at_ms, ids, values, report, timed, timed_end_too=track)
-        self.metadata = found.metadata
+        self.metadata = dict(islice(found.metadata.items(), MOST_METADATA))
+        self._cache.forget_all_but(8 * kept + 10_000)
         if len(self._ids) > 4 * kept + 1000:  # series come and go; their texts must not stay
             self._reset()
         return Taken(
@@ -88,8 +92,11 @@ class ScrapedTarget:
 
     def _parse(self, fetched: Fetched) -> Exposition:
         limit = self._limits.samples
-        # Counting lines is quick, parsing a million of them is not.
-        lines = fetched.body.count(b"\n") - fetched.body.count(b"\n#") - fetched.body.startswith(b"#")
+        # Counting lines is quick, splitting and parsing a million of them is not.
+        every = fetched.body.count(b"\n")
+        if limit and every > RAW_LINES_PER_SAMPLE * limit + 10_000:
+            raise ScrapeError(f"{every} lines are too many for {limit} samples (sample_limit)")
+        lines = every - fetched.body.count(b"\n#") - fetched.body.startswith(b"#")
         most = limit * (RAW_LINES_PER_SAMPLE if self.target.job.metric_relabel else 1)
         if limit and lines > most + 1000:  # blank lines count too: leave some room, the exact count follows
             raise _too_many(lines, limit)

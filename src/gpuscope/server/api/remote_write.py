@@ -16,7 +16,7 @@ from gpuscope.exposition.remote_write import WireError
 from gpuscope.scrape.receive import Receiver
 from gpuscope.store import StoreError
 
-MOST_PACKED_BYTES = 32 << 20
+MOST_PACKED_BYTES = 16 << 20
 MOST_AT_ONCE = 4
 
 _REASONS = {
