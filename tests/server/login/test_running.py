@@ -84,7 +84,7 @@ def test_prometheus_own_client_gets_in_by_password_and_by_token(tmp_path: Path) 
     def ask(port: str, credentials: str) -> subprocess.CompletedProcess[str]:
         config.write_text(credentials)
         command = [
-            promtool,
+            str(promtool),
             "query",
             "instant",
             f"--http.config.file={config}",
