@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -47,8 +47,9 @@ def test_memory_and_children_of_a_running_agent() -> None:
 
 
 def test_the_best_of_two_runs_is_the_least_time_and_the_most_memory() -> None:
-    times: list[Any] = [1.0] * (len(fields(Cost)) - 1)
-    fast, slow = Cost(*times, rss=5), Cost(*(2 * time for time in times), rss=7)
+    ones: list[Any] = [1.0] * len(fields(Cost))
+    fast = replace(Cost(*ones), rss=5)
+    slow = replace(Cost(*(2 * one for one in ones)), rss=7)
     best = slow.best(fast)
     assert (best.p50, best.start, best.rss) == (1.0, 1.0, 7)
 
