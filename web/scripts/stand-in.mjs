@@ -7,7 +7,8 @@ import { fileURLToPath } from "node:url";
 
 const PAGE = fileURLToPath(new URL("../../src/gpuscope/server/page", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-const STATES = ["busy", "busy", "busy", "busy", "busy", "held", "idle", "throttled"];
+/** How many in 200 GPUs are in which state; the rest is busy. */
+const STATES = [["held", 22], ["idle", 30], ["throttled", 2], ["sick", 1], ["lost", 1]];
 
 export function makeFleet(nodes, gpusEach, turn) {
   const now = Date.now() / 1000;
@@ -20,16 +21,26 @@ export function makeFleet(nodes, gpusEach, turn) {
   return picture;
 }
 
+function stateOf(place) {
+  let left = Math.imul(place + 17, 2654435761) >>> 0;
+  left = (left >>> 8) % 200;
+  for (const [state, count] of STATES) {
+    if (left < count) return state;
+    left -= count;
+  }
+  return "busy";
+}
+
 function addGpu(picture, node, place, index, turn) {
-  const state = STATES[(place * 7) % STATES.length];
-  const busy = state === "busy" || state === "throttled" ? Math.abs(Math.sin(place + turn * 0.7)) : 0;
+  const state = stateOf(place);
+  const busy = state === "held" || state === "idle" ? 0 : Math.abs(Math.sin(place + turn * 0.7));
   const uuid = `GPU-${String(place).padStart(8, "0")}-0000-0000-0000-000000000000`;
   const user = `user${place % 23}`;
   const used = state === "idle" ? 0 : 4e10 + (place % 9) * 4e9;
   picture.gpus.push({
     uuid, gpu: String(index), node, model: "NVIDIA H100 80GB HBM3", state, busy, memory_used: used, memory_total: 8.5e10,
     power: 80 + busy * 600, power_limit: 700, temperature: 34 + busy * 40, sm: busy * 0.8, tensor: busy * 0.4, dram: busy * 0.3,
-    users: state === "idle" ? [] : [user], processes: state === "idle" ? 0 : 1, ...(state === "throttled" ? { why: "sw_thermal_slowdown" } : {}),
+    users: state === "idle" ? [] : [user], processes: state === "idle" ? 0 : 1, ...(state === "throttled" ? { why: "sw_thermal_slowdown" } : state === "sick" ? { why: "XID 48", since: 1.7e9 } : {}),
   });
   if (state === "idle") return;
   picture.sessions.push({ uuid, gpu: String(index), node, pid: 1000 + place, type: "C", command: "python3", user, job: String(place >> 3), memory: used, sm: busy, since: 1.7e9, state: busy ? "active" : "idle" });

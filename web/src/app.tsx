@@ -137,8 +137,10 @@ function Age({ state }: { state: Live }): JSX.Element {
   return (
     <span class="age push" data-fresh={fresh}>
       <i aria-hidden="true" />
-      {fresh ? t("shell.live") : null} {age === undefined ? null : t("shell.age", { age: formatDuration(age) })}
-      {state.picture?.source && <span class="source">{t("shell.source", { source: state.picture.source })}</span>}
+      <span>
+        {[fresh ? t("shell.live") : "", age === undefined ? "" : t("shell.age", { age: formatDuration(age) })].filter(Boolean).join(" · ")}
+        {state.picture?.source && <span class="source"> · {t("shell.source", { source: state.picture.source })}</span>}
+      </span>
     </span>
   );
 }

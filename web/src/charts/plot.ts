@@ -28,6 +28,7 @@ export interface PlotOptions {
   marks: readonly Mark[];
   formatTime(seconds: number, spacing: number): string;
   onZoom(start: number, end: number): void;
+  onWiden(): void;
   onCursor(place: number | undefined): void;
 }
 export interface LineOptions extends PlotOptions {
@@ -50,11 +51,18 @@ const ROW_HEIGHT = 28;
 const FONT = "11px system-ui, sans-serif";
 const SYNC_KEY = "time";
 
-export function drawLines(host: HTMLElement, options: LineOptions): uPlot {
+/** A chart on screen. New numbers are given to it as long as its shape stays: a cursor over it does not flicker. */
+export interface Chart<T> {
+  update(options: T): void;
+  destroy(): void;
+}
+
+export function drawLines(host: HTMLElement, first: LineOptions): Chart<LineOptions> {
   const colours = readColours();
-  const least = options.min ?? null;
-  const most = options.max ?? null;
-  const chart = baseOptions(options, colours, options.height);
+  const held = { options: first };
+  const chart = baseOptions(held, colours, first.height);
+  const least = first.min ?? null;
+  const most = first.max ?? null;
   chart.scales = {
     x: { time: true },
     y: {
@@ -64,27 +72,45 @@ export function drawLines(host: HTMLElement, options: LineOptions): uPlot {
       },
     },
   };
-  chart.axes = [timeAxis(options, colours), {
-    ...axisLook(colours), size: AXIS_WIDTH, space: 30, ...(options.binary ? { incrs: POWERS_OF_TWO } : {}),
-    values: (_, splits) => splits.map((value) => options.formatValue(value)),
+  chart.axes = [timeAxis(held, colours), {
+    ...axisLook(colours), size: AXIS_WIDTH, space: 30, ...(first.binary ? { incrs: POWERS_OF_TWO } : {}),
+    values: (_, splits) => splits.map((value) => held.options.formatValue(value)),
   }];
-  chart.series = [{}, ...options.lines.map((line, place) => lineSeries(line, place, colours))];
-  return new uPlot(chart, [options.times, ...options.lines.map((line) => line.column)] as uPlot.AlignedData, host);
+  chart.series = [{}, ...first.lines.map((_, place) => lineSeries(held, place, colours))];
+  return keep(held, new uPlot(chart, toData(first.times, first.lines), host), (options) => options.lines);
 }
 
-export function drawStrip(host: HTMLElement, options: StripOptions): uPlot {
+export function drawStrip(host: HTMLElement, first: StripOptions): Chart<StripOptions> {
   const colours = readColours();
-  const chart = baseOptions(options, colours, options.rows.length * ROW_HEIGHT + AXIS_HEIGHT + 6);
+  const held = { options: first };
+  const chart = baseOptions(held, colours, first.rows.length * ROW_HEIGHT + AXIS_HEIGHT + 6);
   chart.scales = { x: { time: true }, y: { range: () => [0, 1] } };
-  chart.axes = [timeAxis(options, colours), { show: true, size: AXIS_WIDTH, values: () => [], splits: () => [], ticks: { show: false } }];
-  chart.series = [{}, ...options.rows.map(() => ({ paths: () => null, points: { show: false } }))];
-  chart.hooks = { ...chart.hooks, drawAxes: [(plot) => paintRows(plot, options.rows, options.times, colours)] };
-  return new uPlot(chart, [options.times, ...options.rows.map((row) => row.column)] as uPlot.AlignedData, host);
+  chart.axes = [timeAxis(held, colours), { show: true, size: AXIS_WIDTH, values: () => [], splits: () => [], ticks: { show: false } }];
+  chart.series = [{}, ...first.rows.map(() => ({ paths: () => null, points: { show: false } }))];
+  chart.hooks = { ...chart.hooks, drawAxes: [(plot) => paintRows(plot, held.options.rows, held.options.times, colours)] };
+  return keep(held, new uPlot(chart, toData(first.times, first.rows), host), (options) => options.rows);
 }
 
-function baseOptions(options: PlotOptions, colours: Colours, height: number): uPlot.Options {
+interface Held<T> {
+  options: T;
+}
+
+function keep<T extends PlotOptions>(held: Held<T>, plot: uPlot, columns: (options: T) => readonly { column: Column }[]): Chart<T> {
   return {
-    width: options.width,
+    update(options) {
+      held.options = options;
+      plot.setData(toData(options.times, columns(options)));
+    },
+    destroy: () => plot.destroy(),
+  };
+}
+
+const toData = (times: number[], columns: readonly { column: Column }[]): uPlot.AlignedData =>
+  [times, ...columns.map((one) => one.column)] as uPlot.AlignedData;
+
+function baseOptions(held: Held<PlotOptions>, colours: Colours, height: number): uPlot.Options {
+  return {
+    width: held.options.width,
     height,
     padding: [6, 22, 0, 0],
     legend: { show: false },
@@ -92,18 +118,19 @@ function baseOptions(options: PlotOptions, colours: Colours, height: number): uP
       // The cursor is shared; pressing a button is not, or every chart would zoom.
       sync: { key: SYNC_KEY, setSeries: false, filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" } },
       drag: { x: true, y: false, setScale: false },
+      bind: { dblclick: () => () => { held.options.onWiden(); return null; } },
       points: { size: 5 },
       y: false,
     },
     series: [{}],
     hooks: {
-      setCursor: [(plot) => options.onCursor(plot.cursor.idx ?? undefined)],
+      setCursor: [(plot) => held.options.onCursor(plot.cursor.idx ?? undefined)],
       setSelect: [(plot) => {
         const { left, width } = plot.select;
-        if (width > 4) options.onZoom(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+        if (width > 4) held.options.onZoom(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
         plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
       }],
-      draw: [(plot) => paintMarks(plot, options.marks, colours)],
+      draw: [(plot) => paintMarks(plot, held.options.marks, colours)],
     },
   };
 }
@@ -115,23 +142,23 @@ const axisLook = (colours: Colours): uPlot.Axis => ({
   ticks: { show: false },
 });
 
-function timeAxis(options: PlotOptions, colours: Colours): uPlot.Axis {
+function timeAxis(held: Held<PlotOptions>, colours: Colours): uPlot.Axis {
   return {
     ...axisLook(colours), size: AXIS_HEIGHT, space: 70, gap: 4,
-    values: (_, splits) => splits.map((at) => options.formatTime(at, (splits[1] ?? at) - (splits[0] ?? at))),
+    values: (_, splits) => splits.map((at) => held.options.formatTime(at, (splits[1] ?? at) - (splits[0] ?? at))),
   };
 }
 
-function lineSeries(line: Line, place: number, colours: Colours): uPlot.Series {
-  const isolated = isolatedPlaces(line.column);
-  const stroke = line.limit ? colours[LIMIT_COLOURS[line.limit]] : seriesColour(colours, place);
+function lineSeries(held: Held<LineOptions>, place: number, colours: Colours): uPlot.Series {
+  const line = held.options.lines[place];
+  const stroke = line?.limit ? colours[LIMIT_COLOURS[line.limit]] : seriesColour(colours, place);
   return {
-    label: line.name,
+    label: line?.name ?? "",
     stroke,
-    width: line.limit ? 1 : 1.5,
-    ...(line.limit ? { dash: [5, 4] } : {}),
+    width: line?.limit ? 1 : 1.5,
+    ...(line?.limit ? { dash: [5, 4] } : {}),
     spanGaps: false,
-    points: { show: isolated.length > 0, size: 4, fill: stroke, filter: () => isolated },
+    points: { show: true, size: 4, fill: stroke, filter: () => isolatedPlaces(held.options.lines[place]?.column ?? []) },
   };
 }
 

@@ -1,11 +1,12 @@
 // The drawing inside a panel, by kind: lines, strips of states, marks of events, spans of processes. Each comes with
 // the same numbers as a table for screen readers.
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type uPlot from "uplot";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Series } from "../api";
 import { columnOf, summarise, timesOf } from "../charts/align";
-import { drawLines, drawStrip, type Line, type Mark, type PlotOptions, type StripRow } from "../charts/plot";
+import {
+  drawLines, drawStrip, type Chart, type Line, type LineOptions, type Mark, type PlotOptions, type StripOptions, type StripRow,
+} from "../charts/plot";
 import { eventsOf, levelRows, spanRows, stateRows } from "../charts/rows";
 import { formatMoment, formatValue, naturalOrder } from "../format";
 import { panelTitle, spoken, t } from "../i18n";
@@ -13,7 +14,8 @@ import { serverNow } from "../live";
 import { fillLegend, type Panel } from "../panels";
 import { theme } from "../settings";
 import { useStore } from "../store";
-import { showSpan } from "../timeline";
+import { zoom } from "../time";
+import { showSpan, timeline } from "../timeline";
 import type { Answer } from "./panel";
 
 const HEIGHT = 168;
@@ -29,12 +31,12 @@ function Lines({ panel, answer, width, marks }: BodyProps): JSX.Element {
   const [cursor, setCursor] = useState<number>();
   const times = useMemo(() => timesOf(answer.span, answer.step), [answer]);
   const lines = useMemo(() => linesOf(panel, answer, times.length), [answer]);
-  const host = usePlot((element) =>
-    drawLines(element, {
-      ...plotOptions(times, width, marks, setCursor), lines, height: HEIGHT,
-      ...(panel.min === undefined ? {} : { min: panel.min }), ...(panel.max === undefined ? {} : { max: panel.max }),
-      formatValue: (value) => formatValue(value, panel.unit), binary: panel.unit === "bytes",
-    }), [lines, width, marks.length]);
+  const options = useMemo((): LineOptions => ({
+    ...plotOptions(times, width, marks, setCursor), lines, height: HEIGHT,
+    ...(panel.min === undefined ? {} : { min: panel.min }), ...(panel.max === undefined ? {} : { max: panel.max }),
+    formatValue: (value) => formatValue(value, panel.unit), binary: panel.unit === "bytes",
+  }), [lines, width, marks, spoken.get().code]);
+  const host = usePlot(drawLines, options, shapeOf(lines, width));
   return (
     <>
       <div class="chart" ref={host} role="img" aria-label={panelTitle(panel.id)} />
@@ -43,6 +45,9 @@ function Lines({ panel, answer, width, marks }: BodyProps): JSX.Element {
     </>
   );
 }
+
+export const shapeOf = (columns: readonly { name: string }[], width: number): string =>
+  `${width}\n${columns.map((one) => one.name).join("\n")}`;
 
 const byGpu = (left: Series, right: Series): number => naturalOrder(left.metric["gpu"] ?? "", right.metric["gpu"] ?? "");
 
@@ -70,19 +75,27 @@ export function plotOptions(times: number[], width: number, marks: readonly Mark
       return spacing < 60 ? exact.format(moment) : clock.format(moment);
     },
     onZoom: (start, end) => showSpan({ start, end }),
+    onWiden: () => showSpan(zoom(timeline.get().span, 2, serverNow())),
   };
 }
 
-/** Draws when what is drawn changes, and again when the colours do. */
-export function usePlot(draw: (element: HTMLElement) => uPlot, reasons: readonly unknown[]): { current: HTMLDivElement | null } {
+/** Draws anew when the shape or the colours change; when only the numbers do, the chart takes them as it stands. */
+export function usePlot<T>(draw: (element: HTMLElement, options: T) => Chart<T>, options: T, shape: string): { current: HTMLDivElement | null } {
   const host = useRef<HTMLDivElement>(null);
+  const chart = useRef<Chart<T> | undefined>(undefined);
   const chosen = useStore(theme);
   const dark = useDark();
-  useEffect(() => {
+  const fresh = useRef(false);
+  useLayoutEffect(() => {
     if (!host.current) return undefined;
-    const plot = draw(host.current);
-    return () => plot.destroy();
-  }, [...reasons, chosen, dark]);
+    chart.current = draw(host.current, options);
+    fresh.current = true;
+    return () => { chart.current?.destroy(); chart.current = undefined; };
+  }, [shape, chosen, dark]);
+  useLayoutEffect(() => {
+    if (!fresh.current) chart.current?.update(options);
+    fresh.current = false;
+  }, [options]);
   return host;
 }
 
@@ -141,11 +154,11 @@ function SummaryTable({ panel, lines }: { panel: Panel; lines: readonly Line[] }
 function Strip({ panel, answer, width, marks }: BodyProps): JSX.Element {
   const times = useMemo(() => timesOf(answer.span, answer.step), [answer]);
   const { rows, told } = useMemo(() => rowsFor(panel, answer, times), [answer, spoken.get().code]);
-  const shown = useMemo(() => (panel.kind === "events" ? eventsOf(panel, answer.results, answer.span) : marks), [answer, marks.length]);
-  const host = usePlot(
-    (element) => drawStrip(element, { ...plotOptions(times, width, shown, () => undefined), rows }),
-    [rows, width, shown.length],
+  const shown = useMemo(() => (panel.kind === "events" ? eventsOf(panel, answer.results, answer.span) : marks), [answer, marks]);
+  const options = useMemo(
+    (): StripOptions => ({ ...plotOptions(times, width, shown, () => undefined), rows }), [rows, width, shown],
   );
+  const host = usePlot(drawStrip, options, shapeOf(rows, width));
   if (!rows.length) return <div class="message brief">{panel.kind === "events" ? t("panel.no_events") : t("panel.never")}</div>;
   return (
     <>

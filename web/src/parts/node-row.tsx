@@ -33,7 +33,7 @@ export function NodeRow({ node, measure, size, matching, tabbed = false }: RowPr
       </header>
       <div class="cells">
         {node.cells.map((cell) => (
-          <GpuCell key={cell.gpu.uuid} cell={cell} measure={measure} tabbed={tabbed} small={size === "small"} dim={matching ? !matching.has(cell.gpu.uuid) : false} />
+          <GpuCell key={cell.gpu.uuid} cell={cell} measure={measure} tabbed={tabbed} size={size} dim={matching ? !matching.has(cell.gpu.uuid) : false} />
         ))}
       </div>
     </section>
@@ -50,7 +50,7 @@ function describeModels(cells: readonly Cell[]): string {
   return [...counts].map(([model, count]) => `${count} × ${model}`).join(", ");
 }
 
-interface CellProps { cell: Cell; measure: Measure; dim: boolean; tabbed: boolean; small: boolean }
+interface CellProps { cell: Cell; measure: Measure; dim: boolean; tabbed: boolean; size: string }
 
 function GpuCell(props: CellProps): JSX.Element {
   const { cell, dim } = props;
@@ -62,13 +62,15 @@ function GpuCell(props: CellProps): JSX.Element {
   );
 }
 
-function Leaf({ cell, measure, dim, tabbed, small }: CellProps): JSX.Element {
+function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
+  const [small, large] = [size === "small", size === "large"];
   const { gpu } = cell;
   const level = levelOf(gpu, measure);
   const holders = holdersOf(cell).join(", ");
   const value = valueText(cell, measure, holders);
   const height = small || level === undefined ? "" : level.toFixed(2);
   const truth = small || measure !== "busy" || gpu.parent ? "" : [gpu.sm, gpu.tensor].map((one) => (one ?? 0).toFixed(2)).join();
+  const more = large && !gpu.parent ? moreText(gpu, measure) : "";
   const hue = measure === "holder" && holders ? hueOf(holders) : 0;
   const href = linkTo("gpu", gpu.uuid);
   const words = spoken.get().code;
@@ -91,7 +93,8 @@ function Leaf({ cell, measure, dim, tabbed, small }: CellProps): JSX.Element {
           <span class="index">{gpu.profile ?? gpu.gpu}</span>
           <span>{glyph}<span class="value">{measure === "holder" ? formatValue(busyOf(gpu), "ratio") : value}</span></span>
         </span>
-        <span class="who"><Name text={holders} /></span>
+        <span class="who"><Name text={holders || (gpu.state === "idle" ? t("fleet.free") : "")} /></span>
+        {more && <span class="more" aria-hidden="true">{more}</span>}
         {truth && (
           <span class="truth" aria-hidden="true">
             {truth.split(",").map((width, line) => <i key={line} style={{ backgroundSize: `${Number(width) * 100}% 100%` }} />)}
@@ -99,13 +102,23 @@ function Leaf({ cell, measure, dim, tabbed, small }: CellProps): JSX.Element {
         )}
       </a>
     );
-  }, [gpu.state, gpu.uuid, gpu.gpu, gpu.node, value, height, holders, dim, href, hue, truth, measure, words, small]);
+  }, [gpu.state, gpu.uuid, gpu.gpu, gpu.node, value, height, holders, dim, href, hue, truth, more, measure, words, small]);
 }
 
 /** Only what a cell needs: a property that is set on a cell is worked out again for all that is in it. */
 function styleOf(gpu: LiveGpu, hue: number): Record<string, number> {
   const slices = Number(/^(\d+)g/.exec(gpu.profile ?? "")?.[1] ?? 0);
   return { ...(slices ? { "--slices": slices } : {}), ...(hue ? { "--hue": hue } : {}) };
+}
+
+/** Where there is room, what the chosen measure leaves out. */
+function moreText(gpu: LiveGpu, measure: Measure): string {
+  if (gpu.state === "lost") return "";
+  return [
+    measure === "power" ? "" : formatValue(gpu.power, "watts"),
+    measure === "temperature" ? "" : formatValue(gpu.temperature, "celsius"),
+    measure === "busy" ? "" : formatValue(busyOf(gpu), "ratio"),
+  ].filter((one) => one && one !== ABSENT).join(" · ");
 }
 
 function valueText(cell: Cell, measure: Measure, holders: string): string {

@@ -36,7 +36,9 @@ interface PanelProps {
   hideEmpty?: boolean;
 }
 
-export function PanelBox({ panel, variables, marks = [], wide = false, hideEmpty = false }: PanelProps): JSX.Element | null {
+const NO_MARKS: readonly Mark[] = [];
+
+export function PanelBox({ panel, variables, marks = NO_MARKS, wide = false, hideEmpty = false }: PanelProps): JSX.Element | null {
   useLanguage();
   const host = useRef<HTMLElement>(null);
   const { width, seen } = useSize(host);

@@ -3,11 +3,11 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { queryInstant, queryRange, type InstantSample, type Series } from "../api";
 import { columnOf, timesOf } from "../charts/align";
-import { drawLines } from "../charts/plot";
+import { drawLines, type LineOptions } from "../charts/plot";
 import { formatMoment, formatValue, type Unit } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
-import { plotOptions, usePlot } from "../parts/chart-body";
+import { plotOptions, shapeOf, usePlot } from "../parts/chart-body";
 import { PromqlBox } from "../parts/promql-box";
 import { TimePicker } from "../parts/time-picker";
 import { commonLabels, describeMetric } from "../promql";
@@ -113,10 +113,11 @@ function Graph({ found }: { found: Found }): JSX.Element {
   const lines = useMemo(() => found.series.slice(0, MOST_LINES).map((one) => ({
     name: describeMetric(one.metric, common), column: columnOf(one, found.span, found.step, times.length),
   })), [found]);
-  const host = usePlot((element) => drawLines(element, {
+  const options = useMemo((): LineOptions => ({
     ...plotOptions(times, Math.max(width - 24, 100), [], setCursor), lines, height: 340,
-    formatValue: (value) => formatValue(value, unit),
+    formatValue: (value) => formatValue(value, unit), binary: unit === "bytes",
   }), [lines, width]);
+  const host = usePlot(drawLines, options, shapeOf(lines, width));
   const at = times[cursor ?? -1];
   return (
     <div class="panel" ref={box}>

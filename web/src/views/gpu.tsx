@@ -39,7 +39,7 @@ export function Gpu({ picture, name }: { picture: LivePicture; name: string }): 
       <TimePicker />
       <div class="panels">
         {panelsOf("gpu").map((panel) => (
-          <PanelBox key={panel.id} panel={panel} variables={variables} marks={panel.kind === "events" ? [] : marks}
+          <PanelBox key={panel.id} panel={panel} variables={variables} {...(panel.kind === "events" ? {} : { marks })}
             wide={panel.kind !== "lines"} hideEmpty={panel.id !== "gpu_utilization" && panel.kind !== "events"} />
         ))}
       </div>

@@ -38,7 +38,7 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
       <div class="section"><TimePicker /></div>
       <div class="panels">
         {panelsOf("node").map((panel) => (
-          <PanelBox key={panel.id} panel={panel} variables={variables} marks={panel.kind === "events" ? [] : marks}
+          <PanelBox key={panel.id} panel={panel} variables={variables} {...(panel.kind === "events" ? {} : { marks })}
             wide={panel.kind !== "lines"} hideEmpty={panel.id !== "node_utilization" && panel.kind === "lines"} />
         ))}
       </div>
