@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,25 @@ def test_of_two_pods_with_one_unshared_gpu_the_one_with_a_process_has_it() -> No
     running = process(owner=Owner(pod="new", namespace="ml"))
     assert [one.pod for one in mark_used(both, (running,))] == ["new"]
     assert [one.pod for one in mark_used(both, ())] == ["old", "new"], "who cannot tell shows both"
+
+
+def test_nothing_of_a_process_is_lost_on_the_way() -> None:
+    """Every field is copied by name: a new one must not be forgotten."""
+    whole = Process(
+        pid=Pid(1),
+        gpu_uuid=Uuid("GPU-0"),
+        instance_uuid=Uuid("MIG-1"),
+        kind="M+C",
+        command="c",
+        driver_name="/bin/c",
+        started_at=1.0,
+        memory_bytes=2.0,
+        sm_ratio=0.3,
+        memory_ratio=0.4,
+        encoder_ratio=0.5,
+        decoder_ratio=0.6,
+        owner=Owner(user="u"),
+    )
+    untold = {f.name for f in fields(Process) if getattr(whole, f.name) == f.default}
+    assert untold == {"state", "idle_since"}, "this test tells every field but the two that are found out"
+    assert Watch(Sessions()).see(whole) == (replace(whole, state=ACTIVE),)
