@@ -127,3 +127,26 @@ def test_hostile_names_survive_the_way_to_a_parser() -> None:
     for family, metric in (("sessions", "gpu_process_info"), ("native", "gpuscope_process_memory_bytes")):
         (labels,) = values(snapshot, metric, family)
         assert labels.count(name) >= 4
+
+
+def test_what_else_is_known_of_a_process() -> None:
+    owner = Owner(
+        group="ml",
+        container_id="f" * 64,
+        image="img:1",
+        pod_uid="u",
+        pod_labels=(("app.io/name", "x"), ("app.io-name", "twin")),
+        job_step="0",
+        job_array="9_1",
+        job_account="physics",
+        job_partition="gpu",
+    )
+    device = Device(uuid=Uuid("GPU-0"), index=0)
+    process = Process(pid=Pid(1), gpu_uuid=device.uuid, owner=owner)
+    snapshot = Snapshot(node="n", taken_at=0.0, devices=(device,), processes=(process,))
+    text = exposition(snapshot, "native").decode()
+    assert (
+        f'gpuscope_process_info{{gpu="0",uuid="GPU-0",pid="1",group="ml",container_id="{"f" * 64}",'
+        'image="img:1",pod_uid="u",job_step="0",job_array="9_1",job_account="physics",job_partition="gpu",'
+        'label_app_io_name="x"} 1\n'
+    ) in text

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gpuscope.collect.allocations import Allocations
 from gpuscope.errors import SourceError
 from gpuscope.owners.claims import Claim
-from gpuscope.owners.kubelet import GOOD_FOR_SECONDS, Kubelet, PodSource, build_kubelet, label_filter
+from gpuscope.owners.kubelet import GOOD_FOR_SECONDS, Kubelet, build_kubelet
+from gpuscope.owners.pod_book import PodBook, PodSource, build_pod_book, label_filter
 from gpuscope.owners.pod_list import decode_pod_list
 from gpuscope.owners.pod_logs import read_pod_logs
 from gpuscope.owners.pod_resources import decode_list, list_claims
@@ -208,21 +209,27 @@ class Script:
 
 def test_a_good_answer_outlives_a_failure_for_a_minute() -> None:
     script, clock = Script(), Clock()
-    kubelet = Kubelet(script.list_claims, [PodSource("logs", script.list_pods)], clock=clock)
+    kubelet = Kubelet(script.list_claims, clock)
+    book = PodBook([PodSource("logs", script.list_pods)], clock=clock)
     kubelet.read(frozenset())
-    claims, pods = kubelet.claims(), kubelet.pods()
-    script.claims = None
-    clock.at += GOOD_FOR_SECONDS - 1
-    assert kubelet.read(frozenset()).failures == {"pod-resources": 1}
+    book.read(frozenset())
+    claims, pods = kubelet.claims(), book.pods()
+    assert claims is not ABSENT
+    script.claims, script.pods = (*claims,), [EXPECTED]
+    kubelet.read(frozenset())
+    book.read(frozenset())
     assert kubelet.claims() is claims
-    assert kubelet.pods() is pods, "the same answer is the same object: nothing is matched anew"
-    clock.at += 2
-    assert kubelet.claims() is ABSENT
-    script.pods = None
+    assert book.pods() is pods, "the same answer is the same object: nothing is matched anew"
+    script.claims = script.pods = None
+    clock.at += GOOD_FOR_SECONDS - 1
     with pytest.raises(SourceError, match="no claims"):
         kubelet.read(frozenset())
-    clock.at += GOOD_FOR_SECONDS
-    assert kubelet.pods() is NO_PODS
+    with pytest.raises(SourceError, match="logs: no pods"):
+        book.read(frozenset())
+    assert (kubelet.claims(), book.pods()) == (claims, pods)
+    clock.at += 2
+    assert kubelet.claims() is ABSENT
+    assert book.pods() is NO_PODS
 
 
 def test_pods_are_asked_of_the_first_that_answers_and_of_a_richer_one_for_labels() -> None:
@@ -239,15 +246,15 @@ def test_pods_are_asked_of_the_first_that_answers_and_of_a_richer_one_for_labels
         return PodSource(name, read, has_labels=name != "logs")
 
     sources = [answering("socket", None), answering("logs", [plain]), answering("https", [EXPECTED])]
-    kubelet = Kubelet(lambda: (), sources)
-    assert kubelet.read(frozenset()).failures == {"socket": 1}
+    book = PodBook(sources)
+    assert book.read(frozenset()).failures == {"socket": 1}
     assert asked == ["socket", "logs"]
-    assert kubelet.pods().by_uid[POD_UID] is plain
+    assert book.pods().by_uid[POD_UID] is plain
     asked.clear()
-    kubelet = Kubelet(lambda: (), sources, want_labels=True)
-    kubelet.read(frozenset())
+    book = PodBook(sources, want_labels=True)
+    book.read(frozenset())
     assert asked == ["socket", "logs", "https"]
-    assert kubelet.pods().by_uid[POD_UID].labels == (("app", "train"),)
+    assert book.pods().by_uid[POD_UID].labels == (("app", "train"),)
 
 
 def test_labels_by_allow_list() -> None:
@@ -260,19 +267,22 @@ def test_labels_by_allow_list() -> None:
     assert not label_filter([])("anything")
 
 
-def test_built_from_settings_it_names_pods_by_the_logs(tmp_path: Path) -> None:
+def test_built_from_settings(tmp_path: Path) -> None:
     add_pod_log(tmp_path / "pods", "ml", "train-0", POD_UID, "main")
     settings = Settings(
         kubelet_socket=str(tmp_path / "pod-resources/kubelet.sock"),
         pods_socket=str(tmp_path / "pods-api/pods-api.sock"),
         path_pod_logs=str(tmp_path / "pods"),
     )
+    book = build_pod_book(settings)
+    assert not book.read(frozenset()).failures
+    assert book.pods().by_uid[POD_UID].name == "train-0"
     kubelet = build_kubelet(settings)
-    assert kubelet.read(frozenset()).failures == {"pod-resources": 1}, "there is no socket yet"
-    assert kubelet.pods().by_uid[POD_UID].name == "train-0"
+    with pytest.raises(SourceError, match="No such file"):
+        kubelet.read(frozenset())
     with running_kubelet(tmp_path / "pod-resources/kubelet.sock") as fake:
         fake.answer = lambda context: ANSWER
-        assert not kubelet.read(frozenset()).failures
+        kubelet.read(frozenset())
         claims = kubelet.claims()
         assert claims is not ABSENT
         assert len(claims) == 5
@@ -282,8 +292,27 @@ def test_built_from_settings_it_names_pods_by_the_logs(tmp_path: Path) -> None:
             return b""
 
         fake.answer = rate_limit
-        assert kubelet.read(frozenset()).failures == {"pod-resources": 1}
+        with pytest.raises(SourceError, match="RESOURCE_EXHAUSTED: rejected by rate limit"):
+            kubelet.read(frozenset())
         assert kubelet.claims() is claims
+
+
+def test_the_pods_socket_is_asked_first_where_there_is_one(tmp_path: Path) -> None:
+    add_pod_log(tmp_path / "pods", "ml", "by-the-logs", POD_UID, "main")
+    settings = Settings(
+        pods_socket=str(tmp_path / "pods-api/pods-api.sock"),
+        path_pod_logs=str(tmp_path / "pods"),
+    )
+    with running_kubelet(tmp_path / "pods-api/pods-api.sock") as fake:
+        metadata = field(1, "by-the-socket") + field(3, "ml") + field(5, POD_UID)
+        fake.answer = lambda context: field(1, field(1, metadata))
+        book = build_pod_book(settings)
+        assert not book.read(frozenset()).failures
+        assert fake.asked == ["/v1alpha1.Pods/ListPods"]
+        assert book.pods().by_uid[POD_UID].name == "by-the-socket"
+        fake.answer = lambda context: b"\xff"
+        assert book.read(frozenset()).failures == {"pods-api": 1}
+        assert book.pods().by_uid[POD_UID].name == "by-the-logs"
 
 
 def test_claims_are_matched_anew_only_when_something_changed() -> None:

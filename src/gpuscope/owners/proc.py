@@ -18,7 +18,7 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"  # the kernel's own number for it
 
 
-class ProcessGone(Exception):  # noqa: N818 - nothing went wrong
+class ProcessGone(Exception):
     """There is no such process, or we may not know of it (hidepid)."""
 
 

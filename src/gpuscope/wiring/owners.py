@@ -70,11 +70,12 @@ def _outside(settings: Settings, environment: Mapping[str, str]) -> _Outside:
     outside = _Outside()
     if on_kubernetes(settings, environment):
         from gpuscope.owners.kubelet import build_kubelet, kubelet_spec
+        from gpuscope.owners.pod_book import build_pod_book, pod_book_spec
 
-        kubelet = build_kubelet(settings)
-        outside.ask_pods = kubelet.pods
+        kubelet, book = build_kubelet(settings), build_pod_book(settings)
+        outside.ask_pods = book.pods
         outside.claims.append(kubelet.claims)
-        outside.specs.append(kubelet_spec(kubelet))
+        outside.specs += [kubelet_spec(kubelet), pod_book_spec(book)]
     if settings.container_sockets:
         from gpuscope.owners.containers import ContainerNames, containers_spec
 

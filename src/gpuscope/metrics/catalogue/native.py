@@ -249,6 +249,16 @@ PROCESS_METRICS: tuple[NativeMetric, ...] = (
     _process("start_time_seconds", "started_at", "When the process started."),
     _process("idle_since_seconds", "idle_since", "Since when an idle process has not used the SMs."),
 )
+PROCESS_INFO = NativeMetric(
+    "gpuscope_process_info",
+    "info",
+    "",
+    "What else is known of a process and its owner; labels of its pod as label_*. The value is always 1.",
+    (
+        "gpu", "uuid", "pid", "group", "container_id", "image", "pod_uid", "job_step", "job_array",
+        "job_account", "job_partition",
+    ),
+)  # fmt: skip
 GPU_PROCESSES = _gauge(
     "processes", "", "Processes on the GPU or the MIG instance, by what they do.", "state", unit="count"
 )
@@ -308,9 +318,7 @@ UNATTRIBUTED_METRICS: tuple[NativeMetric, ...] = (
     _unattributed("memory_bytes", "gauge", "memory_bytes", "Memory in use by no owner of this kind."),
     _unattributed("sm_ratio", "gauge", "sm_ratio", "Utilisation by no owner of this kind."),
     _unattributed("busy_seconds_total", "counter", "busy_seconds", "Busy time of no owner of this kind."),
-    _unattributed(
-        "energy_joules_total", "counter", "energy_joules", "Energy charged to no such owner."
-    ),
+    _unattributed("energy_joules_total", "counter", "energy_joules", "Energy charged to no such owner."),
 )
 ALLOCATION_USED = NativeMetric(
     "gpuscope_allocation_used",
@@ -384,7 +392,7 @@ AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the age
 
 NATIVE_METRICS: tuple[NativeMetric, ...] = (
     GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, THROTTLE_REASON, XID_ERRORS, XID_LAST,
-    *PROCESS_METRICS, GPU_PROCESSES, *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS, ALLOCATION_USED,
-    OWNER_FAILURES, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN,
+    *PROCESS_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS,
+    ALLOCATION_USED, OWNER_FAILURES, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN,
     GPUS_EXPECTED, AGENT_INFO, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
 )  # fmt: skip

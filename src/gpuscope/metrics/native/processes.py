@@ -5,14 +5,16 @@ The 64 largest of each GPU have series of their own; the others are summed under
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
-from gpuscope.metrics.catalogue.native import GPU_PROCESSES, PROCESS_LABELS, PROCESS_METRICS
+from gpuscope.metrics.catalogue.native import GPU_PROCESSES, PROCESS_INFO, PROCESS_LABELS, PROCESS_METRICS
 from gpuscope.metrics.largest import REST, OnPlace, by_place, place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Process, Snapshot, Uuid
 
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 # A sum of start times says nothing.
 _SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since"}
 
@@ -20,6 +22,7 @@ _SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "
 class ProcessMetrics:
     def __init__(self) -> None:
         self._labels: dict[tuple[object, ...], LabelSet] = {}
+        self._info: dict[tuple[object, ...], LabelSet] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         if snapshot.processes is ABSENT:
@@ -29,6 +32,7 @@ class ProcessMetrics:
         labelled = [(self._labels_of(process, place), process) for place in places for process in place.shown]
         rest = [(_rest_labels(place), place) for place in places if place.rest]
         self._labels = {key: labels for (key, labels), _ in labelled}  # whoever has left is forgotten
+        yield self._info_family(places)
         for row in PROCESS_METRICS:
             samples = [
                 Sample(labels, value)
@@ -44,6 +48,15 @@ class ProcessMetrics:
             yield row.family(samples)
         yield _counts(snapshot, places, names)
 
+    def _info_family(self, places: list[OnPlace]) -> MetricFamily:
+        info: dict[tuple[object, ...], LabelSet] = {}
+        for place in places:
+            for process in place.shown:
+                key = (place.gpu, place.uuid, process.pid, process.owner)
+                info[key] = self._info.get(key) or _info_labels(process, place)
+        self._info = info
+        return PROCESS_INFO.family([Sample(labels, 1) for labels in info.values()])
+
     def _labels_of(self, process: Process, place: OnPlace) -> tuple[tuple[object, ...], LabelSet]:
         owner = process.owner
         key = (place.gpu, place.uuid, process.pid, process.kind, process.command, process.state, owner)
@@ -55,6 +68,18 @@ class ProcessMetrics:
             )  # fmt: skip
             known = label_texts(PROCESS_LABELS, texts)
         return key, known
+
+
+def _info_labels(process: Process, place: OnPlace) -> LabelSet:
+    owner = process.owner
+    texts = (
+        place.gpu, place.uuid, str(process.pid), owner.group, owner.container_id, owner.image, owner.pod_uid,
+        owner.job_step, owner.job_array, owner.job_account, owner.job_partition,
+    )  # fmt: skip
+    of_pod: dict[str, str] = {}
+    for name, value in owner.pod_labels:
+        of_pod.setdefault("label_" + _NOT_IN_A_NAME.sub("_", name), value)
+    return LabelSet((*label_texts(PROCESS_INFO.labels, texts).pairs, *of_pod.items()))
 
 
 def _rest_labels(place: OnPlace) -> LabelSet:
