@@ -7,32 +7,8 @@ metric is adding a row. Rows without a `reading` are filled by code of their own
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from gpuscope.metrics.sample import MetricFamily, Samples
-
-
-@dataclass(frozen=True, slots=True)
-class NativeMetric:
-    name: str
-    type: str
-    reading: str
-    help: str
-    labels: tuple[str, ...] = ()
-    unit: str = ""  # where the name does not end in it
-
-    def family(self, samples: Samples) -> MetricFamily:
-        return MetricFamily(self.name, self.type, self.help, samples)
-
-    @property
-    def unit_name(self) -> str:
-        if self.unit:
-            return self.unit
-        stem = self.name.removesuffix("_total")
-        for unit in ("bytes_per_second", "seconds", "bytes", "watts", "joules", "celsius", "hertz", "ratio"):
-            if stem.endswith(unit):
-                return unit
-        return "count" if self.type == "counter" else ""
+from gpuscope.metrics.catalogue.native_metric import NativeMetric as NativeMetric
+from gpuscope.metrics.catalogue.native_owners import OWNERSHIP_METRICS
 
 
 def _gauge(name: str, reading: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
@@ -263,79 +239,6 @@ GPU_PROCESSES = _gauge(
     "processes", "", "Processes on the GPU or the MIG instance, by what they do.", "state", unit="count"
 )
 
-OWNER_LABELS = ("kind", "namespace", "name", "gpu", "uuid")
-
-
-def _owner(name: str, kind: str, reading: str, help_text: str, unit: str = "") -> NativeMetric:
-    return NativeMetric(f"gpuscope_owner_{name}", kind, reading, help_text, OWNER_LABELS, unit)
-
-
-OWNER_METRICS: tuple[NativeMetric, ...] = (
-    _owner("processes", "gauge", "processes", "Processes of a user, pod or job on the GPU.", unit="count"),
-    _owner("memory_bytes", "gauge", "memory_bytes", "GPU memory the processes of a user, pod or job hold."),
-    _owner("sm_ratio", "gauge", "sm_ratio", "Share of the SMs' time their processes used."),
-    _owner(
-        "allocated",
-        "gauge",
-        "allocated",
-        "1 if the kubelet gave the GPU to the pod, 0 if the pod uses it without.",
-        unit="0 or 1",
-    ),
-    _owner(
-        "held_seconds_total",
-        "counter",
-        "held_seconds",
-        "Time the owner had the GPU: a process on it, or an allocation.",
-    ),
-    _owner("busy_seconds_total", "counter", "busy_seconds", "SM time the owner's processes used."),
-    _owner(
-        "energy_joules_total",
-        "counter",
-        "energy_joules",
-        "The GPU's energy by the share of SM time used; what is left is gpuscope_owner_unattributed_*.",
-    ),
-)
-OWNER_GPUS = NativeMetric(
-    "gpuscope_owner_gpus_held",
-    "gauge",
-    "",
-    "GPUs and MIG instances a user, pod or job holds: by its processes, or by allocation.",
-    ("kind", "namespace", "name"),
-    "count",
-)
-
-UNATTRIBUTED_LABELS = ("kind", "gpu", "uuid")
-
-
-def _unattributed(name: str, kind: str, reading: str, help_text: str, unit: str = "") -> NativeMetric:
-    return NativeMetric(
-        f"gpuscope_owner_unattributed_{name}", kind, reading, help_text, UNATTRIBUTED_LABELS, unit
-    )
-
-
-UNATTRIBUTED_METRICS: tuple[NativeMetric, ...] = (
-    _unattributed("processes", "gauge", "processes", "Processes without an owner of this kind.", unit="count"),
-    _unattributed("memory_bytes", "gauge", "memory_bytes", "Memory in use by no owner of this kind."),
-    _unattributed("sm_ratio", "gauge", "sm_ratio", "Utilisation by no owner of this kind."),
-    _unattributed("busy_seconds_total", "counter", "busy_seconds", "Busy time of no owner of this kind."),
-    _unattributed("energy_joules_total", "counter", "energy_joules", "Energy charged to no such owner."),
-)
-ALLOCATION_USED = NativeMetric(
-    "gpuscope_allocation_used",
-    "gauge",
-    "",
-    "A GPU or MIG instance the scheduler handed out: 1 if its holder has a process on it, 0 if it lies unused.",
-    ("gpu", "uuid", "resource", "replica", "namespace", "pod", "container", "job"),
-    "0 or 1",
-)
-OWNER_FAILURES = NativeMetric(
-    "gpuscope_owner_lookup_failures_total",
-    "counter",
-    "",
-    "Questions about processes' owners that got no answer, by what was asked.",
-    ("part",),
-)
-
 GPU_INFO = NativeMetric(
     "gpuscope_gpu_info",
     "info",
@@ -392,7 +295,7 @@ AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the age
 
 NATIVE_METRICS: tuple[NativeMetric, ...] = (
     GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, THROTTLE_REASON, XID_ERRORS, XID_LAST,
-    *PROCESS_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS,
-    ALLOCATION_USED, OWNER_FAILURES, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN,
-    GPUS_EXPECTED, AGENT_INFO, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
+    *PROCESS_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS, SOURCE_UP, SOURCE_FAILURES,
+    SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, AGENT_INFO, AGENT_SNAPSHOT_TIME,
+    AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from gpuscope.metrics.catalogue.native import (
+from gpuscope.metrics.catalogue.native_owners import (
     ALLOCATION_USED,
     OWNER_FAILURES,
     OWNER_GPUS,
