@@ -38,8 +38,8 @@ export function dataFolder() {
   return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
 }
 
-export async function startServer({ port, data, arguments: more = [] }) {
-  const child = spawn(GPUSCOPE, ["up", "--demo", "--data", data, "--listen", `127.0.0.1:${port}`, ...more], { stdio: ["ignore", "ignore", "pipe"] });
+export async function startServer({ port, data, address = "127.0.0.1", arguments: more = [] }) {
+  const child = spawn(GPUSCOPE, ["up", "--demo", "--data", data, "--listen", `${address}:${port}`, ...more], { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   child.stderr.on("data", (bytes) => { log += bytes; });
   const ended = new Promise((done) => child.once("exit", done));
@@ -50,7 +50,7 @@ export async function startServer({ port, data, arguments: more = [] }) {
     if (ready) break;
     await new Promise((done) => setTimeout(done, 200));
   }
-  return { url, stop: async (signal = "SIGTERM") => { child.kill(signal); await ended; } };
+  return { url, log: () => log, stop: async (signal = "SIGTERM") => { child.kill(signal); await ended; } };
 }
 
 /** The live answer of the server, held still from now on; `change` may bend it first. */

@@ -15,9 +15,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.engines import running_prometheus
 
 HERE = Path(__file__).parent
 WEB = HERE.parent.parent / "web"
@@ -43,29 +46,57 @@ def node() -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def server(node: str, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def _free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    data = tmp_path_factory.mktemp("page")
-    arguments = [
-        str(COMMAND),
-        "up",
-        "--demo",
-        "--scenario",
-        "one-works",
-        "--data",
-        str(data),
-        "--listen",
-        address,
-    ]
-    with subprocess.Popen(arguments, stderr=subprocess.DEVNULL) as process:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@contextmanager
+def _running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([str(COMMAND), *arguments], stderr=subprocess.DEVNULL) as process:
         try:
-            _wait_until_ready(f"http://{address}/", process)
-            yield f"http://{address}/"
+            yield process
         finally:
             process.terminate()
+
+
+@pytest.fixture(scope="module")
+def server(node: str, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    address, data = _free_address(), str(tmp_path_factory.mktemp("page"))
+    with _running("up", "--demo", "--scenario", "one-works", "--data", data, "--listen", address) as process:
+        _wait_until_ready(f"http://{address}/", process)
+        yield f"http://{address}/"
+
+
+@pytest.fixture(scope="module")
+def store_server(node: str, chromium: str) -> Iterator[str]:
+    agent, address = _free_address(), _free_address()
+    scrape = f"""
+global: {{scrape_interval: 1s}}
+scrape_configs:
+  - {{job_name: gpuscope, static_configs: [{{targets: ["{agent}"]}}]}}
+"""
+    with (
+        running_prometheus(scrape) as engine,
+        _running("agent", "--source", "demo", "--node", "lab-1", "--listen", agent),
+        _running("server", "--store", engine, "--listen", address) as process,
+    ):
+        _wait_until_ready(f"http://{address}/", process)
+        _wait_for_samples(f"http://{address}/")
+        yield f"http://{address}/"
+
+
+def _wait_for_samples(url: str) -> None:
+    """Until the engine has scraped often enough for a rate."""
+    query = "api/v1/query?query=count_over_time(gpuscope_gpus_seen[1m])>3"
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(url + query, timeout=30) as answer:
+            if b'"value"' in answer.read():
+                return
+        time.sleep(0.2)
+    pytest.fail("Prometheus did not scrape the agent")
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
@@ -85,18 +116,20 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
         pytest.skip("the page is not built: npm run build in web/")
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*.test.mjs")))
-def test_page(name: str, server: str, node: str, chromium: str) -> None:
-    environment = {
-        **os.environ,
-        "GPUSCOPE_URL": server,
-        "GPUSCOPE_CHROMIUM": chromium,
-        "GPUSCOPE_COMMAND": str(COMMAND),
-    }
+def _run_tests(name: str, node: str, **environment: str) -> None:
     done = subprocess.run(
         [node, "--test", "--test-reporter=spec", str(HERE / name)],
-        env=environment,
+        env={**os.environ, "GPUSCOPE_COMMAND": str(COMMAND), **environment},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", ["views", "trouble"])
+def test_over_its_own_store(name: str, server: str, node: str, chromium: str) -> None:
+    _run_tests(f"{name}.test.mjs", node, GPUSCOPE_URL=server, GPUSCOPE_CHROMIUM=chromium)
+
+
+def test_over_a_real_prometheus(store_server: str, node: str, chromium: str) -> None:
+    _run_tests("store.test.mjs", node, GPUSCOPE_STORE_URL=store_server, GPUSCOPE_CHROMIUM=chromium)

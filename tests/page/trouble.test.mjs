@@ -92,24 +92,55 @@ test("a slow query keeps nobody else waiting", async () => {
   await page.context().close();
 });
 
-test("a login is asked for when the server wants one", async () => {
+test("a login is asked for when the server wants one, with its words", async () => {
   let inside = false;
   const page = await open(browser, URL_, {
     before: async (one) => {
-      await one.route("**/api/live", (route) => (inside ? route.fallback() : route.fulfill({ status: 401, json: { login: true } })));
+      await one.route("**/api/live", (route) => (inside ? route.fallback() : route.fulfill({ status: 401, json: { login: true, setup: true, error: "log in" } })));
       await one.route("**/api/login", (route) => {
         inside = route.request().postDataJSON().token === "right";
-        return route.fulfill(inside ? { json: {} } : { status: 401, json: { login: true } });
+        return route.fulfill(inside ? { json: {} } : { status: 401, json: { login: true, setup: true, error: "this token is <b>wrong</b>" } });
       });
     },
   });
   await page.fill("[name=token]", "wrong");
+  await page.fill("[name=user]", "ada");
+  await page.fill("[name=password]", "a long password");
   await page.click("button[type=submit]");
-  await page.waitForSelector("text=That was not right.");
+  await page.waitForSelector("text=this token is <b>wrong</b>");
   await page.fill("[name=token]", "right");
   await page.click("button[type=submit]");
   await page.waitForSelector("a.cell");
   await page.context().close();
+});
+
+test("off this machine: the printed token makes the first user, who logs out and in again", async () => {
+  const data = dataFolder();
+  const server = await startServer({
+    port: await freePort(), data: data.folder, address: "0.0.0.0", arguments: ["--demo-nodes", "1", "--demo-gpus", "2"],
+  });
+  try {
+    const page = await open(browser, server.url);
+    await page.fill("[name=token]", /token: (\S+)/.exec(server.log())[1]);
+    await page.fill("[name=user]", "ada");
+    await page.fill("[name=password]", "correct horse battery");
+    await page.click("button[type=submit]");
+    await page.waitForSelector("a.cell");
+    await page.click("text=Log out ada");
+    await page.waitForSelector("[name=password]");
+    assert.equal(await page.locator("[name=token]").count(), 0, "the token is spent");
+    for (const [password, seen] of [["wrong", "text=That was not right."], ["correct horse battery", "a.cell"]]) {
+      await page.fill("[name=user]", "ada");
+      await page.fill("[name=password]", password);
+      await page.click("button[type=submit]");
+      await page.waitForSelector(seen);
+    }
+    assert.deepEqual(page.problems, []);
+    await page.context().close();
+  } finally {
+    await server.stop();
+    data.remove();
+  }
 });
 
 test("the server goes and comes back: greyed, aged, recovered by itself", async () => {

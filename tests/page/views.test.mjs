@@ -47,7 +47,7 @@ test("the fleet shows what the API says, GPU by GPU", async () => {
 
 test("search and state filters say how many match and stand in the address", async () => {
   const page = await open(browser, `${URL_}#/fleet?q=${live.nodes[1].name}`);
-  await page.waitForSelector("[role=status]");
+  await page.waitForSelector(".node");
   assert.equal(await page.locator(".node").count(), 1);
   await page.fill("#search", "no such thing");
   await page.waitForSelector("text=No GPU matches this filter.");

@@ -4,7 +4,15 @@
 
 export class QueryError extends Error {}
 export class UnreachableError extends Error {}
-export class LoginError extends Error {}
+export class LoginError extends Error {
+  constructor(
+    message: string,
+    /** No user exists yet: the token printed at the first start makes one. */
+    readonly setup: boolean,
+  ) {
+    super(message);
+  }
+}
 
 export interface Series {
   metric: Record<string, string>;
@@ -47,9 +55,10 @@ async function requestJson<T>(path: string, init: RequestInit, timeoutMs = TIMEO
   }
   const body = parseJson(text);
   if (response.ok && body !== undefined) return body as T;
-  if (response.status === 401) throw new LoginError("login");
-  const problem = (body as { error?: unknown } | undefined)?.error;
-  if (typeof problem === "string") throw new QueryError(problem);
+  const told = (body ?? {}) as { error?: unknown; setup?: unknown };
+  const problem = typeof told.error === "string" ? told.error : "";
+  if (response.status === 401) throw new LoginError(problem, told.setup === true);
+  if (problem) throw new QueryError(problem);
   throw new UnreachableError(`${response.status} ${response.statusText}`.trim());
 }
 
@@ -83,6 +92,11 @@ export async function queryRange(
     signal,
   );
   return data.resultType === "matrix" ? data.result : [];
+}
+
+/** Who is logged in; nobody on a server that is open. */
+export async function fetchUser(): Promise<string | undefined> {
+  return (await getJson<{ user?: string }>("api/session")).user;
 }
 
 export interface MetricHelp {

@@ -11,7 +11,7 @@ import { startKeys } from "./keys";
 import { Help } from "./parts/help";
 import { lazy } from "./parts/lazy";
 import { Fleet } from "./views/fleet";
-import { Login, logOut } from "./views/login";
+import { Login, logOut, useUser } from "./views/login";
 
 interface ViewProps {
   picture: LivePicture;
@@ -56,7 +56,7 @@ export function App(): JSX.Element {
       <Bar state={state} view={view} help={() => setHelping(true)} />
       <Strips state={state} />
       <main id="main" tabIndex={-1}>
-        {state.status === "login" ? <Login />
+        {state.status === "login" ? <Login setup={state.setup ?? false} />
           : state.picture ? <Shown key={`${view}/${name}`} picture={state.picture} name={name} /> : <Waiting state={state} />}
       </main>
       {helping && <Help close={() => setHelping(false)} />}
@@ -107,6 +107,7 @@ function Strips({ state }: { state: Live }): JSX.Element {
 }
 
 function Bar({ state, view, help }: { state: Live; view: string; help: () => void }): JSX.Element {
+  const user = useUser(state.status === "ok");
   return (
     <header class="bar">
       <a class="brand" href={linkTo("fleet")}>
@@ -125,7 +126,7 @@ function Bar({ state, view, help }: { state: Live; view: string; help: () => voi
         <ThemeChoice />
         <LanguageChoice />
         <button onClick={help} aria-label={t("shell.help")}>?</button>
-        {state.picture?.user && <button onClick={() => void logOut()}>{t("shell.logout", { user: state.picture.user })}</button>}
+        {user && <button onClick={() => void logOut()}>{t("shell.logout", { user })}</button>}
       </div>
     </header>
   );

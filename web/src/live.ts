@@ -65,7 +65,6 @@ export interface LivePicture {
   taken_at?: number;
   simulated?: boolean;
   source?: string;
-  user?: string;
   nodes: LiveNode[];
   gpus: LiveGpu[];
   sessions: LiveSession[];
@@ -75,6 +74,8 @@ export interface Live {
   status: "connecting" | "ok" | "gone" | "login";
   picture?: LivePicture;
   problem?: string;
+  /** With `login`: the first user is still to be made. */
+  setup?: boolean;
 }
 
 const PERIOD_MS = 1000;
@@ -108,9 +109,9 @@ async function ask(): Promise<boolean> {
     return true;
   } catch (error) {
     const { picture } = live.get();
-    const status = error instanceof LoginError ? "login" : "gone";
     const problem = error instanceof Error ? error.message : String(error);
-    live.set(picture ? { status, picture, problem } : { status, problem });
+    if (error instanceof LoginError) live.set({ status: "login", problem, setup: error.setup });
+    else live.set(picture ? { status: "gone", picture, problem } : { status: "gone", problem });
     return false;
   }
 }

@@ -208,8 +208,9 @@ function paintRows(plot: uPlot, rows: readonly StripRow[], times: readonly numbe
     for (const run of runsOf(row.column)) {
       const look = row.look(run.value);
       if (!look) continue;
-      const left = Math.max(plot.valToPos((times[run.from] ?? 0) - step / 2, "x", true), bbox.left);
-      const right = Math.min(plot.valToPos((times[run.to] ?? 0) + step / 2, "x", true), bbox.left + bbox.width);
+      // Whole pixels, or hairlines of paper show between neighbours.
+      const left = Math.floor(Math.max(plot.valToPos((times[run.from] ?? 0) - step / 2, "x", true), bbox.left));
+      const right = Math.ceil(Math.min(plot.valToPos((times[run.to] ?? 0) + step / 2, "x", true), bbox.left + bbox.width));
       const width = Math.max(right - left, row.beside ? 0 : 2 * ratio);
       const height = depth * (look.share ?? 1);
       ctx.fillStyle = fills[look.colour];

@@ -237,7 +237,9 @@ export const en = {
   "login.title": "Log in",
   "login.user": "User",
   "login.password": "Password",
-  "login.token": "or the token printed at the first start",
+  "login.token": "The token printed at the first start",
+  "login.first": "Make the first user",
+  "login.first_help": "Nobody can log in yet. The token stands in the log of the server; with it the user below is made.",
   "login.enter": "Log in",
   "login.wrong": "That was not right.",
 } as const;

@@ -1,32 +1,46 @@
-// Asked for when the server answers 401: a user and password, or the token it printed at its first start.
+// Asked for when the server answers 401. At the very first start the token it printed makes the first user.
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
-import { LoginError, postJson } from "../api";
+import { useEffect, useState } from "preact/hooks";
+import { fetchUser, LoginError, postJson } from "../api";
 import { t } from "../i18n";
 
-export function Login(): JSX.Element {
+export function Login({ setup }: { setup: boolean }): JSX.Element {
   const [problem, setProblem] = useState("");
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
-    const [user, password, token] = ["user", "password", "token"].map((name) => String(form.get(name) ?? "").trim());
+    const [user = "", password = "", token = ""] = ["user", "password", "token"].map((name) => String(form.get(name) ?? ""));
     try {
-      await postJson("api/login", token ? { token } : { user, password });
+      await postJson("api/login", { user, password, ...(token ? { token: token.trim() } : {}) });
       dispatchEvent(new Event("gpuscope:login"));
     } catch (error) {
-      setProblem(error instanceof LoginError ? t("login.wrong") : error instanceof Error ? error.message : String(error));
+      const words = error instanceof Error ? error.message : String(error);
+      setProblem(error instanceof LoginError && !setup ? t("login.wrong") : words || t("login.wrong"));
     }
   };
   return (
     <form class="blank" onSubmit={(event) => void submit(event)}>
-      <h1>{t("login.title")}</h1>
-      <label>{t("login.user")} <input name="user" autocomplete="username" /></label>
-      <label>{t("login.password")} <input name="password" type="password" autocomplete="current-password" /></label>
-      <label>{t("login.token")} <input name="token" autocomplete="one-time-code" /></label>
+      <h1>{setup ? t("login.first") : t("login.title")}</h1>
+      {setup && <p class="soft">{t("login.first_help")}</p>}
+      {setup && <label>{t("login.token")} <input name="token" autocomplete="one-time-code" required /></label>}
+      <label>{t("login.user")} <input name="user" autocomplete="username" required /></label>
+      <label>{t("login.password")}{" "}
+        <input name="password" type="password" autocomplete={setup ? "new-password" : "current-password"} required />
+      </label>
       {problem && <p class="crit" role="alert">{problem}</p>}
       <button type="submit">{t("login.enter")}</button>
     </form>
   );
+}
+
+/** Who is logged in, asked once the server lets us in. */
+export function useUser(inside: boolean): string | undefined {
+  const [user, setUser] = useState<string>();
+  useEffect(() => {
+    // A server without a login may not know the path; then nobody is logged in.
+    if (inside) fetchUser().then(setUser, () => setUser(undefined));
+  }, [inside]);
+  return user;
 }
 
 export async function logOut(): Promise<void> {
