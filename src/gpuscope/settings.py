@@ -114,7 +114,7 @@ class Settings:
         (), parse_words, "metric families to serve instead of the default ones", "A,B"
     )
     listen: tuple[str, int] | None = _setting(
-        None, parse_listen, "address to serve on (default :9400)", "HOST:PORT"
+        None, parse_listen, "address to serve on (agent :9400, up and server 127.0.0.1:9470)", "HOST:PORT"
     )
     interval: float = _setting(1.0, parse_interval, "how often the fast numbers are read", "1s")
     counters: str = _setting("", str, "dcgm-exporter CSV file that lists the dcgm family's metrics", "FILE.csv")

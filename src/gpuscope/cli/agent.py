@@ -9,9 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.server.listener import ListenerPlan
+    from gpuscope.wiring import Running
 
 SETTINGS = (
     "listen",
@@ -21,6 +27,9 @@ SETTINGS = (
     "fields",
     "dcgm_hostname_label",
     "web_config_file",
+    "remote_write",
+    "remote_write_http_config",
+    "remote_write_interval",
     *COLLECTING_SETTINGS,
 )
 
@@ -81,7 +90,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     sources = {source for plan in plans for source in plan.sources}
     running = wiring.Running(wiring.build_collector(settings, families, sources))
     if not args.once:
-        wiring.serve_agent(running, plans)
+        _serve(running, plans, settings, families)
         return 0
     exporters = [wiring.build_exporter(plan) for plan in plans]
     for exporter in exporters:
@@ -93,3 +102,17 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if families != {"host"}:  # which is no matter of GPUs
         wiring.require_gpu(snapshot)
     return 0
+
+
+def _serve(running: Running, plans: list[ListenerPlan], settings: Settings, families: set[str]) -> None:
+    from gpuscope import wiring
+
+    if not settings.remote_write:  # what pushes is not even loaded
+        wiring.serve_agent(running, plans)
+        return
+    from gpuscope.wiring.push import pushing
+
+    with pushing(settings, running.collector, families) as push:
+        first, *others = plans
+        told = replace(first, builders=(*first.builders, push) if push else first.builders)
+        wiring.serve_agent(running, [told, *others])

@@ -10,6 +10,7 @@ import argparse
 import csv
 import json
 import math
+import os
 import sys
 import time
 import urllib.error
@@ -42,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server", metavar="URL", default=DEFAULT_SERVER, help=f"whom to ask ({DEFAULT_SERVER})"
     )
+    parser.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="API token of a server with a login; better in GPUSCOPE_TOKEN than here",
+    )
     parser.add_argument("--time", metavar="T", help="when to evaluate it (now)")
     parser.add_argument("--start", metavar="T", help="first time of a range")
     parser.add_argument("--end", metavar="T", help="last time of the range (now)")
@@ -73,7 +79,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         start, end = _time(args.start, now, "--start"), _time(args.end, now, "--end")
         path, asked["start"], asked["end"] = "query_range", str(start), str(end)
         asked["step"] = str(_step(args.step, start, end))
-    answer = ask(args.server, path, asked)
+    answer = ask(args.server, path, asked, args.token or os.environ.get("GPUSCOPE_TOKEN", ""))
     for note in (*answer.get("warnings", ()), *answer.get("infos", ())):
         print(f"gpuscope: {printable(note)}", file=sys.stderr)
     if args.json:
@@ -111,14 +117,16 @@ def _step(text: str | None, start: float, end: float) -> float:
         raise UsageError(f"--step: {text!r} is {error}") from None
 
 
-def ask(server: str, path: str, asked: dict[str, str]) -> dict[str, Any]:
+def ask(server: str, path: str, asked: dict[str, str], token: str = "") -> dict[str, Any]:
     """Asks with POST; the answer's JSON. An error the server explains is one sentence."""
     if not server.startswith(("http://", "https://")):
         raise UsageError(f"--server: {server!r} is not an http:// or https:// address")
     url = f"{server.rstrip('/')}/api/v1/{path}"
     body = urllib.parse.urlencode(asked).encode()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(url, body, headers)  # noqa: S310 - http and https only, checked above
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=130) as reply:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=130) as reply:  # noqa: S310
             answer: dict[str, Any] = json.load(reply)
             return answer
     except urllib.error.HTTPError as error:

@@ -12,7 +12,7 @@ import ssl
 import zlib
 from dataclasses import dataclass
 
-import httpx
+import httpx2
 
 from gpuscope import __version__
 from gpuscope.scrape.http_config import HttpConfig
@@ -23,7 +23,7 @@ ACCEPT = (
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
 _PIECE = 1 << 16
-logging.getLogger("httpx").setLevel(logging.WARNING)  # it would tell of every single scrape
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would tell of every single scrape
 
 
 class ScrapeError(Exception):
@@ -36,15 +36,15 @@ class Fetched:
     openmetrics: bool
 
 
-def new_client(http: HttpConfig) -> httpx.AsyncClient:
+def new_client(http: HttpConfig) -> httpx2.AsyncClient:
     """A client for one job's targets. The environment's proxies are not for metrics."""
-    return httpx.AsyncClient(
+    return httpx2.AsyncClient(
         verify=http.tls or _default_tls(),
         follow_redirects=http.follow_redirects,
         max_redirects=10,
         trust_env=False,
-        timeout=None,  # noqa: S113 - the whole scrape has one, at the caller's
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=300),
+        timeout=None,  # the whole scrape has one, at the caller's
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=300),
         headers={"user-agent": f"gpuscope/{__version__}", **dict(http.headers)},
     )
 
@@ -60,7 +60,7 @@ def _default_tls() -> ssl.SSLContext:
 
 
 async def fetch(
-    client: httpx.AsyncClient, url: str, *, timeout_seconds: float, most_bytes: int, server_name: str = ""
+    client: httpx2.AsyncClient, url: str, *, timeout_seconds: float, most_bytes: int, server_name: str = ""
 ) -> Fetched:
     headers = {
         "accept": ACCEPT,
@@ -77,11 +77,11 @@ async def fetch(
             body = await _read(answer, most_bytes)
             kind = answer.headers.get("content-type", "")
             return Fetched(body, kind.lower().startswith("application/openmetrics-text"))
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError, OSError) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError, OSError) as error:
         raise ScrapeError(_sentence(error, url)) from None
 
 
-async def _read(answer: httpx.Response, most_bytes: int) -> bytes:
+async def _read(answer: httpx2.Response, most_bytes: int) -> bytes:
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", ""):
         raise ScrapeError(f"the body is encoded as {encoding!r}, which was not asked for")
@@ -110,7 +110,7 @@ def _unpack(unpack: zlib._Decompress, packed: bytes) -> bytes:
 
 
 def _sentence(error: Exception, url: str) -> str:
-    if isinstance(error, httpx.TooManyRedirects):
+    if isinstance(error, httpx2.TooManyRedirects):
         return "stopped after 10 redirects"
     return f"Get {url!r}: {root_cause(error)}"
 

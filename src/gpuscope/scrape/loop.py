@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import httpx
+import httpx2
 
 from gpuscope.scrape.fetch import ScrapeError, fetch
 from gpuscope.scrape.scraped import ScrapedTarget
@@ -39,7 +39,7 @@ class Counts:
 @dataclass(slots=True)
 class ScrapeLoop:
     scraped: ScrapedTarget
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     workers: Executor
     counts: Counts
     refused: str = ""  # why this target is not even asked: its job has too many

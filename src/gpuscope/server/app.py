@@ -1,7 +1,7 @@
 """The server's HTTP side: Prometheus' API, its own metrics and health, behind one door.
 
-Whoever is not let in by the guard reaches nothing but the health checks, which orchestrators ask without a
-password.
+Whoever is not let in by the door reaches nothing but the health checks, which orchestrators ask without a
+password, and the page's files, which show the form.
 """
 
 from __future__ import annotations
@@ -12,35 +12,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
-from gpuscope.server.http import Guard
-from gpuscope.server.http import Request as PlainRequest
 from gpuscope.server.login.middleware import Door, DoorMiddleware
 from gpuscope.server.page_routes import SecurityHeaders
-
-OPEN_PATHS = ("/-/healthy", "/-/ready")
-
-
-class GuardMiddleware:
-    """Basic auth from a web configuration file, for ASGI."""
-
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
-        self._app = app
-        self._guard = guard
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            refusal = await self._guard(PlainRequest(scope["path"], headers))
-            if refusal is not None:
-                response = Response(
-                    refusal.body, refusal.status, dict(refusal.headers), media_type=refusal.content_type
-                )
-                await response(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 def build_app(
@@ -48,12 +24,11 @@ def build_app(
     *,
     own_metrics: Callable[[], bytes],
     ready: Callable[[], str],
-    guard: Guard | None = None,
     door: Door | None = None,
 ) -> ASGIApp:
     """`ready` says what is still missing, or nothing when the server can answer.
 
-    A server that listens needs a door, or else a guard; only tests leave both out.
+    A server that listens needs a door; only tests leave it out.
     """
 
     async def healthy(request: Request) -> Response:
@@ -75,8 +50,4 @@ def build_app(
             *routes,
         ]
     )
-    if guard is not None:
-        app = GuardMiddleware(app, guard)
-    if door is not None:
-        app = DoorMiddleware(app, door)
-    return SecurityHeaders(app)
+    return SecurityHeaders(app if door is None else DoorMiddleware(app, door))

@@ -28,6 +28,7 @@ from gpuscope.sources import load_source
 from gpuscope.wiring.owners import build_ownership
 
 FIRST_PROFILING_SECONDS = 5.0
+MOST_SECONDS_FOR_ONE_SHOT = 5.0  # a slow driver or nvidia-smi is waited for; one that hangs is not
 
 log = logging.getLogger("gpuscope")
 
@@ -133,7 +134,8 @@ class Running:
         if self._cycle.is_alive():
             self._cycle.join(timeout=5.0)
         for worker in self._workers:
-            worker.join(timeout=1.0)  # a stuck driver call must not keep the agent from stopping
+            if worker.is_alive():
+                worker.join(timeout=1.0)  # a stuck driver call must not keep the agent from stopping
 
 
 def build_exporter(plan: ListenerPlan) -> Exporter:
@@ -149,6 +151,7 @@ def read_once(running: Running, reads: int = 2, seconds_apart: float = 1.0) -> S
         for _ in range(reads - 1):
             threading.Event().wait(seconds_apart)
             running.collector.tick()
+        running.collector.finish_reading(MOST_SECONDS_FOR_ONE_SHOT)
     finally:
         running.stop()
     return running.collector.snapshot
@@ -166,8 +169,8 @@ def write_textfile(
     """Rewrites the file at a fixed beat until `stop` is set, then takes it away."""
     running.start()
     try:
-        # The first reading needs a moment; a file without GPUs would look like GPUs lost.
-        while not stop.wait(0.2) and not running.collector.snapshot.sources:
+        # A file without GPUs would look like GPUs lost, and the slow numbers come with the second reading.
+        while not stop.wait(0.05) and running.collector.ticks < 3:
             pass
         while not stop.is_set():
             try:

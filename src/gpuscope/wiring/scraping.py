@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
-import httpx
+import httpx2
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
@@ -35,8 +35,9 @@ from gpuscope.server.live import LIVE_QUERY, Sample
 from gpuscope.server.own_metrics import store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
+from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
-from gpuscope.wiring.server import DEFAULT_LISTEN, _web, open_store, serve
+from gpuscope.wiring.server import DEFAULT_LISTEN, open_store, serve
 
 log = logging.getLogger("gpuscope")
 
@@ -93,7 +94,8 @@ def run_server(settings: Settings) -> None:
 
 
 def _run_embedded(settings: Settings) -> None:
-    web = _web(settings)
+    listen = settings.listen or DEFAULT_LISTEN
+    web = build_web(settings, listen)
     config = read_scrape_config(settings)
     _warn(config)
     pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
@@ -120,11 +122,11 @@ def _run_embedded(settings: Settings) -> None:
                 ]
             ),
             ready=lambda: "",
-            guard=web.guard,
+            door=web.door,
         )
         _reload_on_hangup(settings, scraper, config)
         with _Started(scraping, pushes):
-            serve(app, settings.listen or DEFAULT_LISTEN, web.tls)
+            serve(app, listen, web.tls)
     finally:
         store.close()
 
@@ -184,15 +186,16 @@ def _run_over_engine(settings: Settings) -> None:
         if getattr(settings, name):
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} with --store: that engine scrapes and keeps the data; give only one")
-    web = _web(settings)
+    listen = settings.listen or DEFAULT_LISTEN
+    web = build_web(settings, listen)
     api = build_remote_api(settings)
     app = build_app(
         [*api.routes(), *page_routes(LiveFleet(lambda: _engine_samples(api), api.url))],
         own_metrics=lambda: b"",
         ready=lambda: "",
-        guard=web.guard,
+        door=web.door,
     )
-    serve(app, settings.listen or DEFAULT_LISTEN, web.tls)
+    serve(app, listen, web.tls)
 
 
 def build_remote_api(settings: Settings) -> RemoteApi:
@@ -210,7 +213,7 @@ def build_remote_api(settings: Settings) -> RemoteApi:
 async def _engine_samples(api: RemoteApi) -> list[Sample]:
     try:
         found = await api.query(LIVE_QUERY)
-    except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
+    except (httpx2.HTTPError, OSError, ValueError, KeyError) as error:
         log.warning("the live view has no data: %s", error)
         return []
     return [(one["metric"]["__name__"], one["metric"], float(one["value"][1])) for one in found]

@@ -23,12 +23,13 @@ from gpuscope.metrics.families import Builder, load_family
 from gpuscope.promql import Engine
 from gpuscope.readings import Snapshot
 from gpuscope.scrape.local import LocalTarget
+from gpuscope.scrape.receive import Receiver
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
 from gpuscope.server.live import LIVE_METRICS, Sample
 from gpuscope.server.own_metrics import store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
-from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError, StoreOptions
 from gpuscope.wiring.agent import Running
@@ -41,7 +42,6 @@ STORED_FAMILIES = ("native", "host")
 DEFAULT_LISTEN = ("127.0.0.1", 9470)
 HISTORY_SECONDS = 6 * 3600
 HISTORY_STEP_SECONDS = 60
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def open_store(settings: Settings) -> Store:
@@ -193,7 +193,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
         live = LiveFleet(OwnSamples(settings, collectors).read, "this process")
         app = build_app(
-            [*api.routes(), *page_routes(live)],
+            [*api.routes(), write_route(Receiver(store)), *page_routes(live)],
             own_metrics=lambda: encode_text(store_families(store.stats())),
             ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
             door=web.door,
@@ -208,18 +208,6 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
                 one.stop()
     finally:
         store.close()
-
-
-def _web(settings: Settings) -> WebConfig:
-    host, _ = settings.listen or DEFAULT_LISTEN
-    if settings.web_config_file:
-        return load_web_config(Path(settings.web_config_file))
-    if host not in LOOPBACK:
-        raise UsageError(
-            f"--listen {host or '*'}: off this machine everybody could read and query; "
-            "give --web-config-file with TLS and users, or listen on 127.0.0.1"
-        )
-    return WebConfig()
 
 
 def serve(app: ASGIApp, listen: tuple[str, int], tls: ssl.SSLContext | None) -> None:

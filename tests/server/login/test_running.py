@@ -9,7 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,15 +20,15 @@ from gpuscope.server.login.users import Users
 from tests.engines import engine
 from tests.server.login.support import ANN, CHEAP_ROUNDS, PASSWORD
 
-QUICK = ("--demo", "--demo-nodes", "1", "--demo-gpus", "1", "--seed", "3")
+QUICK = ("up", "--demo", "--demo-nodes", "1", "--demo-gpus", "1", "--seed", "3")
 
 
 @contextmanager
-def running(data: Path, *argv: str) -> Iterator[tuple[str, str]]:
+def running(data: Path, *argv: str, command: Sequence[str] = QUICK) -> Iterator[tuple[str, str]]:
     """Port and setup token, which is empty when a user exists."""
-    command = [sys.executable, "-m", "gpuscope", "up", *QUICK, "--data", str(data), *argv]
+    whole = [sys.executable, "-m", "gpuscope", *command, "--data", str(data), *argv]
     environment = {**os.environ, "GPUSCOPE_LOG_LEVEL": "info"}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
     seen, token = [], ""
     try:
@@ -136,3 +136,16 @@ def test_under_tls_without_users_our_login_stands_with_a_secure_cookie(tmp_path:
         assert answer.headers["set-cookie"].startswith("__Host-gpuscope_session=")
         assert answer.headers["set-cookie"].endswith("; Secure")
         assert client.get("/api/session").json()["user"] == ANN
+
+
+def test_a_server_asks_too(tmp_path: Path) -> None:
+    with running(tmp_path, "--listen", "0.0.0.0:0", command=("server",)) as (port, token):
+        assert token
+        base = f"http://127.0.0.1:{port}"
+        assert httpx2.get(f"{base}/-/ready").status_code == 200
+        assert httpx2.get(f"{base}/metrics").status_code == 401
+        assert httpx2.post(f"{base}/api/v1/write", content=b"x").status_code == 401
+        Users(tmp_path, rounds=CHEAP_ROUNDS).add(ANN, PASSWORD)
+        wrong_kind = httpx2.post(f"{base}/api/v1/write", content=b"x", auth=(ANN, PASSWORD))
+        assert wrong_kind.status_code in (400, 415), "let in, and then judged"
+        assert httpx2.get(f"{base}/metrics", auth=(ANN, PASSWORD)).status_code == 200

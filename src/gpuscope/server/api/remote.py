@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect, Request
@@ -47,7 +47,7 @@ class RemoteApi:
 
     url: str
     http: HttpConfig
-    _client: httpx.AsyncClient | None = field(default=None, repr=False)
+    _client: httpx2.AsyncClient | None = field(default=None, repr=False)
 
     def routes(self) -> list[Route]:
         return [Route(path, self._pass_on, methods=["GET", "POST"]) for path in PATHS]
@@ -69,11 +69,11 @@ class RemoteApi:
         """Nothing if the engine answers, else one sentence."""
         try:
             await self.query("1")
-        except (httpx.HTTPError, OSError, ValueError, KeyError) as error:
+        except (httpx2.HTTPError, OSError, ValueError, KeyError) as error:
             return f"{self.url} does not answer queries: {root_cause(error)}"
         return ""
 
-    def _connected(self) -> httpx.AsyncClient:
+    def _connected(self) -> httpx2.AsyncClient:
         if self._client is None:  # made in the loop that uses it
             self._client = new_client(self.http)
         return self._client
@@ -93,12 +93,12 @@ class RemoteApi:
             f"{self.url}{path.partition('?')[0]}{query}",
             headers={name: request.headers[name] for name in ASKED if name in request.headers},
             content=body or None,
-            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             extensions={"sni_hostname": self.http.server_name} if self.http.server_name else {},
         )
         try:
             answer = await client.send(outgoing, stream=True)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             return _error("unavailable", f"{self.url} cannot be reached: {root_cause(error)}", 503)
         headers = {name: answer.headers[name] for name in ANSWERED if name in answer.headers}
         return StreamingResponse(
@@ -106,12 +106,12 @@ class RemoteApi:
         )
 
 
-async def _pieces(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
     """As they come, still compressed."""
     try:
         async for piece in answer.aiter_raw():
             yield piece
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         # The status is out already: the client sees an answer cut short, the log says why.
         log.warning("the engine's answer broke off: %s", root_cause(error))
         raise
