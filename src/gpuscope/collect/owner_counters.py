@@ -26,6 +26,7 @@ from gpuscope.readings import (
 )
 
 KEPT_SECONDS: Final = 300.0  # an owner that left: long enough for the last scrape to see its counters
+MOST_GONE: Final = 256  # of those, when they are many
 MOST_ACCOUNTS: Final = 4096  # further owners stay unattributed: how many names there are is not ours to say
 
 
@@ -208,13 +209,12 @@ class OwnerCounters:
             )
 
     def _forget(self, at: float, gpus: Mapping[Uuid, _Gain]) -> None:
-        gone = [key for key, account in self._accounts.items() if at - account.here_at > KEPT_SECONDS]
-        too_many = len(self._accounts) - MOST_ACCOUNTS // 2
-        if too_many > 0:  # a churn of short owners: those that left longest ago go first
-            left = [key for key, account in self._accounts.items() if account.here_at < at]
-            left.sort(key=lambda key: self._accounts[key].here_at)
-            gone += left[:too_many]
+        left = [(account.here_at, key) for key, account in self._accounts.items() if account.here_at < at]
+        gone = [key for here_at, key in left if at - here_at > KEPT_SECONDS]
+        if len(left) > MOST_GONE:  # a churn of short owners: those that left longest ago go first
+            left.sort()
+            gone += [key for _, key in left[:-MOST_GONE]]
         for key in gone:
             self._accounts.pop(key, None)
         if len(self._left) > 1024:
-            self._left = {key: left for key, left in self._left.items() if key[1] in gpus}
+            self._left = {key: sums for key, sums in self._left.items() if key[1] in gpus}
