@@ -62,6 +62,7 @@ class Collector:
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
         self.snapshot = Snapshot(node=node, taken_at=clock.now())
+        self.ticks = 0
 
     def subscribe(self, listener: Listener) -> None:
         """`listener` is called with every new snapshot, in the collector's thread."""
@@ -87,7 +88,15 @@ class Collector:
         deadline = self._clock.monotonic() + 0.8 * self._interval
         self._read_due(deadline)
         self._read_due(deadline)  # again for a source that is wanted because another has failed just now
+        self.ticks += 1
         return self.compose()
+
+    def finish_reading(self, seconds: float) -> None:
+        """Waits for what is still being read, and makes a snapshot with it: for who ticks by hand, and once."""
+        deadline = self._clock.monotonic() + seconds
+        for runner in self._runners:
+            runner.wait(max(0.0, deadline - self._clock.monotonic()))
+        self.compose()
 
     def _read_due(self, deadline: float) -> None:
         for planned in self.plan:

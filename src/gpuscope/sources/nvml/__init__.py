@@ -14,7 +14,7 @@ from gpuscope.sources import Source, SourceSpec
 def open_nvml(settings: Settings) -> Source:
     from gpuscope.sources.nvml.source import NvmlSource
 
-    return NvmlSource()
+    return NvmlSource(quick_start=True)
 
 
 SOURCE = SourceSpec(name="nvml", summary="reads the NVIDIA driver through its library, NVML", open=open_nvml)

@@ -28,8 +28,12 @@ LOST_RETRY_SECONDS: Final = 300.0  # when a new session looks for a lost GPU
 
 
 class NvmlSource:
-    def __init__(self, kernel_list: Path = KERNEL_LIST, clocks: Clocks = SYSTEM) -> None:
+    def __init__(
+        self, kernel_list: Path = KERNEL_LIST, clocks: Clocks = SYSTEM, quick_start: bool = False
+    ) -> None:
+        """With `quick_start` the first reading has the fast numbers only: all of eight GPUs take a second."""
         self._kernel_list = kernel_list
+        self._quick_start = quick_start
         self._clocks = clocks
         self._failures: Counter[str] = Counter()
         self._failing_in: dict[Tier, frozenset[str]] = {}
@@ -57,8 +61,9 @@ class NvmlSource:
             self._take_stock()
             self._failing_in_stock = frozenset(self._failures)
         # The fast numbers of all GPUs first: the slower calls take their time, and would set them apart.
-        for tier in Tier:
+        for tier in (Tier.FAST,) if self._quick_start else Tier:
             self._read_tier(tier, tier in due)
+        self._quick_start = False  # what a GPU lacks is read the next time
         processes = self._read_processes(refresh_names=Tier.MEDIUM in due)
         devices = tuple(gpu.to_reading() for gpu in self._gpus)
         return Reading(
@@ -121,7 +126,11 @@ class NvmlSource:
         """The driver's GPUs in its order; those that are still the same keep what is known of them."""
         known = {(gpu.uuid, address(gpu.gate.handle)): gpu for gpu in self._gpus}
         driver = Gate(self._library, None, self._failures)
-        count = driver.answer(("nvmlDeviceGetCount", ()))
+        try:
+            count = driver.answer(("nvmlDeviceGetCount", ()))
+        except GpuLostError:  # said of no GPU in particular: each will tell for itself
+            self._failures["nvmlDeviceGetCount"] += 1
+            count = ABSENT
         if count is ABSENT:
             return self._gpus
         listed = [self._find_gpu(driver, index, known) for index in range(count)]
