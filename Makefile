@@ -40,7 +40,7 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 golden: setup
-	GOLDEN_UPDATE=1 $(BIN)/python -m pytest -q tests -k golden
+	GOLDEN_UPDATE=1 $(BIN)/python -m pytest -q tests/metrics
 
 docs: setup
 	$(BIN)/python -m tools.make_docs
