@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 KEPT_SECONDS: Final = 300.0
-MOST_KEPT: Final = 10_000
+MOST_KEPT: Final = 1000
 _MOST_BYTES: Final = 1 << 20
 _NUMBER = re.compile(r"\d{1,10}\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?\Z", re.ASCII)
