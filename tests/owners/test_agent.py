@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_nvml.driver import FakeDriver, Process
+from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import Series, running_agent
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
@@ -98,3 +98,59 @@ def test_the_session_file_within_64_mib_of_memory(driver: FakeDriver, sleeper: i
     assert text.count(f'pid="{sleeper}"') == 8 * 3
     assert "gpu_total_sessions 8\n" in text
     assert int(done.stdout) < 64 * 1024, f"{done.stdout} KiB resident"
+
+
+def write_sessions(driver: FakeDriver, folder: Path, *flags: str) -> str:
+    output = folder / "gpu_sessions.prom"
+    command = [
+        sys.executable,
+        "-m",
+        "gpuscope",
+        "textfile",
+        "--source",
+        "nvml",
+        "--output",
+        str(output),
+        "--once",
+    ]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, env={**os.environ, **driver.env})
+    assert done.returncode == 0, done.stderr
+    return output.read_text()
+
+
+def test_instances_go_by_the_drivers_sparse_ids(driver: FakeDriver, sleeper: int, tmp_path: Path) -> None:
+    driver.gpus(2)
+    driver.mig(0, [Mig(7), Mig(12)])
+    driver.processes(0, [Process(sleeper, name="sleep", memory=GIB, gi=7, ci=0)])
+    text = write_sessions(driver, tmp_path)
+    assert (
+        f'gpu_process_info{{gpu="0_7_0",pid="{sleeper}",command="sleep",pod="",namespace="",container="",'
+        in text
+    )
+    assert 'status="unknown",gpu_memory="1024MiB"} 1\n' in text
+    for line in ('{gpu="0_7_0"} 1', '{gpu="0_12_0"} 0', '{gpu="1"} 0'):
+        assert f"gpu_session_count{line}\n" in text
+    assert 'gpu_session_count{gpu="0"}' not in text
+    assert "gpu_process_utilization{" not in text, "the driver does not tell under MIG, and that is not 0"
+    (share,) = re.findall(r'gpu_process_memory_utilization\{gpu="0_7_0".*\} (\S+)', text)
+    assert 9 < float(share) < 12, "of the instance's memory, not of the whole GPU's"
+
+
+def test_idle_is_judged_by_the_second_it_watches(driver: FakeDriver, sleeper: int, tmp_path: Path) -> None:
+    driver.gpus(2)
+    driver.busy(1, 80)
+    for gpu in range(2):
+        driver.processes(gpu, [Process(sleeper, name="sleep")])
+    text = write_sessions(driver, tmp_path)
+    states = dict(re.findall(r'gpu_process_info\{gpu="(\d)".*status="(\w+)"', text))
+    assert states == {"0": "idle", "1": "active"}
+
+
+def test_a_prologs_files_say_whom_a_gpu_was_given_to(driver: FakeDriver, tmp_path: Path) -> None:
+    driver.gpus(2)
+    (tmp_path / "1").write_text("4711\n")
+    flags = ("--source", "nvml", "--job-map-dir", str(tmp_path))
+    with running_agent(*flags, env=driver.env) as agent:
+        series = agent.until(lambda series: bool(with_labels(series, "gpuscope_allocation_used", job="4711")))
+    assert list(with_labels(series, "gpuscope_allocation_used", gpu="1", job="4711").values()) == [0]
+    assert series['gpuscope_owner_gpus_held{kind="job",namespace="",name="4711"}'] == 1

@@ -25,6 +25,8 @@ def _configure(
         wanted["counters"] = options.collectors
     if "remote_hostengine_info" in options.given:
         wanted["dcgm_host"] = options.remote_hostengine_info
+    if options.hpc_job_mapping_dir:
+        wanted["job_map_dir"] = options.hpc_job_mapping_dir
     if options.kubernetes:
         wanted |= _kubernetes_settings(options)
     plan = ListenerPlan(
