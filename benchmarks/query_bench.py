@@ -134,7 +134,12 @@ def queries(end_ms: int) -> list[Query]:
             "5m",
         ),
         instant("q4", "latest of all series", '{__name__=~"gpu_.+"}'),
-        day("q5", "`rate[5m]` of 64 counters, 24 h @ 60 s", f"rate(gpu_energy_joules_total{{{some}}}[5m])", "60s"),
+        day(
+            "q5",
+            "`rate[5m]` of 64 counters, 24 h @ 60 s",
+            f"rate(gpu_energy_joules_total{{{some}}}[5m])",
+            "60s",
+        ),
     ]
 
 
@@ -189,6 +194,8 @@ def day(folder: Path, fleet: Fleet) -> None:
         for name in peers():
             one = stack.enter_context(server(name, folder / name))
             spent = send(one.port, write_requests(fleet))
+            if name == VICTORIA:  # what it has taken shows only some time later
+                one.ask("/internal/force_flush", {})
             print(f"filled {name} in {spent:.0f} s", file=sys.stderr, flush=True)
             servers.append(one)
         print(compare(servers, queries(fleet.end_ms)), "\n", flush=True)
@@ -223,7 +230,11 @@ def month(folder: Path) -> None:
             p50, p95 = percentiles([one.ask("/api/v1/query_range", asked)[0] for _ in range(15)])
             rows.append([what, f"{1000 * first:.0f}", f"{p50:.0f}/{p95:.0f}"])
         size = f"{one.disk_bytes() / samples:.2f}"
-    print(table([f"a month of one node ({size} B/sample)", "first, ms", "then p50/p95, ms"], rows), "\n", flush=True)
+    print(
+        table([f"a month of one node ({size} B/sample)", "first, ms", "then p50/p95, ms"], rows),
+        "\n",
+        flush=True,
+    )
 
 
 def cold_start(folder: Path) -> None:
@@ -244,7 +255,7 @@ def _start_seconds(data: Path) -> list[float]:
     spent = []
     for _ in range(5):
         port = free_port()
-        command = [sys.executable, "-m", "gpuscope", "server", "--data", data, "--listen", f"127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "gpuscope", "server", f"--data={data}", f"--listen=127.0.0.1:{port}"]
         before = time.perf_counter()
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:

@@ -90,7 +90,7 @@ def write_requests(fleet: Fleet) -> Iterator[bytes]:
     names = [[encode_labels(one) for one in node] for node in fleet.labels]
     for first in range(0, fleet.times.shape[1], SLICE_TICKS):
         chosen = slice(first, first + SLICE_TICKS)
-        parts = []
+        parts: list[bytes] = []
         for node, values in enumerate(fleet.values):
             samples = _blank_samples(fleet.times[node, chosen])
             for column, name in enumerate(names[node]):
@@ -104,10 +104,13 @@ def tick_requests(fleet: Fleet, ticks: int) -> Iterator[bytes]:
     """As a Prometheus sends them while it scrapes: a few thousand samples, one of each series."""
     names = [encode_labels(one) for node in fleet.labels for one in node]
     for tick in range(ticks):
-        parts = []
+        parts: list[bytes] = []
         values = np.concatenate([one[tick] for one in fleet.values])
         samples = np.concatenate(
-            [_blank_samples(np.repeat(fleet.times[n, tick], one.shape[1])) for n, one in enumerate(fleet.values)]
+            [
+                _blank_samples(np.repeat(fleet.times[n, tick], one.shape[1]))
+                for n, one in enumerate(fleet.values)
+            ]
         )
         samples["value"] = values
         whole = samples.tobytes()

@@ -79,6 +79,6 @@ def test_long_queries_are_broken_into_lines() -> None:
     assert format_query(text) == (
         '  sum by (node) (rate(gpuscope_gpu_energy_joules_total{job="gpuscope"}[5m]))\n'
         "/ on (node) group_left ()\n"
-        '  count by (node) (gpuscope_gpu_info{job="gpuscope", simulated="true"})'
+        '  count by (node) (gpuscope_gpu_info{job="gpuscope",simulated="true"})'
     )
     _check(text)

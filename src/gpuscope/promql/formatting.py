@@ -184,7 +184,7 @@ def _selector(selector: VectorSelector) -> str:
         if _PLAIN_METRIC.fullmatch(metric) and metric.lower() not in _RESERVED:
             name = metric
             del matchers[0]
-    inner = ", ".join(f"{_label_name(m.name)}{m.op.value}{quote(m.value)}" for m in matchers)
+    inner = ",".join(f"{_label_name(m.name)}{m.op.value}{quote(m.value)}" for m in matchers)
     return f"{name}{{{inner}}}" if inner or not name else name
 
 

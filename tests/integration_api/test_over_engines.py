@@ -1,0 +1,92 @@
+"""The same queries on the embedded store and, through `--store`, on real engines give the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engines import running_victoria_metrics
+from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for
+from tests.integration_api.test_same_answers import RANGES, sorted_labels
+from tests.promql.prometheus import fill
+
+# VictoriaMetrics answers some of PromQL by rules of its own (rate without extrapolation, windows closed at
+# both ends, gaps filled by the scrape interval it guesses): only what both define alike is compared.
+ALIKE = [
+    'watts{node="a"}',
+    "sum by (node) (watts)",
+    "max(watts) - min(watts)",
+    'count({__name__=~"watts|busy_seconds_total"})',
+    "label_replace(watts, 'x', '$1', 'node', '(.*)')",
+    "topk(1, watts)",
+    "quantile by (node) (0.5, watts)",
+    "abs(watts) > 100",
+]
+
+
+@pytest.fixture(scope="module")
+def over_prometheus(prometheus: str) -> Iterator[str]:
+    with running_gpuscope(None, "--store", prometheus) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def over_victoria_metrics(day: Day) -> Iterator[str]:
+    # It hides the newest 30 s and remembers answers; both would make it differ from itself.
+    flags = ("-search.latencyOffset=0s", "-search.disableCache")
+    with running_victoria_metrics(flags=flags) as engine, running_gpuscope(None, "--store", engine) as url:
+        fill(engine, day.series)
+        ask(engine, "/internal/force_flush")
+        last = {"query": "count(last_over_time(watts[2h]))", "time": day.end}
+        wait_for("the data to be found", lambda: ask(url, "/api/v1/query", last).body["data"]["result"])
+        yield url
+
+
+def compare(ours: str, over: str, path: str, parameters: dict[str, object]) -> None:
+    asked = {name: str(value) for name, value in parameters.items()}
+    for post in (False, True):
+        mine, its = (ask(url, path, asked, post=post) for url in (ours, over))
+        assert (mine.status, its.status) == (200, 200), its
+        results = [
+            sorted(one.body["data"]["result"], key=lambda s: sorted_labels(s["metric"])) for one in (mine, its)
+        ]
+        assert results[0], "something is compared"
+        assert not list(differences(results[0], results[1]))[:5]
+
+
+@pytest.mark.parametrize("query", [query for query in RANGES if "nothing" not in query and "1e9" not in query])
+def test_prometheus(gpuscope: str, over_prometheus: str, day: Day, query: str) -> None:
+    span = {"start": day.start, "end": day.end, "step": 60}
+    compare(gpuscope, over_prometheus, "/api/v1/query_range", {"query": query, **span})
+
+
+@pytest.mark.parametrize("query", ALIKE)
+def test_victoria_metrics(gpuscope: str, over_victoria_metrics: str, day: Day, query: str) -> None:
+    for at in (day.middle, day.middle + 600):
+        compare(gpuscope, over_victoria_metrics, "/api/v1/query", {"query": query, "time": at})
+
+
+def test_labels_and_series(gpuscope: str, over_prometheus: str, over_victoria_metrics: str, day: Day) -> None:
+    span = {"start": str(day.start), "end": str(day.end)}
+    for over in (over_prometheus, over_victoria_metrics):
+        for path in ("/api/v1/labels", "/api/v1/label/node/values"):
+            assert ask(gpuscope, path, span).body["data"] == ask(over, path, span).body["data"]
+        asked = {"match[]": '{__name__="watts"}', **span}
+        mine, its = (
+            sorted(ask(url, "/api/v1/series", asked).body["data"], key=sorted_labels)
+            for url in (gpuscope, over)
+        )
+        assert mine == its
+
+
+def test_the_engine_s_errors_come_through(over_prometheus: str, prometheus: str) -> None:
+    asked = {"query": "sum("}
+    assert ask(over_prometheus, "/api/v1/query", asked) == ask(prometheus, "/api/v1/query", asked)
+
+
+def test_an_engine_that_is_not_there() -> None:
+    with running_gpuscope(None, "--store", "http://127.0.0.1:1") as url:
+        answer = ask(url, "/api/v1/query", {"query": "1"})
+        assert (answer.status, answer.body["errorType"]) == (503, "unavailable")
+        assert "127.0.0.1:1" in answer.body["error"]
