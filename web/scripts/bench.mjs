@@ -10,19 +10,34 @@ import { serveStandIn } from "./stand-in.mjs";
 const PAGE = fileURLToPath(new URL("../../src/gpuscope/server/page", import.meta.url));
 const UPDATES = 8;
 const rows = [];
-const note = (what, value, budget, unit) => rows.push({ what, value: `${Math.round(value * 10) / 10} ${unit}`, budget: `≤ ${budget} ${unit}`, kept: value <= budget ? "yes" : "NO" });
+const note = (what, value, budget, unit) =>
+  rows.push({
+    what,
+    value: `${Math.round(value * 10) / 10} ${unit}`,
+    budget: `≤ ${budget} ${unit}`,
+    kept: value <= budget ? "yes" : "NO",
+  });
 
 function gzipSize(folder) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
-    .reduce((sum, entry) => sum + gzipSync(readFileSync(join(entry.parentPath ?? entry.path, entry.name)), { level: 9 }).length, 0);
+    .reduce(
+      (sum, entry) =>
+        sum + gzipSync(readFileSync(join(entry.parentPath ?? entry.path, entry.name)), { level: 9 }).length,
+      0,
+    );
 }
 
 /** Time the main thread worked, not time that passed: other processes on the machine do not count. */
 async function mainThread(session) {
   const { metrics } = await session.send("Performance.getMetrics");
   const seconds = (name) => metrics.find((metric) => metric.name === name).value;
-  return { all: seconds("TaskDuration"), script: seconds("ScriptDuration"), style: seconds("RecalcStyleDuration"), layout: seconds("LayoutDuration") };
+  return {
+    all: seconds("TaskDuration"),
+    script: seconds("ScriptDuration"),
+    style: seconds("RecalcStyleDuration"),
+    layout: seconds("LayoutDuration"),
+  };
 }
 
 async function measureFleet(browser, server) {
@@ -32,7 +47,11 @@ async function measureFleet(browser, server) {
       if (!document.querySelector("a.cell")) return;
       watch.disconnect();
       // Two frames later what was drawn is on screen.
-      requestAnimationFrame(() => requestAnimationFrame(() => { globalThis.paintedAt = performance.now(); }));
+      requestAnimationFrame(() =>
+        requestAnimationFrame(() => {
+          globalThis.paintedAt = performance.now();
+        }),
+      );
     });
     watch.observe(document, { childList: true, subtree: true });
   });
@@ -48,7 +67,8 @@ async function measureFleet(browser, server) {
   const after = await mainThread(session);
   const each = (name) => ((after[name] - before[name]) / UPDATES) * 1000;
   note("main thread per update of 1,000 GPUs", each("all"), 50, "ms");
-  for (const part of ["script", "style", "layout"]) rows.push({ what: `  of which ${part}`, value: `${each(part).toFixed(1)} ms`, budget: "", kept: "" });
+  for (const part of ["script", "style", "layout"])
+    rows.push({ what: `  of which ${part}`, value: `${each(part).toFixed(1)} ms`, budget: "", kept: "" });
   await page.close();
 }
 
@@ -58,7 +78,9 @@ async function measurePanels(browser, server) {
     const watch = new MutationObserver(() => {
       if (document.querySelectorAll(".panel .chart:not(.strip) canvas").length < 6) return;
       watch.disconnect();
-      requestAnimationFrame(() => { globalThis.drawnAt = performance.now(); });
+      requestAnimationFrame(() => {
+        globalThis.drawnAt = performance.now();
+      });
     });
     watch.observe(document, { childList: true, subtree: true });
   });
@@ -66,7 +88,12 @@ async function measurePanels(browser, server) {
   await page.waitForFunction(() => globalThis.drawnAt);
   const [drawn, arrived] = await page.evaluate(() => [
     globalThis.drawnAt,
-    Math.max(...performance.getEntriesByType("resource").filter((one) => one.name.includes("query_range") && one.responseEnd < globalThis.drawnAt).map((one) => one.responseEnd)),
+    Math.max(
+      ...performance
+        .getEntriesByType("resource")
+        .filter((one) => one.name.includes("query_range") && one.responseEnd < globalThis.drawnAt)
+        .map((one) => one.responseEnd),
+    ),
   ]);
   note("24 h of 8 GPUs × 6 panels, drawn after the data came", drawn - arrived, 300, "ms");
   await page.close();

@@ -9,8 +9,13 @@ export const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core
 const NAMES = ["chromium", "chromium-browser", "google-chrome"];
 // Root in a container has no sandbox; the rest keeps the browser from asking the network for anything.
 const FLAGS = [
-  "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-  "--disable-component-update", "--disable-sync",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
 ];
 
 export function findChromium() {

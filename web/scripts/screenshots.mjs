@@ -17,7 +17,11 @@ const SHOTS = [
   { name: "node", address: `#/node/${node.name}?from=now-6h`, height: 1200 },
   { name: "gpu", address: `#/gpu/${busiest.uuid}?from=now-6h`, height: 1200, dark: true },
   { name: "sessions", address: "#/sessions" },
-  { name: "explore", address: "#/explore?q=sum+by+%28node%29+%28gpuscope_gpu_power_watts+*+on+%28uuid%29+group_left+%28node%29+gpuscope_gpu_info%29&from=now-3h" },
+  {
+    name: "explore",
+    address:
+      "#/explore?q=sum+by+%28node%29+%28gpuscope_gpu_power_watts+*+on+%28uuid%29+group_left+%28node%29+gpuscope_gpu_info%29&from=now-3h",
+  },
   { name: "phone", address: "#/fleet", width: 390, height: 844 },
   { name: "fleet-korean", address: "#/fleet", locale: "ko" },
 ];
@@ -26,7 +30,11 @@ mkdirSync(FOLDER, { recursive: true });
 const browser = await launch();
 
 async function shoot(url, { name, address, width = 1440, height = 900, dark = false, locale = "en" }) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", locale });
+  const context = await browser.newContext({
+    viewport: { width, height },
+    colorScheme: dark ? "dark" : "light",
+    locale,
+  });
   const page = await context.newPage();
   await page.goto(url + address);
   await page.waitForSelector("h1");

@@ -8,14 +8,27 @@ import { fileURLToPath } from "node:url";
 const PAGE = fileURLToPath(new URL("../../src/gpuscope/server/page", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 /** How many in 200 GPUs are in which state; the rest is busy. */
-const STATES = [["held", 22], ["idle", 30], ["throttled", 2], ["sick", 1], ["lost", 1]];
+const STATES = [
+  ["held", 22],
+  ["idle", 30],
+  ["throttled", 2],
+  ["sick", 1],
+  ["lost", 1],
+];
 
 export function makeFleet(nodes, gpusEach, turn) {
   const now = Date.now() / 1000;
   const picture = { now, taken_at: now, simulated: true, source: "a stand-in", nodes: [], gpus: [], sessions: [] };
   for (let n = 0; n < nodes; n += 1) {
     const node = `node-${String(n + 1).padStart(3, "0")}`;
-    picture.nodes.push({ name: node, instance: node, stale: false, sources: [{ name: "nvml", up: true }], gpus_seen: gpusEach, gpus_expected: gpusEach });
+    picture.nodes.push({
+      name: node,
+      instance: node,
+      stale: false,
+      sources: [{ name: "nvml", up: true }],
+      gpus_seen: gpusEach,
+      gpus_expected: gpusEach,
+    });
     for (let index = 0; index < gpusEach; index += 1) addGpu(picture, node, n * gpusEach + index, index, turn);
   }
   return picture;
@@ -38,12 +51,43 @@ function addGpu(picture, node, place, index, turn) {
   const user = `user${place % 23}`;
   const used = state === "idle" ? 0 : 4e10 + (place % 9) * 4e9;
   picture.gpus.push({
-    uuid, gpu: String(index), node, model: "NVIDIA H100 80GB HBM3", state, busy, memory_used: used, memory_total: 8.5e10,
-    power: 80 + busy * 600, power_limit: 700, temperature: 34 + busy * 40, sm: busy * 0.8, tensor: busy * 0.4, dram: busy * 0.3,
-    users: state === "idle" ? [] : [user], processes: state === "idle" ? 0 : 1, ...(state === "throttled" ? { why: "sw_thermal_slowdown" } : state === "sick" ? { why: "XID 48", since: 1.7e9 } : {}),
+    uuid,
+    gpu: String(index),
+    node,
+    model: "NVIDIA H100 80GB HBM3",
+    state,
+    busy,
+    memory_used: used,
+    memory_total: 8.5e10,
+    power: 80 + busy * 600,
+    power_limit: 700,
+    temperature: 34 + busy * 40,
+    sm: busy * 0.8,
+    tensor: busy * 0.4,
+    dram: busy * 0.3,
+    users: state === "idle" ? [] : [user],
+    processes: state === "idle" ? 0 : 1,
+    ...(state === "throttled"
+      ? { why: "sw_thermal_slowdown" }
+      : state === "sick"
+        ? { why: "XID 48", since: 1.7e9 }
+        : {}),
   });
   if (state === "idle") return;
-  picture.sessions.push({ uuid, gpu: String(index), node, pid: 1000 + place, type: "C", command: "python3", user, job: String(place >> 3), memory: used, sm: busy, since: 1.7e9, state: busy ? "active" : "idle" });
+  picture.sessions.push({
+    uuid,
+    gpu: String(index),
+    node,
+    pid: 1000 + place,
+    type: "C",
+    command: "python3",
+    user,
+    job: String(place >> 3),
+    memory: used,
+    sm: busy,
+    since: 1.7e9,
+    state: busy ? "active" : "idle",
+  });
 }
 
 function makeRange(parameters) {
@@ -56,7 +100,8 @@ function makeRange(parameters) {
       resultType: "matrix",
       result: Array.from({ length: series }, (_, place) => {
         const values = [];
-        for (let at = start; at <= end; at += step) values.push([at, /^600/.test(query) ? "5" : String(Math.abs(Math.sin(at / 900 + place)))]);
+        for (let at = start; at <= end; at += step)
+          values.push([at, /^600/.test(query) ? "5" : String(Math.abs(Math.sin(at / 900 + place)))]);
         return { metric: { gpu: String(place), uuid: `GPU-${place}` }, values };
       }),
     },
@@ -69,11 +114,15 @@ export async function serveStandIn({ nodes, gpusEach }) {
     const url = new URL(request.url, "http://localhost");
     if (url.pathname === "/api/live") return sendJson(response, makeFleet(nodes, gpusEach, (turn += 1)));
     if (url.pathname === "/api/v1/query_range") return sendJson(response, makeRange(url.searchParams));
-    if (url.pathname.startsWith("/api/")) return sendJson(response, { status: "success", data: { resultType: "vector", result: [] } });
+    if (url.pathname.startsWith("/api/"))
+      return sendJson(response, { status: "success", data: { resultType: "vector", result: [] } });
     const name = normalize(url.pathname === "/" ? "/index.html" : url.pathname);
     try {
       const body = readFileSync(join(PAGE, name));
-      response.writeHead(200, { "content-type": TYPES[extname(name)] ?? "application/octet-stream", "content-security-policy": "default-src 'self'" });
+      response.writeHead(200, {
+        "content-type": TYPES[extname(name)] ?? "application/octet-stream",
+        "content-security-policy": "default-src 'self'",
+      });
       return response.end(body);
     } catch {
       response.writeHead(404);

@@ -29,8 +29,16 @@ const FLEET: View = { title: "nav.fleet", component: Fleet, inBar: true };
 // A view is one entry here: alerts, reports, Slurm and Kubernetes take their places in this table.
 const VIEWS: Record<string, View> = {
   fleet: FLEET,
-  sessions: { title: "nav.sessions", component: lazy(async () => (await import("./views/sessions")).Sessions), inBar: true },
-  explore: { title: "nav.explore", component: lazy(async () => (await import("./views/explore")).Explore), inBar: true },
+  sessions: {
+    title: "nav.sessions",
+    component: lazy(async () => (await import("./views/sessions")).Sessions),
+    inBar: true,
+  },
+  explore: {
+    title: "nav.explore",
+    component: lazy(async () => (await import("./views/explore")).Explore),
+    inBar: true,
+  },
   node: { title: "nav.fleet", component: lazy(async () => (await import("./views/node")).Node), inBar: false },
   gpu: { title: "nav.fleet", component: lazy(async () => (await import("./views/gpu")).Gpu), inBar: false },
 };
@@ -50,14 +58,26 @@ export function App(): JSX.Element {
   useTitle(shown, name);
   return (
     <div class={state.status === "gone" ? "gone" : ""}>
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
         {t("nav.skip")}
       </a>
       <Bar state={state} view={view} help={() => setHelping(true)} />
       <Strips state={state} />
       <main id="main" tabIndex={-1}>
-        {state.status === "login" ? <Login setup={state.setup ?? false} />
-          : state.picture ? <Shown key={`${view}/${name}`} picture={state.picture} name={name} /> : <Waiting state={state} />}
+        {state.status === "login" ? (
+          <Login setup={state.setup ?? false} />
+        ) : state.picture ? (
+          <Shown key={`${view}/${name}`} picture={state.picture} name={name} />
+        ) : (
+          <Waiting state={state} />
+        )}
       </main>
       {helping && <Help close={() => setHelping(false)} />}
     </div>
@@ -76,11 +96,17 @@ function useTicks(milliseconds: number): void {
 
 function useTitle(view: View, name: string): void {
   const title = [name, t(view.title), "gpuscope"].filter(Boolean).join(" · ");
-  useEffect(() => { document.title = title; }, [title]);
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
 }
 
 function Waiting({ state }: { state: Live }): JSX.Element {
-  return <div class="blank" role="status">{state.status === "gone" ? t("shell.gone_empty") : t("shell.connecting")}</div>;
+  return (
+    <div class="blank" role="status">
+      {state.status === "gone" ? t("shell.gone_empty") : t("shell.connecting")}
+    </div>
+  );
 }
 
 const ageOf = (picture: LivePicture): number | undefined =>
@@ -117,15 +143,21 @@ function Bar({ state, view, help }: { state: Live; view: string; help: () => voi
         gpuscope
       </a>
       <nav class="views" aria-label={t("nav.views")}>
-        {Object.entries(VIEWS).filter(([, one]) => one.inBar).map(([id, one]) => (
-          <a key={id} href={linkTo(id)} {...(id === view ? { "aria-current": "page" as const } : {})}>{t(one.title)}</a>
-        ))}
+        {Object.entries(VIEWS)
+          .filter(([, one]) => one.inBar)
+          .map(([id, one]) => (
+            <a key={id} href={linkTo(id)} {...(id === view ? { "aria-current": "page" as const } : {})}>
+              {t(one.title)}
+            </a>
+          ))}
       </nav>
       <Age state={state} />
       <div class="tools">
         <ThemeChoice />
         <LanguageChoice />
-        <button onClick={help} aria-label={t("shell.help")}>?</button>
+        <button onClick={help} aria-label={t("shell.help")}>
+          ?
+        </button>
         {user && <button onClick={() => void logOut()}>{t("shell.logout", { user })}</button>}
       </div>
     </header>
@@ -139,7 +171,9 @@ function Age({ state }: { state: Live }): JSX.Element {
     <span class="age push" data-fresh={fresh}>
       <i aria-hidden="true" />
       <span>
-        {[fresh ? t("shell.live") : "", age === undefined ? "" : t("shell.age", { age: formatDuration(age) })].filter(Boolean).join(" · ")}
+        {[fresh ? t("shell.live") : "", age === undefined ? "" : t("shell.age", { age: formatDuration(age) })]
+          .filter(Boolean)
+          .join(" · ")}
         {state.picture?.source && <span class="source"> · {t("shell.source", { source: state.picture.source })}</span>}
       </span>
     </span>
@@ -149,8 +183,16 @@ function Age({ state }: { state: Live }): JSX.Element {
 function ThemeChoice(): JSX.Element {
   const current = useStore(theme);
   return (
-    <select aria-label={t("shell.theme")} value={current} onChange={(event) => chooseTheme(event.currentTarget.value as Theme)}>
-      {THEMES.map((one) => <option key={one} value={one}>{t(`shell.theme.${one}`)}</option>)}
+    <select
+      aria-label={t("shell.theme")}
+      value={current}
+      onChange={(event) => chooseTheme(event.currentTarget.value as Theme)}
+    >
+      {THEMES.map((one) => (
+        <option key={one} value={one}>
+          {t(`shell.theme.${one}`)}
+        </option>
+      ))}
     </select>
   );
 }
@@ -162,8 +204,16 @@ function LanguageChoice(): JSX.Element {
     void speak(code);
   };
   return (
-    <select aria-label={t("shell.language")} value={current} onChange={(event) => choose(event.currentTarget.value as LanguageCode)}>
-      {Object.entries(LANGUAGES).map(([code, name]) => <option key={code} value={code} lang={code}>{name}</option>)}
+    <select
+      aria-label={t("shell.language")}
+      value={current}
+      onChange={(event) => choose(event.currentTarget.value as LanguageCode)}
+    >
+      {Object.entries(LANGUAGES).map(([code, name]) => (
+        <option key={code} value={code} lang={code}>
+          {name}
+        </option>
+      ))}
     </select>
   );
 }

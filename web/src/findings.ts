@@ -5,7 +5,7 @@ import type { Cell, NodeCells } from "./fleet";
 import type { LivePicture } from "./live";
 
 export type FindingKind =
-  | "lost" | "missing" | "node_stale" | "source_down" | "sick" | "throttled" | "lopsided" | "held";
+  "lost" | "missing" | "node_stale" | "source_down" | "sick" | "throttled" | "lopsided" | "held";
 
 export interface Finding {
   kind: FindingKind;
@@ -21,7 +21,14 @@ export interface Finding {
 }
 
 const ORDER: readonly FindingKind[] = [
-  "lost", "missing", "node_stale", "source_down", "sick", "throttled", "lopsided", "held",
+  "lost",
+  "missing",
+  "node_stale",
+  "source_down",
+  "sick",
+  "throttled",
+  "lopsided",
+  "held",
 ];
 export const SEVERE: ReadonlySet<FindingKind> = new Set(["lost", "missing", "sick"]);
 
@@ -40,7 +47,13 @@ export function findFindings(picture: LivePicture, nodes: readonly NodeCells[] =
 }
 
 const plain = (kind: FindingKind, node: string, count: number): Finding => ({
-  kind, node, gpus: [], uuids: [], who: [], why: "", count,
+  kind,
+  node,
+  gpus: [],
+  uuids: [],
+  who: [],
+  why: "",
+  count,
 });
 
 const sinceOf = (since: number | undefined): { since?: number } => (since === undefined ? {} : { since });

@@ -23,7 +23,10 @@ export interface NodeCells {
 
 export function arrange(picture: LivePicture): NodeCells[] {
   const sessions = groupBy(picture.sessions, (session) => session.uuid);
-  const parts = groupBy(picture.gpus.filter((gpu) => gpu.parent), (gpu) => gpu.parent ?? "");
+  const parts = groupBy(
+    picture.gpus.filter((gpu) => gpu.parent),
+    (gpu) => gpu.parent ?? "",
+  );
   const known = new Set(picture.gpus.map((gpu) => gpu.uuid));
   const toCell = (gpu: LiveGpu): Cell => ({
     gpu,
@@ -77,9 +80,12 @@ export function holdersOf(cell: Cell): string[] {
 export function levelOf(gpu: LiveGpu, measure: Measure): number | undefined {
   switch (measure) {
     case "busy":
-    case "holder": return busyOf(gpu);
-    case "memory": return share(gpu.memory_used, gpu.memory_total);
-    case "power": return share(gpu.power, gpu.power_limit);
+    case "holder":
+      return busyOf(gpu);
+    case "memory":
+      return share(gpu.memory_used, gpu.memory_total);
+    case "power":
+      return share(gpu.power, gpu.power_limit);
     case "temperature":
       return gpu.temperature === undefined
         ? undefined
@@ -111,7 +117,9 @@ export function totalsOf(nodes: readonly NodeCells[]): Totals {
     gpus: cells.length,
     instances: cells.reduce((sum, cell) => sum + cell.parts.length, 0),
     inUse: cells.filter(isUsed).length,
-    heldIdle: cells.filter((cell) => isUsed(cell) && leaves([cell]).every((one) => one.gpu.state === "held" || !isUsed(one))).length,
+    heldIdle: cells.filter(
+      (cell) => isUsed(cell) && leaves([cell]).every((one) => one.gpu.state === "held" || !isUsed(one)),
+    ).length,
     lost: cells.filter((cell) => cell.gpu.state === "lost").length,
     watts: watts.length ? watts.reduce((sum, one) => sum + one, 0) : undefined,
     wattsOf: watts.length,
@@ -173,8 +181,7 @@ export function searchText(cell: Cell): string {
 }
 
 export function matches(cell: Cell, words: readonly string[], states: readonly string[]): boolean {
-  const own =
-    (!states.length || states.includes(cell.gpu.state)) && (!words.length || hasAll(searchText(cell), words));
+  const own = (!states.length || states.includes(cell.gpu.state)) && (!words.length || hasAll(searchText(cell), words));
   return own || cell.parts.some((part) => matches(part, words, states));
 }
 

@@ -2,7 +2,7 @@
 
 export const ABSENT = "–";
 export type Unit =
-  | "ratio" | "bytes" | "watts" | "celsius" | "hertz" | "bytes_per_second" | "seconds" | "count" | "per_second";
+  "ratio" | "bytes" | "watts" | "celsius" | "hertz" | "bytes_per_second" | "seconds" | "count" | "per_second";
 
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const DECIMAL = ["", "k", "M", "G", "T", "P"];
@@ -27,14 +27,22 @@ export function formatValue(value: number | undefined | null, unit: Unit): strin
       const percent = value * 100;
       return `${percent > 0 && percent < 1 ? percent.toFixed(1) : Math.round(percent)} %`;
     }
-    case "bytes": return scale(value, 1024, BINARY).trim();
-    case "bytes_per_second": return `${scale(value, 1000, DECIMAL)}B/s`;
-    case "watts": return value >= 1000 ? `${trim((value / 1000).toFixed(value < 1e5 ? 2 : 0))} kW` : `${Math.round(value)} W`;
-    case "celsius": return `${Math.round(value)} °C`;
-    case "hertz": return `${scale(value, 1000, DECIMAL)}Hz`;
-    case "seconds": return formatDuration(value);
-    case "per_second": return `${scale(value, 1000, DECIMAL).trim()}/s`;
-    case "count": return scale(value, 1000, DECIMAL).trim();
+    case "bytes":
+      return scale(value, 1024, BINARY).trim();
+    case "bytes_per_second":
+      return `${scale(value, 1000, DECIMAL)}B/s`;
+    case "watts":
+      return value >= 1000 ? `${trim((value / 1000).toFixed(value < 1e5 ? 2 : 0))} kW` : `${Math.round(value)} W`;
+    case "celsius":
+      return `${Math.round(value)} °C`;
+    case "hertz":
+      return `${scale(value, 1000, DECIMAL)}Hz`;
+    case "seconds":
+      return formatDuration(value);
+    case "per_second":
+      return `${scale(value, 1000, DECIMAL).trim()}/s`;
+    case "count":
+      return scale(value, 1000, DECIMAL).trim();
   }
 }
 
@@ -57,10 +65,15 @@ function pair(whole: number, large: number, name: string, small: number, smallNa
 export function formatMoment(seconds: number | undefined, now: number, language: string): string {
   if (seconds === undefined || !Number.isFinite(seconds)) return ABSENT;
   const moment = new Date(seconds * 1000);
-  const sameDay = moment.toDateString() === new Date(now * 1000).toDateString();
+  const today = new Date(now * 1000);
+  const sameDay = moment.toDateString() === today.toDateString();
   return moment.toLocaleString(language, {
     ...(sameDay ? {} : { month: "short", day: "numeric" }),
-    hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+    ...(moment.getFullYear() === today.getFullYear() ? {} : { year: "numeric" }),
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    hourCycle: "h23",
   });
 }
 
@@ -69,9 +82,12 @@ export const shortModel = (model: string): string => model.replace(/^NVIDIA\s+/i
 
 /** `0,1,2,5` → `0–2, 5`; indices that are not numbers (MIG) stay as they are. */
 export function formatIndices(indices: readonly string[]): string {
-  const numbers = indices.filter((one) => /^\d+$/.test(one)).map(Number).sort((a, b) => a - b);
+  const numbers = indices
+    .filter((one) => /^\d+$/.test(one))
+    .map(Number)
+    .sort((a, b) => a - b);
   const parts: string[] = [];
-  for (let at = 0; at < numbers.length; ) {
+  for (let at = 0; at < numbers.length;) {
     let last = at;
     while (numbers[last + 1] === (numbers[last] ?? 0) + 1) last += 1;
     parts.push(last - at >= 2 ? `${numbers[at]}–${numbers[last]}` : numbers.slice(at, last + 1).join(", "));

@@ -12,7 +12,9 @@ interface Shortcut {
   act?: () => void;
 }
 
-const go = (view: string) => (): void => { location.hash = linkTo(view); };
+const go = (view: string) => (): void => {
+  location.hash = linkTo(view);
+};
 
 export const SHORTCUTS: readonly Shortcut[] = [
   { keys: "g f", about: "keys.fleet", act: go("fleet") },
@@ -26,7 +28,11 @@ export const SHORTCUTS: readonly Shortcut[] = [
   { keys: "-", about: "time.wider", act: actions.wider },
   { keys: "n", about: "time.follow", act: actions.follow },
   { keys: "r", about: "time.refresh", act: refresh },
-  { keys: "d", about: "keys.theme", act: () => chooseTheme(THEMES[(THEMES.indexOf(theme.get()) + 1) % THEMES.length] ?? "auto") },
+  {
+    keys: "d",
+    about: "keys.theme",
+    act: () => chooseTheme(THEMES[(THEMES.indexOf(theme.get()) + 1) % THEMES.length] ?? "auto"),
+  },
   { keys: "?", about: "shell.help" },
 ];
 
@@ -39,7 +45,11 @@ export function startKeys(showHelp: () => void): () => void {
     const target = event.target as HTMLElement;
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
     if (document.querySelector("dialog[open]")) return;
-    if (event.key === "?") { event.preventDefault(); showHelp(); return; }
+    if (event.key === "?") {
+      event.preventDefault();
+      showHelp();
+      return;
+    }
     const pair = performance.now() - firstAt < PAIR_MS ? `${first} ${event.key}` : "";
     const shortcut = SHORTCUTS.find((one) => one.act && (one.keys === pair || one.keys === event.key));
     first = event.key;

@@ -30,8 +30,7 @@ export const panelsOf = (scope: Panel["scope"]): Panel[] => PANELS.filter((panel
 export type Variables = Readonly<Record<string, string>>;
 
 /** Values stand inside PromQL strings: what would end the string is escaped. */
-const escapeValue = (value: string): string =>
-  value.replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/\n/g, "\\n");
+const escapeValue = (value: string): string => value.replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/\n/g, "\\n");
 
 /** RE2 special characters, so that a UUID or a name matches as itself. */
 export const toRegex = (values: readonly string[]): string =>

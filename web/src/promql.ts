@@ -2,15 +2,68 @@
 // label's value within quotes. No parser: the text is unfinished by nature, so it is read backwards from the cursor.
 
 export const FUNCTIONS = [
-  "abs", "absent", "absent_over_time", "avg_over_time", "ceil", "changes", "clamp", "clamp_max", "clamp_min",
-  "count_over_time", "day_of_week", "delta", "deriv", "exp", "floor", "histogram_quantile", "hour", "idelta", "increase",
-  "irate", "label_join", "label_replace", "last_over_time", "ln", "log10", "log2", "max_over_time", "min_over_time",
-  "minute", "month", "predict_linear", "present_over_time", "quantile_over_time", "rate", "resets", "round", "scalar",
-  "sgn", "sort", "sort_desc", "sqrt", "stddev_over_time", "stdvar_over_time", "sum_over_time", "time", "timestamp",
-  "vector", "year",
+  "abs",
+  "absent",
+  "absent_over_time",
+  "avg_over_time",
+  "ceil",
+  "changes",
+  "clamp",
+  "clamp_max",
+  "clamp_min",
+  "count_over_time",
+  "day_of_week",
+  "delta",
+  "deriv",
+  "exp",
+  "floor",
+  "histogram_quantile",
+  "hour",
+  "idelta",
+  "increase",
+  "irate",
+  "label_join",
+  "label_replace",
+  "last_over_time",
+  "ln",
+  "log10",
+  "log2",
+  "max_over_time",
+  "min_over_time",
+  "minute",
+  "month",
+  "predict_linear",
+  "present_over_time",
+  "quantile_over_time",
+  "rate",
+  "resets",
+  "round",
+  "scalar",
+  "sgn",
+  "sort",
+  "sort_desc",
+  "sqrt",
+  "stddev_over_time",
+  "stdvar_over_time",
+  "sum_over_time",
+  "time",
+  "timestamp",
+  "vector",
+  "year",
 ];
 export const AGGREGATIONS = [
-  "avg", "bottomk", "count", "count_values", "group", "max", "min", "quantile", "stddev", "stdvar", "sum", "topk",
+  "avg",
+  "bottomk",
+  "count",
+  "count_values",
+  "group",
+  "max",
+  "min",
+  "quantile",
+  "stddev",
+  "stdvar",
+  "sum",
+  "topk",
 ];
 const MODIFIERS = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 
@@ -27,14 +80,25 @@ export function placeAt(text: string, cursor: number): Place {
     const metric = /([a-zA-Z_:][\w:]*)\s*$/.exec(before.slice(0, brace))?.[1] ?? "";
     const inside = before.slice(brace + 1);
     const value = /([a-zA-Z_]\w*)\s*(?:=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)$/.exec(inside);
-    if (value) return { kind: "value", label: value[1] ?? "", word: value[2] ?? "", from: cursor - (value[2] ?? "").length, metric };
+    if (value)
+      return {
+        kind: "value",
+        label: value[1] ?? "",
+        word: value[2] ?? "",
+        from: cursor - (value[2] ?? "").length,
+        metric,
+      };
     if (insideString(inside)) return { kind: "none" };
     const word = /(?:^|[,\s])([a-zA-Z_]\w*)?$/.exec(inside);
-    return word ? { kind: "label", word: word[1] ?? "", from: cursor - (word[1] ?? "").length, metric } : { kind: "none" };
+    return word
+      ? { kind: "label", word: word[1] ?? "", from: cursor - (word[1] ?? "").length, metric }
+      : { kind: "none" };
   }
   if (insideString(before)) return { kind: "none" };
   const word = /[a-zA-Z_:][\w:]*$/.exec(before)?.[0] ?? "";
-  const list = new RegExp(`\\b(?:${MODIFIERS.join("|")})\\s*\\(\\s*(?:\\w+\\s*,\\s*)*$`).test(before.slice(0, cursor - word.length));
+  const list = new RegExp(`\\b(?:${MODIFIERS.join("|")})\\s*\\(\\s*(?:\\w+\\s*,\\s*)*$`).test(
+    before.slice(0, cursor - word.length),
+  );
   if (list) return { kind: "label", word, from: cursor - word.length, metric: "" };
   if (/\[[^\]]*$/.test(before)) return { kind: "none" };
   return { kind: "name", word, from: cursor - word.length };
@@ -64,12 +128,18 @@ function insideString(text: string): boolean {
 export function rank(candidates: readonly string[], word: string, most = 40): string[] {
   const wanted = word.toLowerCase();
   const begin = candidates.filter((one) => one.toLowerCase().startsWith(wanted));
-  const hold = wanted ? candidates.filter((one) => !one.toLowerCase().startsWith(wanted) && one.toLowerCase().includes(wanted)) : [];
+  const hold = wanted
+    ? candidates.filter((one) => !one.toLowerCase().startsWith(wanted) && one.toLowerCase().includes(wanted))
+    : [];
   return [...begin, ...hold].slice(0, most);
 }
 
-export function describeMetric(metric: Readonly<Record<string, string>>, without: ReadonlySet<string> = new Set()): string {
-  const labels = Object.entries(metric).filter(([name]) => name !== "__name__" && !without.has(name))
+export function describeMetric(
+  metric: Readonly<Record<string, string>>,
+  without: ReadonlySet<string> = new Set(),
+): string {
+  const labels = Object.entries(metric)
+    .filter(([name]) => name !== "__name__" && !without.has(name))
     .map(([name, value]) => `${name}=${JSON.stringify(value)}`);
   return `${without.has("__name__") ? "" : (metric["__name__"] ?? "")}{${labels.join(", ")}}`;
 }

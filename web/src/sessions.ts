@@ -6,7 +6,19 @@ import type { LiveSession } from "./live";
 
 export const GROUPINGS = ["none", "user", "pod", "container", "job", "node"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
-export const COLUMNS = ["node", "gpu", "user", "owner", "command", "pid", "memory", "sm", "hour", "since", "state"] as const;
+export const COLUMNS = [
+  "node",
+  "gpu",
+  "user",
+  "owner",
+  "command",
+  "pid",
+  "memory",
+  "sm",
+  "hour",
+  "since",
+  "state",
+] as const;
 export type ColumnName = (typeof COLUMNS)[number];
 
 export interface Row extends LiveSession {
@@ -15,7 +27,8 @@ export interface Row extends LiveSession {
 }
 
 export const ownerOf = (session: LiveSession): string =>
-  [session.namespace, session.pod, session.container].filter(Boolean).join("/") || (session.job ? `job ${session.job}` : "");
+  [session.namespace, session.pod, session.container].filter(Boolean).join("/") ||
+  (session.job ? `job ${session.job}` : "");
 
 const keyOf = (session: LiveSession): string => `${session.uuid}/${session.pid ?? ""}`;
 
@@ -30,19 +43,34 @@ export function filterSessions(rows: readonly Row[], search: string): Row[] {
   const words = toWords(search);
   if (!words.length) return [...rows];
   return rows.filter((row) => {
-    const text = [row.node, `gpu${row.gpu}`, row.user, row.namespace, row.pod, row.container, row.job, row.command, row.pid, row.state]
-      .filter((word) => word !== undefined).join("\n").toLowerCase();
+    const text = [
+      row.node,
+      `gpu${row.gpu}`,
+      row.user,
+      row.namespace,
+      row.pod,
+      row.container,
+      row.job,
+      row.command,
+      row.pid,
+      row.state,
+    ]
+      .filter((word) => word !== undefined)
+      .join("\n")
+      .toLowerCase();
     return words.every((word) => text.includes(word));
   });
 }
 
 /** Absent values stand last, whichever way the column is sorted. */
 export function sortSessions(rows: readonly Row[], column: ColumnName, down: boolean): Row[] {
-  const value = (row: Row): string | number | undefined => (column === "owner" ? ownerOf(row) || undefined : row[column]);
+  const value = (row: Row): string | number | undefined =>
+    column === "owner" ? ownerOf(row) || undefined : row[column];
   return [...rows].sort((left, right) => {
     const [one, other] = [value(left), value(right)];
     if (one === undefined || other === undefined) return one === other ? 0 : one === undefined ? 1 : -1;
-    const order = typeof one === "number" && typeof other === "number" ? one - other : naturalOrder(String(one), String(other));
+    const order =
+      typeof one === "number" && typeof other === "number" ? one - other : naturalOrder(String(one), String(other));
     return down ? -order : order;
   });
 }
@@ -84,11 +112,28 @@ function toGroup(name: string, rows: Row[]): SessionGroup {
 }
 
 const EXPORTED = [
-  "node", "gpu", "uuid", "user", "namespace", "pod", "container", "job", "command", "pid", "type", "memory", "sm", "hour",
-  "since", "state",
+  "node",
+  "gpu",
+  "uuid",
+  "user",
+  "namespace",
+  "pod",
+  "container",
+  "job",
+  "command",
+  "pid",
+  "type",
+  "memory",
+  "sm",
+  "hour",
+  "since",
+  "state",
 ] as const;
 const UNITS: Partial<Record<(typeof EXPORTED)[number], string>> = {
-  memory: "memory_bytes", sm: "sm_ratio", hour: "sm_ratio_last_hour", since: "since_seconds",
+  memory: "memory_bytes",
+  sm: "sm_ratio",
+  hour: "sm_ratio_last_hour",
+  since: "since_seconds",
 };
 
 export function toCsv(rows: readonly Row[]): string {
@@ -106,4 +151,12 @@ function csvCell(value: string | number | undefined): string {
 }
 
 export const toJson = (rows: readonly Row[]): string =>
-  JSON.stringify(rows.map((row) => Object.fromEntries(EXPORTED.filter((name) => row[name] !== undefined).map((name) => [UNITS[name] ?? name, row[name]]))), null, 2);
+  JSON.stringify(
+    rows.map((row) =>
+      Object.fromEntries(
+        EXPORTED.filter((name) => row[name] !== undefined).map((name) => [UNITS[name] ?? name, row[name]]),
+      ),
+    ),
+    null,
+    2,
+  );

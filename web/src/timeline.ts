@@ -75,7 +75,10 @@ async function probe(): Promise<void> {
   let answered = false;
   try {
     const series = await queryRange(
-      `${PROBE_SECONDS} / max(count_over_time(gpuscope_gpus_seen[${PROBE_SECONDS}s]))`, span.start, span.end, step,
+      `${PROBE_SECONDS} / max(count_over_time(gpuscope_gpus_seen[${PROBE_SECONDS}s]))`,
+      span.start,
+      span.end,
+      step,
     );
     spacing = (series[0]?.values ?? []).map(([, value]) => Number(value)).filter(Number.isFinite);
     answered = true;

@@ -5,20 +5,44 @@ import type { GpuState, LiveGpu, LivePicture, LiveSession } from "../src/live";
 import { filterSessions, groupSessions, sortSessions, toCsv, toJson, withHours } from "../src/sessions";
 
 const gpu = (index: string, state: GpuState, more: Partial<LiveGpu> = {}): LiveGpu => ({
-  uuid: `GPU-${index}`, gpu: index, node: "n1", model: "NVIDIA H100", state, ...more,
+  uuid: `GPU-${index}`,
+  gpu: index,
+  node: "n1",
+  model: "NVIDIA H100",
+  state,
+  ...more,
 });
 const session = (index: string, more: Partial<LiveSession> = {}): LiveSession => ({
-  uuid: `GPU-${index}`, gpu: index, node: "n1", pid: 1, user: "lei", state: "active", ...more,
+  uuid: `GPU-${index}`,
+  gpu: index,
+  node: "n1",
+  pid: 1,
+  user: "lei",
+  state: "active",
+  ...more,
 });
 const picture = (gpus: LiveGpu[], sessions: LiveSession[] = [], more: Partial<LivePicture> = {}): LivePicture => ({
-  now: 1000, nodes: [{ name: "n1", sources: [], stale: false }], gpus, sessions, ...more,
+  now: 1000,
+  nodes: [{ name: "n1", sources: [], stale: false }],
+  gpus,
+  sessions,
+  ...more,
 });
 const cellsOf = (shown: LivePicture) => arrange(shown)[0]?.cells ?? [];
 
 describe("arrange", () => {
   it("puts instances into their board, and GPUs in nvidia-smi's order", () => {
-    const shown = picture([gpu("10", "idle"), gpu("9", "idle"), gpu("9_7_0", "busy", { parent: "GPU-9" }), gpu("x_1_0", "busy", { parent: "GPU-gone" })]);
-    expect(cellsOf(shown).map((cell) => [cell.gpu.gpu, cell.parts.length])).toEqual([["9", 1], ["10", 0], ["x_1_0", 0]]);
+    const shown = picture([
+      gpu("10", "idle"),
+      gpu("9", "idle"),
+      gpu("9_7_0", "busy", { parent: "GPU-9" }),
+      gpu("x_1_0", "busy", { parent: "GPU-gone" }),
+    ]);
+    expect(cellsOf(shown).map((cell) => [cell.gpu.gpu, cell.parts.length])).toEqual([
+      ["9", 1],
+      ["10", 0],
+      ["x_1_0", 0],
+    ]);
     expect(leaves(cellsOf(shown)).map((cell) => cell.gpu.gpu)).toEqual(["9_7_0", "10", "x_1_0"]);
   });
   it("shows nodes without GPUs", () => expect(arrange(picture([])).map((node) => node.name)).toEqual(["n1"]));
@@ -26,14 +50,24 @@ describe("arrange", () => {
 
 describe("totals", () => {
   it("count boards, not instances, and know what they do not know", () => {
-    const totals = totalsOf(arrange(picture([
-      gpu("0", "busy", { power: 300 }), gpu("1", "held", { processes: 1, power: 60 }), gpu("2", "lost"), gpu("3", "idle", { power: 0 }),
-      gpu("4", "busy"), gpu("4_1_0", "busy", { parent: "GPU-4" }), gpu("4_2_0", "held", { parent: "GPU-4" }),
-    ])));
+    const totals = totalsOf(
+      arrange(
+        picture([
+          gpu("0", "busy", { power: 300 }),
+          gpu("1", "held", { processes: 1, power: 60 }),
+          gpu("2", "lost"),
+          gpu("3", "idle", { power: 0 }),
+          gpu("4", "busy"),
+          gpu("4_1_0", "busy", { parent: "GPU-4" }),
+          gpu("4_2_0", "held", { parent: "GPU-4" }),
+        ]),
+      ),
+    );
     expect(totals).toMatchObject({ gpus: 5, instances: 2, inUse: 3, heldIdle: 1, lost: 1, watts: 360, wattsOf: 3 });
     expect(totals.states).toMatchObject({ busy: 2, held: 2, lost: 1, idle: 1 });
   });
-  it("have no power when no GPU gives one", () => expect(totalsOf(arrange(picture([gpu("0", "idle")]))).watts).toBeUndefined());
+  it("have no power when no GPU gives one", () =>
+    expect(totalsOf(arrange(picture([gpu("0", "idle")]))).watts).toBeUndefined());
 });
 
 describe("spread", () => {
@@ -48,13 +82,25 @@ describe("spread", () => {
 });
 
 describe("only one works", () => {
-  const held = (owner: string): LivePicture => picture(
-    [gpu("0", "busy", { busy: 0.9, processes: 1 }), gpu("1", "held", { busy: 0, processes: 1 }), gpu("2", "held", { busy: 0, processes: 1 }), gpu("3", "idle", { busy: 0 })],
-    [session("0"), session("1", { user: owner, state: "idle", since: 400 }), session("2", { user: owner, state: "idle", since: 300 })],
-  );
+  const held = (owner: string): LivePicture =>
+    picture(
+      [
+        gpu("0", "busy", { busy: 0.9, processes: 1 }),
+        gpu("1", "held", { busy: 0, processes: 1 }),
+        gpu("2", "held", { busy: 0, processes: 1 }),
+        gpu("3", "idle", { busy: 0 }),
+      ],
+      [
+        session("0"),
+        session("1", { user: owner, state: "idle", since: 400 }),
+        session("2", { user: owner, state: "idle", since: 300 }),
+      ],
+    );
   it("is found when the same person holds the idle ones", () => {
     expect(findLopsided(cellsOf(held("lei")))?.worker.gpu.gpu).toBe("0");
-    expect(findFindings(held("lei"))).toMatchObject([{ kind: "lopsided", gpus: ["0"], count: 2, who: ["lei"], since: 300 }]);
+    expect(findFindings(held("lei"))).toMatchObject([
+      { kind: "lopsided", gpus: ["0"], count: 2, who: ["lei"], since: 300 },
+    ]);
   });
   it("is not said of another person's idle GPUs", () => {
     expect(findLopsided(cellsOf(held("mia")))).toBeUndefined();
@@ -68,10 +114,36 @@ describe("only one works", () => {
 });
 
 it("puts what is worst first, with who and since when", () => {
-  const shown = picture([
-    gpu("0", "held", { users: ["a"] }), gpu("1", "throttled", { why: "sw_thermal_slowdown" }), gpu("2", "sick", { why: "XID 48", since: 900 }), gpu("3", "lost"),
-  ], [], { nodes: [{ name: "n1", sources: [{ name: "dcgm", up: false }], gpus_expected: 8, gpus_seen: 7, stale: true, taken_at: 5 }] });
-  expect(findFindings(shown).map((one) => one.kind)).toEqual(["lost", "missing", "node_stale", "source_down", "sick", "throttled", "held"]);
+  const shown = picture(
+    [
+      gpu("0", "held", { users: ["a"] }),
+      gpu("1", "throttled", { why: "sw_thermal_slowdown" }),
+      gpu("2", "sick", { why: "XID 48", since: 900 }),
+      gpu("3", "lost"),
+    ],
+    [],
+    {
+      nodes: [
+        {
+          name: "n1",
+          sources: [{ name: "dcgm", up: false }],
+          gpus_expected: 8,
+          gpus_seen: 7,
+          stale: true,
+          taken_at: 5,
+        },
+      ],
+    },
+  );
+  expect(findFindings(shown).map((one) => one.kind)).toEqual([
+    "lost",
+    "missing",
+    "node_stale",
+    "source_down",
+    "sick",
+    "throttled",
+    "held",
+  ]);
   expect(findFindings(shown)[4]).toMatchObject({ why: "XID 48", since: 900, uuids: ["GPU-2"] });
 });
 
@@ -83,18 +155,31 @@ it("draws absent as absent", () => {
 });
 
 it("finds a GPU by anything its user may know", () => {
-  const [cell] = cellsOf(picture([gpu("0", "busy")], [session("0", { pod: "train-0", job: "77", command: "python3" })]));
+  const [cell] = cellsOf(
+    picture([gpu("0", "busy")], [session("0", { pod: "train-0", job: "77", command: "python3" })]),
+  );
   if (!cell) throw new Error("no cell");
-  for (const word of ["n1", "lei", "TRAIN-0", "77", "h100", "lei train"]) expect(matches(cell, toWords(word), [])).toBe(true);
+  for (const word of ["n1", "lei", "TRAIN-0", "77", "h100", "lei train"])
+    expect(matches(cell, toWords(word), [])).toBe(true);
   expect(matches(cell, toWords("mia"), [])).toBe(false);
   expect(matches(cell, [], ["idle"])).toBe(false);
   expect(holdersOf(cell)).toEqual(["lei"]);
 });
 
 describe("sessions", () => {
-  const rows = withHours([session("0", { memory: 5 }), session("1", { user: "=cmd()", pid: 2, state: "idle", command: 'a"b,c' }), session("1", { pid: 3, user: "lei", state: "unknown" })], new Map([["GPU-0/1", 0.5]]));
+  const rows = withHours(
+    [
+      session("0", { memory: 5 }),
+      session("1", { user: "=cmd()", pid: 2, state: "idle", command: 'a"b,c' }),
+      session("1", { pid: 3, user: "lei", state: "unknown" }),
+    ],
+    new Map([["GPU-0/1", 0.5]]),
+  );
   it("group by owner without taking unknown for idle", () => {
-    expect(groupSessions(rows, "user").map((group) => [group.name, group.gpus, group.working, group.idle])).toEqual([["lei", 2, 1, 0], ["=cmd()", 1, 0, 1]]);
+    expect(groupSessions(rows, "user").map((group) => [group.name, group.gpus, group.working, group.idle])).toEqual([
+      ["lei", 2, 1, 0],
+      ["=cmd()", 1, 0, 1],
+    ]);
   });
   it("sort with absent values last, both ways", () => {
     expect(sortSessions(rows, "memory", false).map((row) => row.memory)).toEqual([5, undefined, undefined]);

@@ -16,12 +16,27 @@ describe("format", () => {
     expect(formatValue(0, "bytes")).toBe("0 B");
   });
   it.each([
-    [0.974, "ratio", "97 %"], [0.004, "ratio", "0.4 %"], [85520809984, "bytes", "79.6 GiB"], [1024, "bytes", "1 KiB"],
-    [677.4, "watts", "677 W"], [3740, "watts", "3.74 kW"], [69.4, "celsius", "69 °C"], [1.95e9, "hertz", "1.95 GHz"],
-    [0, "bytes_per_second", "0 B/s"], [72.8e9, "bytes_per_second", "72.8 GB/s"], [1.99, "count", "1.99"],
+    [0.974, "ratio", "97 %"],
+    [0.004, "ratio", "0.4 %"],
+    [85520809984, "bytes", "79.6 GiB"],
+    [1024, "bytes", "1 KiB"],
+    [677.4, "watts", "677 W"],
+    [3740, "watts", "3.74 kW"],
+    [69.4, "celsius", "69 °C"],
+    [1.95e9, "hertz", "1.95 GHz"],
+    [0, "bytes_per_second", "0 B/s"],
+    [72.8e9, "bytes_per_second", "72.8 GB/s"],
+    [1.99, "count", "1.99"],
   ] as const)("shows %d %s as %s", (value, unit, text) => expect(formatValue(value, unit)).toBe(text));
-  it.each([[8, "8 s"], [59.6, "1 min"], [720, "12 min"], [3600, "1 h"], [29_280, "8 h 8 min"], [273_600, "3 d 4 h"], [-3, "0 s"]])(
-    "says %d seconds as %s", (seconds, text) => expect(formatDuration(seconds)).toBe(text));
+  it.each([
+    [8, "8 s"],
+    [59.6, "1 min"],
+    [720, "12 min"],
+    [3600, "1 h"],
+    [29_280, "8 h 8 min"],
+    [273_600, "3 d 4 h"],
+    [-3, "0 s"],
+  ])("says %d seconds as %s", (seconds, text) => expect(formatDuration(seconds)).toBe(text));
   it("joins neighbouring indices", () => {
     expect(formatIndices(["0", "1", "2", "5"])).toBe("0–2, 5");
     expect(formatIndices(["1", "2"])).toBe("1, 2");
@@ -32,8 +47,12 @@ describe("format", () => {
 });
 
 describe("router", () => {
-  it.each(["#/fleet", "#/gpu/GPU-1?from=now-6h", "#/node/a%2Fb%3Fc%23d?from=1&to=2", "#/explore?q=up%7Ba%3D%22b%22%7D"])(
-    "reads and writes %s", (address) => expect(formatRoute(parseRoute(address))).toBe(address));
+  it.each([
+    "#/fleet",
+    "#/gpu/GPU-1?from=now-6h",
+    "#/node/a%2Fb%3Fc%23d?from=1&to=2",
+    "#/explore?q=up%7Ba%3D%22b%22%7D",
+  ])("reads and writes %s", (address) => expect(formatRoute(parseRoute(address))).toBe(address));
   it("shows the fleet for an empty or broken address", () => {
     expect(parseRoute("").view).toBe("fleet");
     expect(parseRoute("#/node/%E0%A4%A").name).toBe("%E0%A4%A");
@@ -57,7 +76,9 @@ describe("time", () => {
   it("moves and zooms without passing now", () => {
     expect(pan({ start: 0, end: 100 }, 0.5, 120)).toEqual({ start: 20, end: 120 });
     expect(zoom({ start: 0, end: 100 }, 2, 120)).toEqual({ start: -80, end: 120 });
-    expect(zoom({ start: 0, end: 12 }, 0.5, 120).end - zoom({ start: 0, end: 12 }, 0.5, 120).start).toBeGreaterThanOrEqual(9.9);
+    expect(
+      zoom({ start: 0, end: 12 }, 0.5, 120).end - zoom({ start: 0, end: 12 }, 0.5, 120).start,
+    ).toBeGreaterThanOrEqual(9.9);
     expect(alignSpan({ start: 11, end: 29 }, 10)).toEqual({ start: 10, end: 30 });
   });
   it("takes the coarsest spacing of samples, without the edge", () => {
@@ -70,7 +91,20 @@ describe("time", () => {
 
 describe("charts", () => {
   const span = { start: 0, end: 50 };
-  const column = columnOf({ metric: {}, values: [[0, "1"], [10, "2"], [40, "4"], [50, "NaN"]] }, span, 10, 6);
+  const column = columnOf(
+    {
+      metric: {},
+      values: [
+        [0, "1"],
+        [10, "2"],
+        [40, "4"],
+        [50, "NaN"],
+      ],
+    },
+    span,
+    10,
+    6,
+  );
   it("draws a gap as a gap and a lonely sample as a point", () => {
     expect(timesOf(span, 10)).toEqual([0, 10, 20, 30, 40, 50]);
     expect(column).toEqual([1, 2, null, null, 4, null]);
@@ -78,27 +112,59 @@ describe("charts", () => {
     expect(summarise(column)).toEqual({ last: 4, min: 1, max: 4 });
     expect(summarise([null])).toEqual({ last: undefined, min: undefined, max: undefined });
   });
-  it("ends a run at a gap", () => expect(runsOf([1, 1, null, 1, 0])).toEqual([
-    { from: 0, to: 1, value: 1 }, { from: 3, to: 3, value: 1 }, { from: 4, to: 4, value: 0 },
-  ]));
+  it("ends a run at a gap", () =>
+    expect(runsOf([1, 1, null, 1, 0])).toEqual([
+      { from: 0, to: 1, value: 1 },
+      { from: 3, to: 3, value: 1 },
+      { from: 4, to: 4, value: 0 },
+    ]));
   it("tells each XID once, at its own time", () => {
     const panel = panelById("gpu_events");
     if (!panel) throw new Error("no events panel");
-    const xid = { metric: { xid: "79" }, values: [[10, "7.5"], [20, "7.5"], [30, "28"], [40, "999"]] as [number, string][] };
-    expect(eventsOf(panel, [[xid], []], span)).toEqual([{ at: 7.5, name: "XID 79" }, { at: 28, name: "XID 79" }]);
+    const xid = {
+      metric: { xid: "79" },
+      values: [
+        [10, "7.5"],
+        [20, "7.5"],
+        [30, "28"],
+        [40, "999"],
+      ] as [number, string][],
+    };
+    expect(eventsOf(panel, [[xid], []], span)).toEqual([
+      { at: 7.5, name: "XID 79" },
+      { at: 28, name: "XID 79" },
+    ]);
     expect(stateRows(panel, [[xid], []], span, 10, 6).map((row) => row.name)).toEqual(["XID 79"]);
   });
   it("leaves out reasons that never held, and says which are not normal", () => {
     const panel = panelById("gpu_throttle");
     if (!panel) throw new Error("no throttle panel");
-    const series = (reason: string, value: string) => ({ metric: { reason }, values: [[0, value]] as [number, string][] });
-    const rows = stateRows(panel, [[series("gpu_idle", "1"), series("hw_slowdown", "1"), series("sync_boost", "0")]], span, 10, 6);
-    expect(rows.map((row) => [row.name, row.look(1)?.colour])).toEqual([["idle clocks", "neutral"], ["hardware protection", "severe"]]);
+    const series = (reason: string, value: string) => ({
+      metric: { reason },
+      values: [[0, value]] as [number, string][],
+    });
+    const rows = stateRows(
+      panel,
+      [[series("gpu_idle", "1"), series("hw_slowdown", "1"), series("sync_boost", "0")]],
+      span,
+      10,
+      6,
+    );
+    expect(rows.map((row) => [row.name, row.look(1)?.colour])).toEqual([
+      ["idle clocks", "neutral"],
+      ["hardware protection", "severe"],
+    ]);
   });
   it("keeps processes that ended", () => {
     const panel = panelById("gpu_processes");
     if (!panel) throw new Error("no processes panel");
-    const held = { metric: { pid: "1", command: "python3", user: "lei" }, values: [[0, "5"], [10, "5"]] as [number, string][] };
+    const held = {
+      metric: { pid: "1", command: "python3", user: "lei" },
+      values: [
+        [0, "5"],
+        [10, "5"],
+      ] as [number, string][],
+    };
     const [row] = spanRows(panel, [[held], []], span, 10, 6);
     expect(row?.name).toBe("python3 lei 1");
     expect(row?.column).toEqual([0, 0, null, null, null, null]);
@@ -116,7 +182,9 @@ describe("panels", () => {
     }
   });
   it("keep hostile names inside their string", () => {
-    expect(fillExpression('up{a="$uuid"}[$window]', { uuid: '"} or vector(1) #\\', window: "5s" })).toBe('up{a="\\"} or vector(1) #\\\\"}[5s]');
+    expect(fillExpression('up{a="$uuid"}[$window]', { uuid: '"} or vector(1) #\\', window: "5s" })).toBe(
+      'up{a="\\"} or vector(1) #\\\\"}[5s]',
+    );
     expect(toRegex(["a.b", "c|d"])).toBe("a\\.b|c\\|d");
     expect(fillLegend("GPU {{gpu}} {{none}}", { gpu: "{{x}}" })).toBe("GPU {{x}} ");
   });
@@ -133,9 +201,13 @@ describe("promql", () => {
     ["sum by (no", { kind: "label", word: "no", metric: "" }],
     ["rate(x[5", { kind: "none" }],
   ] as const)("knows what may come after %s", (text, place) => expect(placeAt(text, text.length)).toMatchObject(place));
-  it("offers what begins with the word first", () => expect(rank(["sum", "node_sum", "su"], "su")).toEqual(["sum", "su", "node_sum"]));
+  it("offers what begins with the word first", () =>
+    expect(rank(["sum", "node_sum", "su"], "su")).toEqual(["sum", "su", "node_sum"]));
   it("says common labels once", () => {
-    const metrics = [{ __name__: "a", gpu: "0", job: "j" }, { __name__: "a", gpu: "1", job: "j" }];
+    const metrics = [
+      { __name__: "a", gpu: "0", job: "j" },
+      { __name__: "a", gpu: "1", job: "j" },
+    ];
     expect(describeMetric(metrics[0] ?? {}, commonLabels(metrics))).toBe('{gpu="0"}');
     expect(commonLabels(metrics.slice(1))).toEqual(new Set());
   });

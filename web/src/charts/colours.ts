@@ -2,8 +2,23 @@
 // worked out on an element.
 
 const NAMES = [
-  "ink", "ink-soft", "line", "line-strong", "raised", "fill", "accent", "warn-line", "crit-line", "c1", "c2", "c3",
-  "c4", "c5", "c6", "c7", "c8",
+  "ink",
+  "ink-soft",
+  "line",
+  "line-strong",
+  "raised",
+  "fill",
+  "accent",
+  "warn-line",
+  "crit-line",
+  "c1",
+  "c2",
+  "c3",
+  "c4",
+  "c5",
+  "c6",
+  "c7",
+  "c8",
 ] as const;
 export type ColourName = (typeof NAMES)[number];
 export type Colours = Record<ColourName, string>;
@@ -19,7 +34,6 @@ export function readColours(): Colours {
   return colours;
 }
 
-export const seriesColour = (colours: Colours, place: number): string =>
-  colours[`c${(place % 8) + 1}` as ColourName];
+export const seriesColour = (colours: Colours, place: number): string => colours[`c${(place % 8) + 1}` as ColourName];
 
 export const LIMIT_COLOURS = { notice: "ink-soft", warning: "warn-line", critical: "crit-line" } as const;

@@ -3,7 +3,13 @@
 import { levelOf, leaves, holdersOf, type Measure, type NodeCells } from "../fleet";
 import { readColours, type Colours } from "./colours";
 
-interface Place { uuid: string; left: number; top: number; width: number; height: number }
+interface Place {
+  uuid: string;
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
 
 export interface LevelPainter {
   canvas: HTMLCanvasElement;
@@ -41,13 +47,28 @@ function measurePlaces(map: HTMLElement): Place[] {
   const origin = map.getBoundingClientRect();
   return [...map.querySelectorAll<HTMLElement>("a.cell")].map((cell) => {
     const box = cell.getBoundingClientRect();
-    return { uuid: cell.dataset["uuid"] ?? "", left: box.left - origin.left, top: box.top - origin.top, width: box.width, height: box.height };
+    return {
+      uuid: cell.dataset["uuid"] ?? "",
+      left: box.left - origin.left,
+      top: box.top - origin.top,
+      width: box.width,
+      height: box.height,
+    };
   });
 }
 
-interface Fill { level: number; colour: string; alpha: number }
+interface Fill {
+  level: number;
+  colour: string;
+  alpha: number;
+}
 
-function toFills(nodes: readonly NodeCells[], measure: Measure, matching: ReadonlySet<string> | undefined, colours: Colours): Map<string, Fill> {
+function toFills(
+  nodes: readonly NodeCells[],
+  measure: Measure,
+  matching: ReadonlySet<string> | undefined,
+  colours: Colours,
+): Map<string, Fill> {
   const fills = new Map<string, Fill>();
   for (const node of nodes) {
     for (const cell of node.cells) {

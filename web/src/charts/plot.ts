@@ -72,10 +72,16 @@ export function drawLines(host: HTMLElement, first: LineOptions): Chart<LineOpti
       },
     },
   };
-  chart.axes = [timeAxis(held, colours), {
-    ...axisLook(colours), size: AXIS_WIDTH, space: 30, ...(first.binary ? { incrs: POWERS_OF_TWO } : {}),
-    values: (_, splits) => splits.map((value) => held.options.formatValue(value)),
-  }];
+  chart.axes = [
+    timeAxis(held, colours),
+    {
+      ...axisLook(colours),
+      size: AXIS_WIDTH,
+      space: 30,
+      ...(first.binary ? { incrs: POWERS_OF_TWO } : {}),
+      values: (_, splits) => splits.map((value) => held.options.formatValue(value)),
+    },
+  ];
   chart.series = [{}, ...first.lines.map((_, place) => lineSeries(held, place, colours))];
   return keep(held, new uPlot(chart, toData(first.times, first.lines), host), (options) => options.lines);
 }
@@ -85,9 +91,15 @@ export function drawStrip(host: HTMLElement, first: StripOptions): Chart<StripOp
   const held = { options: first };
   const chart = baseOptions(held, colours, first.rows.length * ROW_HEIGHT + AXIS_HEIGHT + 6);
   chart.scales = { x: { time: true }, y: { range: () => [0, 1] } };
-  chart.axes = [timeAxis(held, colours), { show: true, size: AXIS_WIDTH, values: () => [], splits: () => [], ticks: { show: false } }];
+  chart.axes = [
+    timeAxis(held, colours),
+    { show: true, size: AXIS_WIDTH, values: () => [], splits: () => [], ticks: { show: false } },
+  ];
   chart.series = [{}, ...first.rows.map(() => ({ paths: () => null, points: { show: false } }))];
-  chart.hooks = { ...chart.hooks, drawAxes: [(plot) => paintRows(plot, held.options.rows, held.options.times, colours)] };
+  chart.hooks = {
+    ...chart.hooks,
+    drawAxes: [(plot) => paintRows(plot, held.options.rows, held.options.times, colours)],
+  };
   return keep(held, new uPlot(chart, toData(first.times, first.rows), host), (options) => options.rows);
 }
 
@@ -95,7 +107,11 @@ interface Held<T> {
   options: T;
 }
 
-function keep<T extends PlotOptions>(held: Held<T>, plot: uPlot, columns: (options: T) => readonly { column: Column }[]): Chart<T> {
+function keep<T extends PlotOptions>(
+  held: Held<T>,
+  plot: uPlot,
+  columns: (options: T) => readonly { column: Column }[],
+): Chart<T> {
   return {
     update(options) {
       held.options = options;
@@ -118,18 +134,25 @@ function baseOptions(held: Held<PlotOptions>, colours: Colours, height: number):
       // The cursor is shared; pressing a button is not, or every chart would zoom.
       sync: { key: SYNC_KEY, setSeries: false, filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" } },
       drag: { x: true, y: false, setScale: false },
-      bind: { dblclick: () => () => { held.options.onWiden(); return null; } },
+      bind: {
+        dblclick: () => () => {
+          held.options.onWiden();
+          return null;
+        },
+      },
       points: { size: 5 },
       y: false,
     },
     series: [{}],
     hooks: {
       setCursor: [(plot) => held.options.onCursor(plot.cursor.idx ?? undefined)],
-      setSelect: [(plot) => {
-        const { left, width } = plot.select;
-        if (width > 4) held.options.onZoom(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
-        plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-      }],
+      setSelect: [
+        (plot) => {
+          const { left, width } = plot.select;
+          if (width > 4) held.options.onZoom(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        },
+      ],
       draw: [(plot) => paintMarks(plot, held.options.marks, colours)],
     },
   };
@@ -144,7 +167,10 @@ const axisLook = (colours: Colours): uPlot.Axis => ({
 
 function timeAxis(held: Held<PlotOptions>, colours: Colours): uPlot.Axis {
   return {
-    ...axisLook(colours), size: AXIS_HEIGHT, space: 70, gap: 4,
+    ...axisLook(colours),
+    size: AXIS_HEIGHT,
+    space: 70,
+    gap: 4,
     values: (_, splits) => splits.map((at) => held.options.formatTime(at, (splits[1] ?? at) - (splits[0] ?? at))),
   };
 }
@@ -158,7 +184,12 @@ function lineSeries(held: Held<LineOptions>, place: number, colours: Colours): u
     width: line?.limit ? 1 : 1.5,
     ...(line?.limit ? { dash: [5, 4] } : {}),
     spanGaps: false,
-    points: { show: true, size: 4, fill: stroke, filter: () => isolatedPlaces(held.options.lines[place]?.column ?? []) },
+    points: {
+      show: true,
+      size: 4,
+      fill: stroke,
+      filter: () => isolatedPlaces(held.options.lines[place]?.column ?? []),
+    },
   };
 }
 
@@ -190,7 +221,12 @@ function paintRows(plot: uPlot, rows: readonly StripRow[], times: readonly numbe
   const { ctx, bbox } = plot;
   const ratio = devicePixelRatio;
   const step = (times[1] ?? 1) - (times[0] ?? 0);
-  const fills = { act: colours["warn-line"], severe: colours["crit-line"], neutral: colours.fill, soft: colours["line-strong"] };
+  const fills = {
+    act: colours["warn-line"],
+    severe: colours["crit-line"],
+    neutral: colours.fill,
+    soft: colours["line-strong"],
+  };
   ctx.save();
   ctx.font = `${11 * ratio}px system-ui, sans-serif`;
   ctx.textBaseline = "alphabetic";
@@ -210,7 +246,9 @@ function paintRows(plot: uPlot, rows: readonly StripRow[], times: readonly numbe
       if (!look) continue;
       // Whole pixels, or hairlines of paper show between neighbours.
       const left = Math.floor(Math.max(plot.valToPos((times[run.from] ?? 0) - step / 2, "x", true), bbox.left));
-      const right = Math.ceil(Math.min(plot.valToPos((times[run.to] ?? 0) + step / 2, "x", true), bbox.left + bbox.width));
+      const right = Math.ceil(
+        Math.min(plot.valToPos((times[run.to] ?? 0) + step / 2, "x", true), bbox.left + bbox.width),
+      );
       const width = Math.max(right - left, row.beside ? 0 : 2 * ratio);
       const height = depth * (look.share ?? 1);
       ctx.fillStyle = fills[look.colour];

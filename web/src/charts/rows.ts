@@ -12,7 +12,13 @@ const SEVERE_REASONS = ["hw_thermal_slowdown", "hw_slowdown", "hw_power_brake_sl
 const ACT_REASONS = ["sw_thermal_slowdown", "sync_boost"];
 const MOST_ROWS = 24;
 
-export function stateRows(panel: Panel, results: readonly Series[][], span: Span, step: number, length: number): StripRow[] {
+export function stateRows(
+  panel: Panel,
+  results: readonly Series[][],
+  span: Span,
+  step: number,
+  length: number,
+): StripRow[] {
   if (panel.kind === "events") return eventRows(panel, results, span, step, length);
   return results.flatMap((series, place) =>
     series.flatMap((one) => {
@@ -33,7 +39,11 @@ function reasonRow(name: string, reason: string, column: Column): StripRow {
 
 /** A row whose value is the state itself, such as P0 to P15. */
 function valueRow(prefix: string, column: Column): StripRow {
-  return { name: "", column, look: (value) => ({ colour: value <= 2 ? "neutral" : "soft", text: `${prefix}${value}` }) };
+  return {
+    name: "",
+    column,
+    look: (value) => ({ colour: value <= 2 ? "neutral" : "soft", text: `${prefix}${value}` }),
+  };
 }
 
 function eventRows(panel: Panel, results: readonly Series[][], span: Span, step: number, length: number): StripRow[] {
@@ -55,9 +65,10 @@ export function eventsOf(panel: Panel, results: readonly Series[][], span: Span)
     const query = panel.queries[place];
     for (const one of series) {
       const name = fillLegend(query?.legend ?? "", one.metric);
-      const times = query?.value === "timestamp"
-        ? new Set(one.values.map(([, text]) => Number(text)))
-        : new Set(firstOfRuns(one.values.map(([time]) => time)));
+      const times =
+        query?.value === "timestamp"
+          ? new Set(one.values.map(([, text]) => Number(text)))
+          : new Set(firstOfRuns(one.values.map(([time]) => time)));
       for (const at of times) if (at >= span.start && at <= span.end) marks.push({ at, name });
     }
   });
@@ -71,7 +82,13 @@ function firstOfRuns(times: readonly number[]): number[] {
 }
 
 /** One row for each series, as high as its value: eight GPUs under each other instead of eight lines over each other. */
-export function levelRows(panel: Panel, results: readonly Series[][], span: Span, step: number, length: number): StripRow[] {
+export function levelRows(
+  panel: Panel,
+  results: readonly Series[][],
+  span: Span,
+  step: number,
+  length: number,
+): StripRow[] {
   const most = panel.max ?? 1;
   return results.flatMap((series, place) =>
     [...series]
@@ -86,7 +103,13 @@ export function levelRows(panel: Panel, results: readonly Series[][], span: Span
 }
 
 /** One row for each process that held memory, the longest first; darker while it worked. */
-export function spanRows(panel: Panel, results: readonly Series[][], span: Span, step: number, length: number): StripRow[] {
+export function spanRows(
+  panel: Panel,
+  results: readonly Series[][],
+  span: Span,
+  step: number,
+  length: number,
+): StripRow[] {
   const [held = [], worked = []] = results;
   const working = new Map(worked.map((one) => [one.metric["pid"], columnOf(one, span, step, length)]));
   return [...held]
@@ -94,9 +117,12 @@ export function spanRows(panel: Panel, results: readonly Series[][], span: Span,
     .slice(-MOST_ROWS)
     .map((one) => {
       const sm = working.get(one.metric["pid"]);
-      const column = columnOf(one, span, step, length)
-        .map((value, place) => (value === null ? null : (sm?.[place] ?? 0) > 0.05 ? 1 : 0));
-      const name = fillLegend(panel.queries[0]?.legend ?? "", one.metric).replace(/\s+/g, " ").trim();
+      const column = columnOf(one, span, step, length).map((value, place) =>
+        value === null ? null : (sm?.[place] ?? 0) > 0.05 ? 1 : 0,
+      );
+      const name = fillLegend(panel.queries[0]?.legend ?? "", one.metric)
+        .replace(/\s+/g, " ")
+        .trim();
       return { name, column, look: (value) => ({ colour: value > 0 ? ("neutral" as const) : ("soft" as const) }) };
     });
 }

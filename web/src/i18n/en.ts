@@ -1,5 +1,5 @@
 // English, and the list of keys every other language must have. {names} are filled in; keys that end in a machine's
-// word (state.*, throttle.*, step.xid.*) are looked up by that word.
+// word (state.*, why.*, step.*) are looked up by that word; `.one` is the form for one.
 export const en = {
   "nav.views": "Views",
   "nav.fleet": "Fleet",
@@ -46,7 +46,9 @@ export const en = {
   "fleet.title": "Fleet",
   "fleet.gpus": "GPUs",
   "fleet.instances": "{count} MIG instances",
+  "fleet.instances.one": "1 MIG instance",
   "fleet.nodes": "{count} nodes",
+  "fleet.nodes.one": "1 node",
   "fleet.in_use": "in use",
   "fleet.held_idle": "held idle",
   "fleet.lost": "lost",
@@ -69,6 +71,7 @@ export const en = {
 
   "attention.title": "Needs attention",
   "attention.none": "Nothing needs you. {count} GPUs answer.",
+  "attention.none.one": "Nothing needs you. The GPU answers.",
   "attention.more": "Show all {count}",
   "attention.less": "Show fewer",
   "attention.who": "Who",
@@ -183,6 +186,7 @@ export const en = {
   "sessions.none": "Nobody is on it.",
   "sessions.table": "Sessions",
   "sessions.count": "{count} processes on {gpus} GPUs",
+  "sessions.count.one": "1 process on {gpus} GPUs",
   "sessions.by": "Group by",
   "sessions.search": "Filter by user, pod, job, command, node",
   "sessions.group": "{gpus} GPUs, works on {working}, {memory}",
@@ -225,7 +229,8 @@ export const en = {
   "keys.search": "Go to the search box",
   "keys.arrows": "Move over the GPUs of the map; Enter opens one",
   "keys.theme": "Other colours",
-  "help.drag": "Drag over a chart to zoom in; the back button zooms out again. Each address shows the same picture to whoever opens it.",
+  "help.drag":
+    "Drag over a chart to zoom in; the back button zooms out again. Each address shows the same picture to whoever opens it.",
   "meaning.lost": "known, but does not answer",
   "meaning.stale": "its numbers are old",
   "meaning.sick": "errors that need somebody",
@@ -239,7 +244,8 @@ export const en = {
   "login.password": "Password",
   "login.token": "The token printed at the first start",
   "login.first": "Make the first user",
-  "login.first_help": "Nobody can log in yet. The token stands in the log of the server; with it the user below is made.",
+  "login.first_help":
+    "Nobody can log in yet. The token stands in the log of the server; with it the user below is made.",
   "login.enter": "Log in",
   "login.wrong": "That was not right.",
 } as const;

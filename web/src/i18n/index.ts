@@ -47,8 +47,12 @@ export function fill(text: string, values: Readonly<Record<string, string | numb
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 }
 
-export const t = (key: Key, values: Readonly<Record<string, string | number>> = {}): string =>
-  fill(spoken.get().words[key], values);
+/** A text that counts one thing has a form of its own where the language wants one: its key ends in `.one`. */
+export function t(key: Key, values: Readonly<Record<string, string | number>> = {}): string {
+  const words: Record<string, string> = spoken.get().words;
+  const single = values["count"] === 1 ? words[`${key}.one`] : undefined;
+  return fill(single ?? words[key] ?? key, values);
+}
 
 /** A word for a name that comes from the machine, such as a throttle reason; the name itself where there is none. */
 export function tName(prefix: string, name: string): string {

@@ -12,8 +12,14 @@ import { Name, Swatch } from "./marks";
 /** On a phone the map must not be pages away. */
 const FEW = matchMedia("(max-width: 640px)").matches ? 2 : 6;
 const STATE_OF: Record<Finding["kind"], GpuState> = {
-  lost: "lost", missing: "lost", node_stale: "stale", source_down: "stale", sick: "sick", throttled: "throttled",
-  lopsided: "held", held: "held",
+  lost: "lost",
+  missing: "lost",
+  node_stale: "stale",
+  source_down: "stale",
+  sick: "sick",
+  throttled: "throttled",
+  lopsided: "held",
+  held: "held",
 };
 
 /** The most special advice there is for a finding: by XID, by reason, or by kind. */
@@ -64,12 +70,16 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
     <li class={SEVERE.has(finding.kind) ? "finding severe" : "finding"}>
       <h3>
         <Swatch state={STATE_OF[finding.kind]} />
-        <a href={where}><Name text={finding.node} /></a>
+        <a href={where}>
+          <Name text={finding.node} />
+        </a>
         <span>{t(`finding.${finding.kind}`, { gpus, count: finding.count, why: tName("why", finding.why) })}</span>
       </h3>
       <dl>
         <dt>{t("attention.who")}</dt>
-        <dd><Name text={who || t("attention.nobody")} /></dd>
+        <dd>
+          <Name text={who || t("attention.nobody")} />
+        </dd>
         <dt>{t("attention.since")}</dt>
         <dd>
           {finding.since === undefined
@@ -77,7 +87,9 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
             : `${formatDuration(now - finding.since)} (${formatMoment(finding.since, now, language)})`}
         </dd>
         <dt>{t("attention.next")}</dt>
-        <dd><bdi>{t(stepKey(finding), { gpus, who: who || t("attention.nobody") })}</bdi></dd>
+        <dd>
+          <bdi>{t(stepKey(finding), { gpus, who: who || t("attention.nobody") })}</bdi>
+        </dd>
       </dl>
     </li>
   );

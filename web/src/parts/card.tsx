@@ -20,7 +20,9 @@ export function Card({ anchor }: { anchor: HTMLElement }): JSX.Element | null {
   const box = anchor.getBoundingClientRect();
   const left = Math.max(8, Math.min(box.left, innerWidth - WIDTH - 12));
   const below = box.bottom + 6 + HEIGHT < innerHeight;
-  const style = below ? { left: `${left}px`, top: `${box.bottom + 6}px` } : { left: `${left}px`, bottom: `${innerHeight - box.top + 6}px` };
+  const style = below
+    ? { left: `${left}px`, top: `${box.bottom + 6}px` }
+    : { left: `${left}px`, bottom: `${innerHeight - box.top + 6}px` };
   const rows: [string, string][] = [
     [t("gpu.busy"), formatValue(gpu.busy, "ratio")],
     [t("gpu.sm"), formatValue(gpu.sm, "ratio")],
@@ -32,11 +34,23 @@ export function Card({ anchor }: { anchor: HTMLElement }): JSX.Element | null {
   ];
   return (
     <div class="card" style={style} aria-hidden="true">
-      <b><Name text={gpu.node} /> · {t("gpu.gpu", { gpu: gpu.gpu })}</b>{" "}
-      <span class="soft">{gpu.profile} <Name text={shortModel(gpu.model ?? "")} /></span>
-      <div>{stateName(gpu.state)}{gpu.why ? `: ${tName("why", gpu.why)}` : ""}</div>
+      <b>
+        <Name text={gpu.node} /> · {t("gpu.gpu", { gpu: gpu.gpu })}
+      </b>{" "}
+      <span class="soft">
+        {gpu.profile} <Name text={shortModel(gpu.model ?? "")} />
+      </span>
+      <div>
+        {stateName(gpu.state)}
+        {gpu.why ? `: ${tName("why", gpu.why)}` : ""}
+      </div>
       <dl>
-        {rows.map(([name, value]) => [<dt>{name}</dt>, <dd><Name text={value} /></dd>])}
+        {rows.map(([name, value]) => [
+          <dt>{name}</dt>,
+          <dd>
+            <Name text={value} />
+          </dd>,
+        ])}
       </dl>
     </div>
   );

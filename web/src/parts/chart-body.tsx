@@ -5,7 +5,15 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { Series } from "../api";
 import { columnOf, summarise, timesOf } from "../charts/align";
 import {
-  drawLines, drawStrip, type Chart, type Line, type LineOptions, type Mark, type PlotOptions, type StripOptions, type StripRow,
+  drawLines,
+  drawStrip,
+  type Chart,
+  type Line,
+  type LineOptions,
+  type Mark,
+  type PlotOptions,
+  type StripOptions,
+  type StripRow,
 } from "../charts/plot";
 import { eventsOf, levelRows, spanRows, stateRows } from "../charts/rows";
 import { formatMoment, formatValue, naturalOrder } from "../format";
@@ -20,7 +28,12 @@ import type { Answer } from "./panel";
 
 const HEIGHT = 168;
 
-interface BodyProps { panel: Panel; answer: Answer; width: number; marks: readonly Mark[] }
+interface BodyProps {
+  panel: Panel;
+  answer: Answer;
+  width: number;
+  marks: readonly Mark[];
+}
 
 export function ChartBody({ panel, answer, width, marks }: BodyProps): JSX.Element {
   if (panel.kind === "lines") return <Lines panel={panel} answer={answer} width={width} marks={marks} />;
@@ -31,11 +44,18 @@ function Lines({ panel, answer, width, marks }: BodyProps): JSX.Element {
   const [cursor, setCursor] = useState<number>();
   const times = useMemo(() => timesOf(answer.span, answer.step), [answer]);
   const lines = useMemo(() => linesOf(panel, answer, times.length), [answer]);
-  const options = useMemo((): LineOptions => ({
-    ...plotOptions(times, width, marks, setCursor), lines, height: HEIGHT,
-    ...(panel.min === undefined ? {} : { min: panel.min }), ...(panel.max === undefined ? {} : { max: panel.max }),
-    formatValue: (value) => formatValue(value, panel.unit), binary: panel.unit === "bytes",
-  }), [lines, width, marks, spoken.get().code]);
+  const options = useMemo(
+    (): LineOptions => ({
+      ...plotOptions(times, width, marks, setCursor),
+      lines,
+      height: HEIGHT,
+      ...(panel.min === undefined ? {} : { min: panel.min }),
+      ...(panel.max === undefined ? {} : { max: panel.max }),
+      formatValue: (value) => formatValue(value, panel.unit),
+      binary: panel.unit === "bytes",
+    }),
+    [lines, width, marks, spoken.get().code],
+  );
   const host = usePlot(drawLines, options, shapeOf(lines, width));
   return (
     <>
@@ -49,7 +69,8 @@ function Lines({ panel, answer, width, marks }: BodyProps): JSX.Element {
 export const shapeOf = (columns: readonly { name: string }[], width: number): string =>
   `${width}\n${columns.map((one) => one.name).join("\n")}`;
 
-const byGpu = (left: Series, right: Series): number => naturalOrder(left.metric["gpu"] ?? "", right.metric["gpu"] ?? "");
+const byGpu = (left: Series, right: Series): number =>
+  naturalOrder(left.metric["gpu"] ?? "", right.metric["gpu"] ?? "");
 
 export function linesOf(panel: Panel, answer: Answer, length: number): Line[] {
   return answer.results.flatMap((series, place) => {
@@ -62,13 +83,26 @@ export function linesOf(panel: Panel, answer: Answer, length: number): Line[] {
   });
 }
 
-export function plotOptions(times: number[], width: number, marks: readonly Mark[], onCursor: (place: number | undefined) => void): PlotOptions {
+export function plotOptions(
+  times: number[],
+  width: number,
+  marks: readonly Mark[],
+  onCursor: (place: number | undefined) => void,
+): PlotOptions {
   const language = spoken.get().code;
   const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-  const exact = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  const exact = new Intl.DateTimeFormat(language, {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    hourCycle: "h23",
+  });
   const day = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
   return {
-    times, width, marks, onCursor,
+    times,
+    width,
+    marks,
+    onCursor,
     formatTime(seconds, spacing) {
       const moment = new Date(seconds * 1000);
       if (spacing >= 86400 || (moment.getHours() === 0 && moment.getMinutes() === 0)) return day.format(moment);
@@ -80,7 +114,11 @@ export function plotOptions(times: number[], width: number, marks: readonly Mark
 }
 
 /** Draws anew when the shape or the colours change; when only the numbers do, the chart takes them as it stands. */
-export function usePlot<T>(draw: (element: HTMLElement, options: T) => Chart<T>, options: T, shape: string): { current: HTMLDivElement | null } {
+export function usePlot<T>(
+  draw: (element: HTMLElement, options: T) => Chart<T>,
+  options: T,
+  shape: string,
+): { current: HTMLDivElement | null } {
   const host = useRef<HTMLDivElement>(null);
   const chart = useRef<Chart<T> | undefined>(undefined);
   const chosen = useStore(theme);
@@ -90,7 +128,10 @@ export function usePlot<T>(draw: (element: HTMLElement, options: T) => Chart<T>,
     if (!host.current) return undefined;
     chart.current = draw(host.current, options);
     fresh.current = true;
-    return () => { chart.current?.destroy(); chart.current = undefined; };
+    return () => {
+      chart.current?.destroy();
+      chart.current = undefined;
+    };
   }, [shape, chosen, dark]);
   useLayoutEffect(() => {
     if (!fresh.current) chart.current?.update(options);
@@ -112,12 +153,22 @@ function useDark(): boolean {
 
 const MOST_IN_LEGEND = 16;
 
-function Legend({ panel, lines, cursor }: { panel: Panel; lines: readonly Line[]; cursor: number | undefined }): JSX.Element {
+function Legend({
+  panel,
+  lines,
+  cursor,
+}: {
+  panel: Panel;
+  lines: readonly Line[];
+  cursor: number | undefined;
+}): JSX.Element {
   return (
     <ul class="series" aria-hidden="true">
       {lines.slice(0, MOST_IN_LEGEND).map((line, place) => {
         const value = cursor === undefined ? summarise(line.column).last : line.column[cursor];
-        const colour = line.limit ? { notice: "--ink-soft", warning: "--warn-line", critical: "--crit-line" }[line.limit] : `--c${(place % 8) + 1}`;
+        const colour = line.limit
+          ? { notice: "--ink-soft", warning: "--warn-line", critical: "--crit-line" }[line.limit]
+          : `--c${(place % 8) + 1}`;
         return (
           <li key={`${line.name}${place}`}>
             <i class={line.limit ? "limit" : ""} style={{ "--c": `var(${colour})` }} /> <bdi>{line.name}</bdi>
@@ -134,15 +185,24 @@ function SummaryTable({ panel, lines }: { panel: Panel; lines: readonly Line[] }
     <table class="visually-hidden">
       <caption>{panelTitle(panel.id)}</caption>
       <thead>
-        <tr><th scope="col">{t("table.series")}</th><th scope="col">{t("table.last")}</th><th scope="col">{t("table.lowest")}</th><th scope="col">{t("table.highest")}</th></tr>
+        <tr>
+          <th scope="col">{t("table.series")}</th>
+          <th scope="col">{t("table.last")}</th>
+          <th scope="col">{t("table.lowest")}</th>
+          <th scope="col">{t("table.highest")}</th>
+        </tr>
       </thead>
       <tbody>
         {lines.map((line, place) => {
           const { last, min, max } = summarise(line.column);
           return (
             <tr key={place}>
-              <th scope="row"><bdi>{line.name}</bdi></th>
-              <td>{formatValue(last, panel.unit)}</td><td>{formatValue(min, panel.unit)}</td><td>{formatValue(max, panel.unit)}</td>
+              <th scope="row">
+                <bdi>{line.name}</bdi>
+              </th>
+              <td>{formatValue(last, panel.unit)}</td>
+              <td>{formatValue(min, panel.unit)}</td>
+              <td>{formatValue(max, panel.unit)}</td>
             </tr>
           );
         })}
@@ -154,12 +214,17 @@ function SummaryTable({ panel, lines }: { panel: Panel; lines: readonly Line[] }
 function Strip({ panel, answer, width, marks }: BodyProps): JSX.Element {
   const times = useMemo(() => timesOf(answer.span, answer.step), [answer]);
   const { rows, told } = useMemo(() => rowsFor(panel, answer, times), [answer, spoken.get().code]);
-  const shown = useMemo(() => (panel.kind === "events" ? eventsOf(panel, answer.results, answer.span) : marks), [answer, marks]);
+  const shown = useMemo(
+    () => (panel.kind === "events" ? eventsOf(panel, answer.results, answer.span) : marks),
+    [answer, marks],
+  );
   const options = useMemo(
-    (): StripOptions => ({ ...plotOptions(times, width, shown, () => undefined), rows }), [rows, width, shown],
+    (): StripOptions => ({ ...plotOptions(times, width, shown, () => undefined), rows }),
+    [rows, width, shown],
   );
   const host = usePlot(drawStrip, options, shapeOf(rows, width));
-  if (!rows.length) return <div class="message brief">{panel.kind === "events" ? t("panel.no_events") : t("panel.never")}</div>;
+  if (!rows.length)
+    return <div class="message brief">{panel.kind === "events" ? t("panel.no_events") : t("panel.never")}</div>;
   return (
     <>
       <div class="chart strip" ref={host} role="img" aria-label={`${panelTitle(panel.id)}: ${told.join("; ")}`} />
@@ -169,7 +234,9 @@ function Strip({ panel, answer, width, marks }: BodyProps): JSX.Element {
 }
 
 function rowsFor(panel: Panel, answer: Answer, times: number[]): { rows: StripRow[]; told: string[] } {
-  const make = { spans: spanRows, levels: levelRows, states: stateRows, events: stateRows, lines: stateRows }[panel.kind];
+  const make = { spans: spanRows, levels: levelRows, states: stateRows, events: stateRows, lines: stateRows }[
+    panel.kind
+  ];
   const rows = make(panel, answer.results, answer.span, answer.step, times.length);
   return { rows, told: rows.map((row) => row.name) };
 }
@@ -181,7 +248,9 @@ function EventList({ marks }: { marks: readonly Mark[] }): JSX.Element {
   return (
     <ul class="series">
       {marks.slice(-MOST_EVENTS).map((mark, place) => (
-        <li key={place}><b class="crit">{mark.name}</b> {formatMoment(mark.at, now, spoken.get().code)}</li>
+        <li key={place}>
+          <b class="crit">{mark.name}</b> {formatMoment(mark.at, now, spoken.get().code)}
+        </li>
       ))}
     </ul>
   );

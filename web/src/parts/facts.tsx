@@ -9,7 +9,12 @@ export function Facts({ children }: { children: ComponentChildren }): JSX.Elemen
   return <dl class="facts">{children}</dl>;
 }
 
-interface FactProps { name: string; value: string; of?: string; level?: number | undefined }
+interface FactProps {
+  name: string;
+  value: string;
+  of?: string;
+  level?: number | undefined;
+}
 
 export function Fact({ name, value, of, level }: FactProps): JSX.Element {
   return (
@@ -17,7 +22,11 @@ export function Fact({ name, value, of, level }: FactProps): JSX.Element {
       <dt>{name}</dt>
       <dd {...(value === ABSENT ? { title: t("gpu.absent") } : {})}>
         <Name text={value} /> {of && of !== ABSENT && <small>/ {of}</small>}
-        {level !== undefined && <div class="meter"><i style={{ "--v": `${Math.round(level * 100)}%` }} /></div>}
+        {level !== undefined && (
+          <div class="meter">
+            <i style={{ "--v": `${Math.round(level * 100)}%` }} />
+          </div>
+        )}
       </dd>
     </div>
   );
@@ -27,8 +36,12 @@ export function Missing({ title, name }: { title: string; name: string }): JSX.E
   return (
     <div class="blank">
       <h1>{title}</h1>
-      <p class="mono"><Name text={name} /></p>
-      <p><a href={linkTo("fleet")}>{t("nav.fleet")}</a></p>
+      <p class="mono">
+        <Name text={name} />
+      </p>
+      <p>
+        <a href={linkTo("fleet")}>{t("nav.fleet")}</a>
+      </p>
     </div>
   );
 }

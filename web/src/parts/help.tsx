@@ -16,7 +16,11 @@ export function Help({ close }: { close: () => void }): JSX.Element {
         <tbody>
           {SHORTCUTS.map((one) => (
             <tr key={one.keys}>
-              <th scope="row">{one.keys.split(" ").map((key) => <kbd key={key}>{key}</kbd>)}</th>
+              <th scope="row">
+                {one.keys.split(" ").map((key) => (
+                  <kbd key={key}>{key}</kbd>
+                ))}
+              </th>
               <td>{t(one.about)}</td>
             </tr>
           ))}
@@ -26,10 +30,15 @@ export function Help({ close }: { close: () => void }): JSX.Element {
       <h2>{t("fleet.states")}</h2>
       <ul>
         {STATES.map((state) => (
-          <li key={state}><Swatch state={state} /> <b aria-hidden="true">{GLYPHS[state]}</b> {stateName(state)}: <span class="soft">{t(`meaning.${state}`)}</span></li>
+          <li key={state}>
+            <Swatch state={state} /> <b aria-hidden="true">{GLYPHS[state]}</b> {stateName(state)}:{" "}
+            <span class="soft">{t(`meaning.${state}`)}</span>
+          </li>
         ))}
       </ul>
-      <p><button onClick={() => dialog.current?.close()}>{t("shell.close")}</button></p>
+      <p>
+        <button onClick={() => dialog.current?.close()}>{t("shell.close")}</button>
+      </p>
     </dialog>
   );
 }

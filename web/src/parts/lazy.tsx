@@ -9,7 +9,13 @@ export function lazy<P extends object>(load: () => Promise<FunctionComponent<P>>
     const [state, setState] = useState<"loading" | "here" | "failed">(Loaded ? "here" : "loading");
     useEffect(() => {
       if (Loaded) return;
-      load().then((component) => { Loaded = component; setState("here"); }, () => setState("failed"));
+      load().then(
+        (component) => {
+          Loaded = component;
+          setState("here");
+        },
+        () => setState("failed"),
+      );
     }, []);
     if (Loaded) return <Loaded {...props} />;
     return (

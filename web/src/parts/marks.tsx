@@ -7,7 +7,13 @@ import { t, tName } from "../i18n";
 
 /** Read without colour and in every language. */
 export const GLYPHS: Record<GpuState, string> = {
-  lost: "✕", stale: "◌", sick: "!", throttled: "▾", held: "z", busy: "", idle: "",
+  lost: "✕",
+  stale: "◌",
+  sick: "!",
+  throttled: "▾",
+  held: "z",
+  busy: "",
+  idle: "",
 };
 
 export function Swatch({ state }: { state: GpuState }): JSX.Element {
@@ -50,7 +56,9 @@ export function Distribution({ spread }: { spread: Spread }): JSX.Element {
   }
   const most = Math.max(...counts);
   const bars = counts
-    .map((count, bin) => (count ? `M${bin * 12 + 1} 33V${(33 - Math.max((count / most) * 31, 2)).toFixed(1)}h10V33z` : ""))
+    .map((count, bin) =>
+      count ? `M${bin * 12 + 1} 33V${(33 - Math.max((count / most) * 31, 2)).toFixed(1)}h10V33z` : "",
+    )
     .join("");
   return (
     <svg viewBox="0 0 240 34" role="img" aria-label={spreadText(spread)}>

@@ -2,9 +2,7 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { hueOf } from "../charts/levels";
-import {
-  busyOf, findLopsided, holdersOf, levelOf, spreadOf, type Cell, type Measure, type NodeCells,
-} from "../fleet";
+import { busyOf, findLopsided, holdersOf, levelOf, spreadOf, type Cell, type Measure, type NodeCells } from "../fleet";
 import { ABSENT, formatValue, shortModel } from "../format";
 import { spoken, t } from "../i18n";
 import type { LiveGpu } from "../live";
@@ -26,14 +24,29 @@ export function NodeRow({ node, measure, size, matching, tabbed = false }: RowPr
   return (
     <section class="node" aria-label={node.name}>
       <header>
-        <h2><a href={linkTo("node", node.name)}><Name text={node.name} /></a></h2>
-        {size === "small" ? null : <span class="soft small"><Name text={describeModels(node.cells)} /></span>}
+        <h2>
+          <a href={linkTo("node", node.name)}>
+            <Name text={node.name} />
+          </a>
+        </h2>
+        {size === "small" ? null : (
+          <span class="soft small">
+            <Name text={describeModels(node.cells)} />
+          </span>
+        )}
         {lopsided && <span class="only">{t("fleet.only_one", { gpu: lopsided.worker.gpu.gpu })}</span>}
         {spread && <Rug spread={spread} />}
       </header>
       <div class="cells">
         {node.cells.map((cell) => (
-          <GpuCell key={cell.gpu.uuid} cell={cell} measure={measure} tabbed={tabbed} size={size} dim={matching ? !matching.has(cell.gpu.uuid) : false} />
+          <GpuCell
+            key={cell.gpu.uuid}
+            cell={cell}
+            measure={measure}
+            tabbed={tabbed}
+            size={size}
+            dim={matching ? !matching.has(cell.gpu.uuid) : false}
+          />
         ))}
       </div>
     </section>
@@ -50,14 +63,22 @@ function describeModels(cells: readonly Cell[]): string {
   return [...counts].map(([model, count]) => `${count} × ${model}`).join(", ");
 }
 
-interface CellProps { cell: Cell; measure: Measure; dim: boolean; tabbed: boolean; size: string }
+interface CellProps {
+  cell: Cell;
+  measure: Measure;
+  dim: boolean;
+  tabbed: boolean;
+  size: string;
+}
 
 function GpuCell(props: CellProps): JSX.Element {
   const { cell, dim } = props;
   if (!cell.parts.length) return <Leaf {...props} />;
   return (
     <div class={dim ? "cell split dim" : "cell split"} role="group" aria-label={t("gpu.gpu", { gpu: cell.gpu.gpu })}>
-      {cell.parts.map((part) => <Leaf key={part.gpu.uuid} {...props} cell={part} dim={false} />)}
+      {cell.parts.map((part) => (
+        <Leaf key={part.gpu.uuid} {...props} cell={part} dim={false} />
+      ))}
     </div>
   );
 }
@@ -69,7 +90,8 @@ function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
   const holders = holdersOf(cell).join(", ");
   const value = valueText(cell, measure, holders);
   const height = small || level === undefined ? "" : level.toFixed(2);
-  const truth = small || measure !== "busy" || gpu.parent ? "" : [gpu.sm, gpu.tensor].map((one) => (one ?? 0).toFixed(2)).join();
+  const truth =
+    small || measure !== "busy" || gpu.parent ? "" : [gpu.sm, gpu.tensor].map((one) => (one ?? 0).toFixed(2)).join();
   const more = large && !gpu.parent ? moreText(gpu, measure) : "";
   const hue = measure === "holder" && holders ? hueOf(holders) : 0;
   const href = linkTo("gpu", gpu.uuid);
@@ -77,32 +99,73 @@ function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
   // The same element as before is not compared again: most of a thousand cells do not change in a second.
   return useMemo(() => {
     const attributes = {
-      class: dim ? "cell dim" : "cell", href, tabIndex: tabbed ? 0 : -1, "data-s": gpu.state, "data-uuid": gpu.uuid,
-      ...(hue ? { "data-hue": "" } : {}), style: styleOf(gpu, hue),
+      class: dim ? "cell dim" : "cell",
+      href,
+      tabIndex: tabbed ? 0 : -1,
+      "data-s": gpu.state,
+      "data-uuid": gpu.uuid,
+      ...(hue ? { "data-hue": "" } : {}),
+      style: styleOf(gpu, hue),
     };
     const place = `${gpu.node} ${stateName(gpu.state)} GPU `;
-    const glyph = GLYPHS[gpu.state] && <span class="glyph" aria-hidden="true">{GLYPHS[gpu.state]}</span>;
+    const glyph = GLYPHS[gpu.state] && (
+      <span class="glyph" aria-hidden="true">
+        {GLYPHS[gpu.state]}
+      </span>
+    );
     const fill = <span class="level" style={{ backgroundSize: `100% ${(Number(height) || 0) * 100}%` }} />;
     // Little in it, and no level: a thousand of those are painted on one canvas behind the cells.
-    if (small) return <a {...attributes} aria-label={`${place}${gpu.gpu} ${value} ${holders}`}>{glyph}</a>;
+    if (small)
+      return (
+        <a {...attributes} aria-label={`${place}${gpu.gpu} ${value} ${holders}`}>
+          {glyph}
+        </a>
+      );
     return (
       <a {...attributes}>
         {fill}
         <span class="visually-hidden">{place}</span>
         <span class="top">
           <span class="index">{gpu.profile ?? gpu.gpu}</span>
-          <span>{glyph}<span class="value">{measure === "holder" ? formatValue(busyOf(gpu), "ratio") : value}</span></span>
+          <span>
+            {glyph}
+            <span class="value">{measure === "holder" ? formatValue(busyOf(gpu), "ratio") : value}</span>
+          </span>
         </span>
-        <span class="who"><Name text={holders || (gpu.state === "idle" ? t("fleet.free") : "")} /></span>
-        {more && <span class="more" aria-hidden="true">{more}</span>}
+        <span class="who">
+          <Name text={holders || (gpu.state === "idle" ? t("fleet.free") : "")} />
+        </span>
+        {more && (
+          <span class="more" aria-hidden="true">
+            {more}
+          </span>
+        )}
         {truth && (
           <span class="truth" aria-hidden="true">
-            {truth.split(",").map((width, line) => <i key={line} style={{ backgroundSize: `${Number(width) * 100}% 100%` }} />)}
+            {truth.split(",").map((width, line) => (
+              <i key={line} style={{ backgroundSize: `${Number(width) * 100}% 100%` }} />
+            ))}
           </span>
         )}
       </a>
     );
-  }, [gpu.state, gpu.uuid, gpu.gpu, gpu.node, value, height, holders, dim, href, hue, truth, more, measure, words, small]);
+  }, [
+    gpu.state,
+    gpu.uuid,
+    gpu.gpu,
+    gpu.node,
+    value,
+    height,
+    holders,
+    dim,
+    href,
+    hue,
+    truth,
+    more,
+    measure,
+    words,
+    small,
+  ]);
 }
 
 /** Only what a cell needs: a property that is set on a cell is worked out again for all that is in it. */
@@ -117,18 +180,25 @@ function moreText(gpu: LiveGpu, measure: Measure): string {
   return [
     measure === "power" ? "" : formatValue(gpu.power, "watts"),
     measure === "temperature" ? "" : formatValue(gpu.temperature, "celsius"),
-    measure === "busy" ? "" : formatValue(busyOf(gpu), "ratio"),
-  ].filter((one) => one && one !== ABSENT).join(" · ");
+    measure === "busy" || measure === "holder" ? "" : formatValue(busyOf(gpu), "ratio"),
+  ]
+    .filter((one) => one && one !== ABSENT)
+    .join(" · ");
 }
 
 function valueText(cell: Cell, measure: Measure, holders: string): string {
   const { gpu } = cell;
   if (gpu.state === "lost") return ABSENT;
   switch (measure) {
-    case "busy": return formatValue(busyOf(gpu), "ratio");
-    case "memory": return formatValue(levelOf(gpu, "memory"), "ratio");
-    case "power": return formatValue(gpu.power, "watts");
-    case "temperature": return formatValue(gpu.temperature, "celsius");
-    case "holder": return holders || t("fleet.free");
+    case "busy":
+      return formatValue(busyOf(gpu), "ratio");
+    case "memory":
+      return formatValue(levelOf(gpu, "memory"), "ratio");
+    case "power":
+      return formatValue(gpu.power, "watts");
+    case "temperature":
+      return formatValue(gpu.temperature, "celsius");
+    case "holder":
+      return holders || t("fleet.free");
   }
 }

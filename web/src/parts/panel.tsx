@@ -38,7 +38,13 @@ interface PanelProps {
 
 const NO_MARKS: readonly Mark[] = [];
 
-export function PanelBox({ panel, variables, marks = NO_MARKS, wide = false, hideEmpty = false }: PanelProps): JSX.Element | null {
+export function PanelBox({
+  panel,
+  variables,
+  marks = NO_MARKS,
+  wide = false,
+  hideEmpty = false,
+}: PanelProps): JSX.Element | null {
   useLanguage();
   const host = useRef<HTMLElement>(null);
   const { width, seen } = useSize(host);
@@ -53,13 +59,19 @@ export function PanelBox({ panel, variables, marks = NO_MARKS, wide = false, hid
     <section class={classes} ref={host} data-panel={panel.id} aria-label={panelTitle(panel.id)}>
       <header>
         <h3>{panelTitle(panel.id)}</h3>
-        <button class="bare" aria-expanded={told} onClick={() => setTold(!told)}>{t("panel.about")}</button>
-        <a class="button bare" href={linkTo("explore", "", { q: expressions[0] ?? "" })}>{t("panel.explore")}</a>
+        <button class="bare" aria-expanded={told} onClick={() => setTold(!told)}>
+          {t("panel.about")}
+        </button>
+        <a class="button bare" href={linkTo("explore", "", { q: expressions[0] ?? "" })}>
+          {t("panel.explore")}
+        </a>
       </header>
       {told && (
         <div class="about">
           {panelHelp(panel.id)}
-          {expressions.map((one) => <code key={one}>{one}</code>)}
+          {expressions.map((one) => (
+            <code key={one}>{one}</code>
+          ))}
         </div>
       )}
       <Body panel={panel} asked={asked} width={width} marks={marks} silent={silent} empty={empty ?? false} />
@@ -67,11 +79,22 @@ export function PanelBox({ panel, variables, marks = NO_MARKS, wide = false, hid
   );
 }
 
-interface BodyProps { panel: Panel; asked: Asked; width: number; marks: readonly Mark[]; silent: boolean; empty: boolean }
+interface BodyProps {
+  panel: Panel;
+  asked: Asked;
+  width: number;
+  marks: readonly Mark[];
+  silent: boolean;
+  empty: boolean;
+}
 
 function Body({ panel, asked, width, marks, silent, empty }: BodyProps): JSX.Element {
   if (asked.problem) {
-    return <div class="message failed" role="alert"><bdi>{t("panel.failed", { problem: asked.problem })}</bdi></div>;
+    return (
+      <div class="message failed" role="alert">
+        <bdi>{t("panel.failed", { problem: asked.problem })}</bdi>
+      </div>
+    );
   }
   if (!asked.answer) return <div class="message">{empty ? t("panel.no_history") : t("panel.loading")}</div>;
   if (silent && panel.kind !== "events") {
@@ -87,12 +110,17 @@ function useSize(host: { current: HTMLElement | null }): { width: number; seen: 
     if (!element) return undefined;
     const resizing = new ResizeObserver(() => setSize((old) => ({ ...old, width: element.clientWidth })));
     const watching = new IntersectionObserver(
-      (entries) => { if (entries.some((entry) => entry.isIntersecting)) setSize((old) => ({ ...old, seen: true })); },
+      (entries) => {
+        if (entries.some((entry) => entry.isIntersecting)) setSize((old) => ({ ...old, seen: true }));
+      },
       { rootMargin: "300px" },
     );
     resizing.observe(element);
     watching.observe(element);
-    return () => { resizing.disconnect(); watching.disconnect(); };
+    return () => {
+      resizing.disconnect();
+      watching.disconnect();
+    };
   }, []);
   return size;
 }
@@ -115,7 +143,9 @@ export function useAnswer(panel: Panel, variables: Variables, width: number): { 
         if (stop.signal.aborted) return;
         const problem = error instanceof Error ? error.message : String(error);
         // While the server is gone the page says so once; the last picture stays in every panel.
-        setAsked((old) => (old.answer && live.get().status === "gone" ? { ...old, loading: false } : { problem, loading: false }));
+        setAsked((old) =>
+          old.answer && live.get().status === "gone" ? { ...old, loading: false } : { problem, loading: false },
+        );
       });
     return () => stop.abort();
   }, [ready, span, step, expressions.join("\n")]);

@@ -5,15 +5,27 @@ import { fetchLabelNames, fetchLabelValues, fetchMetadata, fetchMetricNames, typ
 import { t } from "../i18n";
 import { AGGREGATIONS, FUNCTIONS, placeAt, rank, type Place } from "../promql";
 
-interface Choice { text: string; about: string; insert: string }
-interface List { place: Exclude<Place, { kind: "none" }>; choices: Choice[]; chosen: number }
+interface Choice {
+  text: string;
+  about: string;
+  insert: string;
+}
+interface List {
+  place: Exclude<Place, { kind: "none" }>;
+  choices: Choice[];
+  chosen: number;
+}
 
 let names: Promise<string[]> | undefined;
 let metadata: Promise<Record<string, MetricHelp[]>> | undefined;
 
 async function candidates(place: Exclude<Place, { kind: "none" }>): Promise<Choice[]> {
   if (place.kind === "value") {
-    return rank(await fetchLabelValues(place.label, place.metric), place.word).map((text) => ({ text, about: "", insert: text.replace(/["\\]/g, "\\$&") }));
+    return rank(await fetchLabelValues(place.label, place.metric), place.word).map((text) => ({
+      text,
+      about: "",
+      insert: text.replace(/["\\]/g, "\\$&"),
+    }));
   }
   if (place.kind === "label") {
     return rank(await fetchLabelNames(place.metric), place.word).map((text) => ({ text, about: "", insert: text }));
@@ -21,16 +33,28 @@ async function candidates(place: Exclude<Place, { kind: "none" }>): Promise<Choi
   if (!place.word) return [];
   names ??= fetchMetricNames();
   metadata ??= fetchMetadata();
-  names.catch(() => { names = undefined; });
-  const help = await metadata.catch(() => { metadata = undefined; return {} as Record<string, MetricHelp[]>; });
+  names.catch(() => {
+    names = undefined;
+  });
+  const help = await metadata.catch(() => {
+    metadata = undefined;
+    return {} as Record<string, MetricHelp[]>;
+  });
   const functions = [...AGGREGATIONS, ...FUNCTIONS];
   return rank([...(await names), ...functions], place.word).map((text) => {
     const call = functions.includes(text);
-    return { text, about: call ? t("explore.function") : (help[text]?.[0]?.help ?? ""), insert: call ? `${text}(` : text };
+    return {
+      text,
+      about: call ? t("explore.function") : (help[text]?.[0]?.help ?? ""),
+      insert: call ? `${text}(` : text,
+    };
   });
 }
 
-interface BoxProps { value: string; run(text: string): void }
+interface BoxProps {
+  value: string;
+  run(text: string): void;
+}
 
 export function PromqlBox({ value, run }: BoxProps): JSX.Element {
   const [text, setText] = useState(value);
@@ -56,11 +80,25 @@ export function PromqlBox({ value, run }: BoxProps): JSX.Element {
     const cursor = list.place.from + choice.insert.length;
     setText(next);
     setList(undefined);
-    requestAnimationFrame(() => { area.current?.setSelectionRange(cursor, cursor); area.current?.focus(); });
+    requestAnimationFrame(() => {
+      area.current?.setSelectionRange(cursor, cursor);
+      area.current?.focus();
+    });
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.key === "Enter" && !event.shiftKey && (!list || event.ctrlKey)) { event.preventDefault(); setList(undefined); run(text); return; }
-    if (!list) { if (event.key === " " && event.ctrlKey) { event.preventDefault(); void offer(); } return; }
+    if (event.key === "Enter" && !event.shiftKey && (!list || event.ctrlKey)) {
+      event.preventDefault();
+      setList(undefined);
+      run(text);
+      return;
+    }
+    if (!list) {
+      if (event.key === " " && event.ctrlKey) {
+        event.preventDefault();
+        void offer();
+      }
+      return;
+    }
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (move) setList({ ...list, chosen: (list.chosen + move + list.choices.length) % list.choices.length });
     else if (event.key === "Enter" || event.key === "Tab") take(list.choices[list.chosen]);
@@ -70,18 +108,45 @@ export function PromqlBox({ value, run }: BoxProps): JSX.Element {
     event.stopPropagation();
   };
   return (
-    <form onSubmit={(event) => { event.preventDefault(); setList(undefined); run(text); }}>
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        setList(undefined);
+        run(text);
+      }}
+    >
       <div class="complete">
-        <textarea ref={area} id="search" value={text} spellcheck={false} autocapitalize="off" autocomplete="off" aria-label={t("explore.box")}
-          placeholder={t("explore.placeholder")} aria-autocomplete="list"
+        <textarea
+          ref={area}
+          id="search"
+          value={text}
+          spellcheck={false}
+          autocapitalize="off"
+          autocomplete="off"
+          aria-label={t("explore.box")}
+          placeholder={t("explore.placeholder")}
+          aria-autocomplete="list"
           {...(list ? { "aria-controls": "choices", "aria-activedescendant": `choice-${list.chosen}` } : {})}
-          onInput={(event) => { setText(event.currentTarget.value); void offer(); }} onKeyDown={onKeyDown}
-          onBlur={() => setTimeout(() => setList(undefined), 150)} />
+          onInput={(event) => {
+            setText(event.currentTarget.value);
+            void offer();
+          }}
+          onKeyDown={onKeyDown}
+          onBlur={() => setTimeout(() => setList(undefined), 150)}
+        />
         {list && (
           <ul id="choices" role="listbox" aria-label={t("explore.choices")}>
             {list.choices.map((choice, place) => (
-              <li key={choice.text} id={`choice-${place}`} role="option" aria-selected={place === list.chosen}
-                onPointerDown={(event) => { event.preventDefault(); take(choice); }}>
+              <li
+                key={choice.text}
+                id={`choice-${place}`}
+                role="option"
+                aria-selected={place === list.chosen}
+                onPointerDown={(event) => {
+                  event.preventDefault();
+                  take(choice);
+                }}
+              >
                 <code>{choice.text}</code> <span>{choice.about}</span>
               </li>
             ))}

@@ -7,8 +7,16 @@ import { linkTo } from "../router";
 import { COLUMNS, ownerOf, type ColumnName, type Row, type SessionGroup } from "../sessions";
 import { Name, stateName } from "./marks";
 
-interface SortProps { column: ColumnName; down: boolean; choose(column: ColumnName): void }
-interface TableProps { sessions: readonly Row[]; groups?: readonly SessionGroup[]; sort?: SortProps }
+interface SortProps {
+  column: ColumnName;
+  down: boolean;
+  choose(column: ColumnName): void;
+}
+interface TableProps {
+  sessions: readonly Row[];
+  groups?: readonly SessionGroup[];
+  sort?: SortProps;
+}
 
 const NUMBERS: ReadonlySet<ColumnName> = new Set(["memory", "sm", "hour", "pid"]);
 
@@ -20,10 +28,22 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={t("sessions.table")}>
       <table>
-        <thead><tr>{columns.map((column) => <Head key={column} column={column} sort={sort} />)}</tr></thead>
-        {groups
-          ? groups.map((group) => <Group key={group.name} group={group} columns={columns} />)
-          : <tbody>{sessions.map((row) => <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />)}</tbody>}
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <Head key={column} column={column} sort={sort} />
+            ))}
+          </tr>
+        </thead>
+        {groups ? (
+          groups.map((group) => <Group key={group.name} group={group} columns={columns} />)
+        ) : (
+          <tbody>
+            {sessions.map((row) => (
+              <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
+            ))}
+          </tbody>
+        )}
       </table>
     </div>
   );
@@ -32,11 +52,19 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
 function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefined }): JSX.Element {
   const number = NUMBERS.has(column) ? "number" : "";
   const name = t(`column.${column}`);
-  if (!sort) return <th scope="col" class={number}>{name}</th>;
+  if (!sort)
+    return (
+      <th scope="col" class={number}>
+        {name}
+      </th>
+    );
   const current = sort.column === column;
   return (
     <th scope="col" class={number} aria-sort={current ? (sort.down ? "descending" : "ascending") : "none"}>
-      <button onClick={() => sort.choose(column)}>{name}{current ? (sort.down ? " ↓" : " ↑") : ""}</button>
+      <button onClick={() => sort.choose(column)}>
+        {name}
+        {current ? (sort.down ? " ↓" : " ↑") : ""}
+      </button>
     </th>
   );
 }
@@ -48,38 +76,81 @@ function Group({ group, columns }: { group: SessionGroup; columns: readonly Colu
       {group.name !== "" || group.rows.length ? (
         <tr class="group">
           <th scope="rowgroup" colSpan={columns.length}>
-            <b><Name text={group.name || t("sessions.no_name")} /></b>
-            <span>{t("sessions.group", { gpus: group.gpus, working: group.working, memory: formatValue(group.memory, "bytes") })}</span>
-            <span class="works" aria-hidden="true"><i style={{ "--v": `${Math.round(share * 100)}%` }} /></span>
-            {group.idle > 0 && <span class="warn"><b aria-hidden="true">z</b> {t("sessions.not_working", { count: group.idle })}</span>}
+            <b>
+              <Name text={group.name || t("sessions.no_name")} />
+            </b>
+            <span>
+              {t("sessions.group", {
+                gpus: group.gpus,
+                working: group.working,
+                memory: formatValue(group.memory, "bytes"),
+              })}
+            </span>
+            <span class="works" aria-hidden="true">
+              <i style={{ "--v": `${Math.round(share * 100)}%` }} />
+            </span>
+            {group.idle > 0 && (
+              <span class="warn">
+                <b aria-hidden="true">z</b> {t("sessions.not_working", { count: group.idle })}
+              </span>
+            )}
           </th>
         </tr>
       ) : null}
-      {group.rows.map((row) => <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />)}
+      {group.rows.map((row) => (
+        <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
+      ))}
     </tbody>
   );
 }
 
 function SessionRow({ row, columns }: { row: Row; columns: readonly ColumnName[] }): JSX.Element {
-  return <tr>{columns.map((column) => <td key={column} class={NUMBERS.has(column) ? "number" : ""}>{content(row, column)}</td>)}</tr>;
+  return (
+    <tr>
+      {columns.map((column) => (
+        <td key={column} class={NUMBERS.has(column) ? "number" : ""}>
+          {content(row, column)}
+        </td>
+      ))}
+    </tr>
+  );
 }
 
 function content(row: Row, column: ColumnName): JSX.Element | string {
   switch (column) {
-    case "node": return <a href={linkTo("node", row.node)}><Name text={row.node} /></a>;
-    case "gpu": return <a href={linkTo("gpu", row.uuid)}>{row.gpu}</a>;
-    case "user": return <Name text={row.user ?? "–"} />;
-    case "owner": return <Name text={ownerOf(row) || "–"} />;
-    case "command": return <Name text={row.command ?? "–"} />;
-    case "pid": return row.pid === undefined ? "–" : String(row.pid);
-    case "memory": return formatValue(row.memory, "bytes");
-    case "sm": return formatValue(row.sm, "ratio");
-    case "hour": return formatValue(row.hour, "ratio");
-    case "since": return <Since at={row.since} />;
+    case "node":
+      return (
+        <a href={linkTo("node", row.node)}>
+          <Name text={row.node} />
+        </a>
+      );
+    case "gpu":
+      return <a href={linkTo("gpu", row.uuid)}>{row.gpu}</a>;
+    case "user":
+      return <Name text={row.user ?? "–"} />;
+    case "owner":
+      return <Name text={ownerOf(row) || "–"} />;
+    case "command":
+      return <Name text={row.command ?? "–"} />;
+    case "pid":
+      return row.pid === undefined ? "–" : String(row.pid);
+    case "memory":
+      return formatValue(row.memory, "bytes");
+    case "sm":
+      return formatValue(row.sm, "ratio");
+    case "hour":
+      return formatValue(row.hour, "ratio");
+    case "since":
+      return <Since at={row.since} />;
     case "state":
       return (
         <span class={row.state === "idle" ? "warn" : ""}>
-          {row.state === "idle" && <span class="glyph" aria-hidden="true">z</span>}{row.state === "idle" ? stateName("held") : stateName(row.state)}
+          {row.state === "idle" && (
+            <span class="glyph" aria-hidden="true">
+              z
+            </span>
+          )}
+          {row.state === "idle" ? stateName("held") : stateName(row.state)}
         </span>
       );
   }

@@ -28,11 +28,15 @@ export function TimePicker(): JSX.Element {
   useEffect(() => {
     if (!open) return undefined;
     const close = (event: Event): void => {
-      if (event instanceof KeyboardEvent ? event.key === "Escape" : !box.current?.contains(event.target as Node)) setOpen(false);
+      if (event instanceof KeyboardEvent ? event.key === "Escape" : !box.current?.contains(event.target as Node))
+        setOpen(false);
     };
     addEventListener("pointerdown", close);
     addEventListener("keydown", close);
-    return () => { removeEventListener("pointerdown", close); removeEventListener("keydown", close); };
+    return () => {
+      removeEventListener("pointerdown", close);
+      removeEventListener("keydown", close);
+    };
   }, [open]);
   const length = relativeLength(range);
   const now = serverNow();
@@ -41,15 +45,27 @@ export function TimePicker(): JSX.Element {
     : `${formatMoment(span.start, now, language)} – ${formatMoment(span.end, now, language)}`;
   return (
     <div class="times" role="group" aria-label={t("time.range")}>
-      <button onClick={actions.back} aria-label={t("time.back")}>‹</button>
+      <button onClick={actions.back} aria-label={t("time.back")}>
+        ‹
+      </button>
       <div class="anchor" ref={box}>
-        <button aria-expanded={open} aria-haspopup="dialog" onClick={() => setOpen(!open)} data-range>{name}</button>
+        <button aria-expanded={open} aria-haspopup="dialog" onClick={() => setOpen(!open)} data-range>
+          {name}
+        </button>
         {open && <Choices span={span} length={length} done={() => setOpen(false)} />}
       </div>
-      <button onClick={actions.forth} aria-label={t("time.forth")} disabled={follows(range)}>›</button>
-      <button onClick={actions.closer} aria-label={t("time.closer")}>+</button>
-      <button onClick={actions.wider} aria-label={t("time.wider")}>−</button>
-      <button aria-pressed={follows(range)} onClick={actions.follow}>{t("time.follow")}</button>
+      <button onClick={actions.forth} aria-label={t("time.forth")} disabled={follows(range)}>
+        ›
+      </button>
+      <button onClick={actions.closer} aria-label={t("time.closer")}>
+        +
+      </button>
+      <button onClick={actions.wider} aria-label={t("time.wider")}>
+        −
+      </button>
+      <button aria-pressed={follows(range)} onClick={actions.follow}>
+        {t("time.follow")}
+      </button>
       <button onClick={refresh}>{t("time.refresh")}</button>
     </div>
   );
@@ -78,15 +94,32 @@ function Choices({ span, length, done }: { span: Span; length: string | undefine
     <div class="popover" role="dialog" aria-label={t("time.range")}>
       <div class="relative">
         {RELATIVE.map((one) => (
-          <button key={one} aria-pressed={one === length} onClick={() => { showRange({ from: `now-${one}`, to: "now" }); done(); }}>
+          <button
+            key={one}
+            aria-pressed={one === length}
+            onClick={() => {
+              showRange({ from: `now-${one}`, to: "now" });
+              done();
+            }}
+          >
             {one}
           </button>
         ))}
       </div>
       <form onSubmit={submit}>
-        <label>{t("time.from")}<input type="datetime-local" name="start" step="1" defaultValue={toLocal(span.start)} required /></label>
-        <label>{t("time.to")}<input type="datetime-local" name="end" step="1" defaultValue={toLocal(span.end)} required /></label>
-        {problem && <p class="crit small" role="alert">{t("time.wrong")}</p>}
+        <label>
+          {t("time.from")}
+          <input type="datetime-local" name="start" step="1" defaultValue={toLocal(span.start)} required />
+        </label>
+        <label>
+          {t("time.to")}
+          <input type="datetime-local" name="end" step="1" defaultValue={toLocal(span.end)} required />
+        </label>
+        {problem && (
+          <p class="crit small" role="alert">
+            {t("time.wrong")}
+          </p>
+        )}
         <button type="submit">{t("time.show")}</button>
       </form>
     </div>

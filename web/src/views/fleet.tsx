@@ -4,7 +4,16 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { createPainter, type LevelPainter } from "../charts/levels";
 import {
-  arrange, MEASURES, matches, spreadOf, STATES, totalsOf, toWords, type Measure, type NodeCells, type Totals,
+  arrange,
+  MEASURES,
+  matches,
+  spreadOf,
+  STATES,
+  totalsOf,
+  toWords,
+  type Measure,
+  type NodeCells,
+  type Totals,
 } from "../fleet";
 import { findFindings } from "../findings";
 import { formatValue } from "../format";
@@ -12,6 +21,7 @@ import { t, useLanguage } from "../i18n";
 import type { LivePicture } from "../live";
 import { Attention } from "../parts/attention";
 import { Card } from "../parts/card";
+import { lazy } from "../parts/lazy";
 import { GLYPHS, Distribution, spreadText, stateName, Swatch } from "../parts/marks";
 import { NodeRow } from "../parts/node-row";
 import { changeQuery, route } from "../router";
@@ -19,6 +29,9 @@ import { useStore } from "../store";
 
 const LARGE_UP_TO = 64;
 const MIDDLE_UP_TO = 256;
+const FEW_GPUS = 16;
+
+const FewGpus = lazy(async () => (await import("../parts/few-gpus")).FewGpus);
 
 export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
   useLanguage();
@@ -36,7 +49,10 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
       <Controls measure={measure} search={query["q"] ?? ""} states={states} totals={totals} />
       <div class="fleet aside">
         <Attention findings={findings} gpus={totals.gpus - totals.lost} />
-        <FleetMap nodes={nodes} measure={measure} search={query["q"] ?? ""} states={states} gpus={totals.gpus} />
+        <div>
+          <FleetMap nodes={nodes} measure={measure} search={query["q"] ?? ""} states={states} gpus={totals.gpus} />
+          {nodes.length === 1 && totals.gpus <= FEW_GPUS && <FewGpus picture={picture} />}
+        </div>
       </div>
     </div>
   );
@@ -57,35 +73,66 @@ function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }):
   const spread = spreadOf(nodes.flatMap((node) => node.cells));
   return (
     <dl class="totals">
-      <Total name={t("fleet.gpus")} value={String(totals.gpus)} id="gpus"
-        note={[t("fleet.nodes", { count: nodes.length }), totals.instances ? t("fleet.instances", { count: totals.instances }) : ""].filter(Boolean).join(", ")} />
+      <Total
+        name={t("fleet.gpus")}
+        value={String(totals.gpus)}
+        id="gpus"
+        note={[
+          t("fleet.nodes", { count: nodes.length }),
+          totals.instances ? t("fleet.instances", { count: totals.instances }) : "",
+        ]
+          .filter(Boolean)
+          .join(", ")}
+      />
       <Total name={t("fleet.in_use")} value={String(totals.inUse)} id="in-use" />
       <Total name={t("fleet.held_idle")} value={String(totals.heldIdle)} id="held-idle" act={totals.heldIdle > 0} />
       <Total name={t("fleet.lost")} value={String(totals.lost)} id="lost" act={totals.lost > 0} severe />
-      <Total name={t("fleet.power")} value={formatValue(totals.watts, "watts")} id="power"
-        note={totals.wattsOf < totals.gpus ? t("fleet.power_of", { count: totals.wattsOf }) : ""} />
+      <Total
+        name={t("fleet.power")}
+        value={formatValue(totals.watts, "watts")}
+        id="power"
+        note={totals.wattsOf < totals.gpus ? t("fleet.power_of", { count: totals.wattsOf }) : ""}
+      />
       {spread && (
         <div class="distribution">
-          <dt>{t("fleet.spread")}: {spreadText(spread)}</dt>
-          <dd><Distribution spread={spread} /></dd>
+          <dt>
+            {t("fleet.spread")}: {spreadText(spread)}
+          </dt>
+          <dd>
+            <Distribution spread={spread} />
+          </dd>
         </div>
       )}
     </dl>
   );
 }
 
-interface TotalProps { name: string; value: string; id: string; note?: string; act?: boolean; severe?: boolean }
+interface TotalProps {
+  name: string;
+  value: string;
+  id: string;
+  note?: string;
+  act?: boolean;
+  severe?: boolean;
+}
 
 function Total({ name, value, id, note, act, severe }: TotalProps): JSX.Element {
   return (
     <div class={act ? (severe ? "act severe" : "act") : ""}>
       <dt>{name}</dt>
-      <dd data-total={id}>{value} {note && <small>{note}</small>}</dd>
+      <dd data-total={id}>
+        {value} {note && <small>{note}</small>}
+      </dd>
     </div>
   );
 }
 
-interface ControlProps { measure: Measure; search: string; states: string[]; totals: Totals }
+interface ControlProps {
+  measure: Measure;
+  search: string;
+  states: string[];
+  totals: Totals;
+}
 
 function Controls({ measure, search, states, totals }: ControlProps): JSX.Element {
   const toggle = (state: string): void => {
@@ -96,13 +143,23 @@ function Controls({ measure, search, states, totals }: ControlProps): JSX.Elemen
     <div class="controls">
       <div class="segments" role="group" aria-label={t("measure.label")}>
         {MEASURES.map((one) => (
-          <button key={one} aria-pressed={one === measure} onClick={() => changeQuery({ m: one === "busy" ? "" : one })}>
+          <button
+            key={one}
+            aria-pressed={one === measure}
+            onClick={() => changeQuery({ m: one === "busy" ? "" : one })}
+          >
             {t(`measure.${one}`)}
           </button>
         ))}
       </div>
-      <input type="search" id="search" placeholder={t("fleet.search")} aria-label={t("fleet.search")} value={search}
-        onInput={(event) => changeQuery({ q: event.currentTarget.value })} />
+      <input
+        type="search"
+        id="search"
+        placeholder={t("fleet.search")}
+        aria-label={t("fleet.search")}
+        value={search}
+        onInput={(event) => changeQuery({ q: event.currentTarget.value })}
+      />
       <div class="legend" role="group" aria-label={t("fleet.states")}>
         {STATES.filter((state) => totals.states[state] || states.includes(state)).map((state) => (
           <button key={state} aria-pressed={states.includes(state)} onClick={() => toggle(state)}>
@@ -116,14 +173,21 @@ function Controls({ measure, search, states, totals }: ControlProps): JSX.Elemen
   );
 }
 
-interface MapProps { nodes: NodeCells[]; measure: Measure; search: string; states: string[]; gpus: number }
+interface MapProps {
+  nodes: NodeCells[];
+  measure: Measure;
+  search: string;
+  states: string[];
+  gpus: number;
+}
 
 function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Element {
   const words = toWords(search);
   const filtered = words.length > 0 || states.length > 0;
   const matching = new Set<string>();
   if (filtered) {
-    for (const node of nodes) for (const cell of node.cells) if (matches(cell, words, states)) matching.add(cell.gpu.uuid);
+    for (const node of nodes)
+      for (const cell of node.cells) if (matches(cell, words, states)) matching.add(cell.gpu.uuid);
   }
   const shown = filtered ? nodes.filter((node) => node.cells.some((cell) => matching.has(cell.gpu.uuid))) : nodes;
   const size = gpus <= LARGE_UP_TO ? "large" : gpus <= MIDDLE_UP_TO ? "middle" : "small";
@@ -133,13 +197,20 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
       {filtered && (
         <p class="soft" role="status">
           {matching.size ? t("fleet.shown", { shown: matching.size, count: gpus }) : t("fleet.none_match")}{" "}
-          <button class="bare" onClick={() => changeQuery({ q: "", s: "" })}>{t("fleet.clear")}</button>
+          <button class="bare" onClick={() => changeQuery({ q: "", s: "" })}>
+            {t("fleet.clear")}
+          </button>
         </p>
       )}
       <MapBody size={size} measure={measure} columns={columns} shown={shown} matching={filtered ? matching : undefined}>
         {shown.map((node) => (
-          <NodeRow key={node.name} node={node} measure={measure} size={size}
-            matching={filtered ? matching : undefined} />
+          <NodeRow
+            key={node.name}
+            node={node}
+            measure={measure}
+            size={size}
+            matching={filtered ? matching : undefined}
+          />
         ))}
       </MapBody>
     </div>
@@ -177,10 +248,20 @@ function MapBody({ size, measure, columns, shown, matching, children }: BodyProp
   };
   return (
     <>
-      <div class="map" ref={map} data-size={size} data-measure={measure} style={{ "--columns": columns }}
-        role="group" aria-label={t("fleet.map")} onPointerOver={look} onPointerLeave={() => setLooked(undefined)}
-        onFocusIn={look} onFocusOut={() => setLooked(undefined)}
-        onKeyDown={(event) => moveFocus(event, map.current)}>
+      <div
+        class="map"
+        ref={map}
+        data-size={size}
+        data-measure={measure}
+        style={{ "--columns": columns }}
+        role="group"
+        aria-label={t("fleet.map")}
+        onPointerOver={look}
+        onPointerLeave={() => setLooked(undefined)}
+        onFocusIn={look}
+        onFocusOut={() => setLooked(undefined)}
+        onKeyDown={(event) => moveFocus(event, map.current)}
+      >
         {size === "small" && <canvas ref={canvas} aria-hidden="true" />}
         {children}
       </div>

@@ -28,10 +28,21 @@ export function Gpu({ picture, name }: { picture: LivePicture; name: string }): 
   return (
     <div class="data">
       <div class="head">
-        <span class="crumb"><a href={linkTo("fleet")}>{t("nav.fleet")}</a> › <a href={linkTo("node", gpu.node)}><Name text={gpu.node} /></a> ›</span>
+        <span class="crumb">
+          <a href={linkTo("fleet")}>{t("nav.fleet")}</a> ›{" "}
+          <a href={linkTo("node", gpu.node)}>
+            <Name text={gpu.node} />
+          </a>{" "}
+          ›
+        </span>
         <h1>{t("gpu.gpu", { gpu: gpu.gpu })}</h1>
-        <span class="soft"><Name text={[gpu.profile, shortModel(gpu.model ?? "")].filter(Boolean).join(" · ")} /></span>
-        <span><Swatch state={gpu.state} /> {stateName(gpu.state)}{gpu.why ? `: ${tName("why", gpu.why)}` : ""}</span>
+        <span class="soft">
+          <Name text={[gpu.profile, shortModel(gpu.model ?? "")].filter(Boolean).join(" · ")} />
+        </span>
+        <span>
+          <Swatch state={gpu.state} /> {stateName(gpu.state)}
+          {gpu.why ? `: ${tName("why", gpu.why)}` : ""}
+        </span>
       </div>
       <Findings findings={findings} />
       <GpuFacts cell={cell} />
@@ -39,15 +50,23 @@ export function Gpu({ picture, name }: { picture: LivePicture; name: string }): 
       <TimePicker />
       <div class="panels">
         {panelsOf("gpu").map((panel) => (
-          <PanelBox key={panel.id} panel={panel} variables={variables} {...(panel.kind === "events" ? {} : { marks })}
-            wide={panel.kind !== "lines"} hideEmpty={panel.id !== "gpu_utilization" && panel.kind !== "events"} />
+          <PanelBox
+            key={panel.id}
+            panel={panel}
+            variables={variables}
+            {...(panel.kind === "events" ? {} : { marks })}
+            wide={panel.kind !== "lines"}
+            hideEmpty={panel.id !== "gpu_utilization" && panel.kind !== "events"}
+          />
         ))}
       </div>
       <section class="section">
         <h2>{t("sessions.now")}</h2>
         <SessionTable sessions={cell.sessions} />
       </section>
-      <p class="soft small mono"><Name text={gpu.uuid} /></p>
+      <p class="soft small mono">
+        <Name text={gpu.uuid} />
+      </p>
     </div>
   );
 }
@@ -64,9 +83,7 @@ export function useMarks(panelId: string, variables: Variables): readonly Mark[]
   const panel = panelById(panelId);
   if (!panel) throw new Error(`no panel ${panelId}`);
   const { asked } = useAnswer(panel, variables, MARKS_WIDTH);
-  return useMemo(
-    () => (asked.answer ? eventsOf(panel, asked.answer.results, asked.answer.span) : []), [asked.answer],
-  );
+  return useMemo(() => (asked.answer ? eventsOf(panel, asked.answer.results, asked.answer.span) : []), [asked.answer]);
 }
 
 function GpuFacts({ cell }: { cell: Cell }): JSX.Element {
@@ -77,9 +94,23 @@ function GpuFacts({ cell }: { cell: Cell }): JSX.Element {
       <Fact name={t("gpu.sm")} value={formatValue(gpu.sm, "ratio")} level={gpu.sm} />
       <Fact name={t("gpu.tensor")} value={formatValue(gpu.tensor, "ratio")} level={gpu.tensor} />
       <Fact name={t("gpu.dram")} value={formatValue(gpu.dram, "ratio")} level={gpu.dram} />
-      <Fact name={t("gpu.memory")} value={formatValue(gpu.memory_used, "bytes")} of={formatValue(gpu.memory_total, "bytes")} level={levelOf(gpu, "memory")} />
-      <Fact name={t("gpu.power")} value={formatValue(gpu.power, "watts")} of={formatValue(gpu.power_limit, "watts")} level={levelOf(gpu, "power")} />
-      <Fact name={t("gpu.temperature")} value={formatValue(gpu.temperature, "celsius")} level={levelOf(gpu, "temperature")} />
+      <Fact
+        name={t("gpu.memory")}
+        value={formatValue(gpu.memory_used, "bytes")}
+        of={formatValue(gpu.memory_total, "bytes")}
+        level={levelOf(gpu, "memory")}
+      />
+      <Fact
+        name={t("gpu.power")}
+        value={formatValue(gpu.power, "watts")}
+        of={formatValue(gpu.power_limit, "watts")}
+        level={levelOf(gpu, "power")}
+      />
+      <Fact
+        name={t("gpu.temperature")}
+        value={formatValue(gpu.temperature, "celsius")}
+        level={levelOf(gpu, "temperature")}
+      />
       <Fact name={t("gpu.held_by")} value={holdersOf(cell).join(", ") || t("fleet.free")} />
     </Facts>
   );

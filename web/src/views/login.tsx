@@ -9,7 +9,9 @@ export function Login({ setup }: { setup: boolean }): JSX.Element {
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
-    const [user = "", password = "", token = ""] = ["user", "password", "token"].map((name) => String(form.get(name) ?? ""));
+    const [user = "", password = "", token = ""] = ["user", "password", "token"].map((name) =>
+      String(form.get(name) ?? ""),
+    );
     try {
       await postJson("api/login", { user, password, ...(token ? { token: token.trim() } : {}) });
       dispatchEvent(new Event("gpuscope:login"));
@@ -22,12 +24,23 @@ export function Login({ setup }: { setup: boolean }): JSX.Element {
     <form class="blank" onSubmit={(event) => void submit(event)}>
       <h1>{setup ? t("login.first") : t("login.title")}</h1>
       {setup && <p class="soft">{t("login.first_help")}</p>}
-      {setup && <label>{t("login.token")} <input name="token" autocomplete="one-time-code" required /></label>}
-      <label>{t("login.user")} <input name="user" autocomplete="username" required /></label>
-      <label>{t("login.password")}{" "}
+      {setup && (
+        <label>
+          {t("login.token")} <input name="token" autocomplete="one-time-code" required />
+        </label>
+      )}
+      <label>
+        {t("login.user")} <input name="user" autocomplete="username" required />
+      </label>
+      <label>
+        {t("login.password")}{" "}
         <input name="password" type="password" autocomplete={setup ? "new-password" : "current-password"} required />
       </label>
-      {problem && <p class="crit" role="alert">{problem}</p>}
+      {problem && (
+        <p class="crit" role="alert">
+          {problem}
+        </p>
+      )}
       <button type="submit">{t("login.enter")}</button>
     </form>
   );

@@ -21,7 +21,12 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
   useLanguage();
   const cells = useMemo(() => arrange(picture).find((one) => one.name === name), [picture, name]);
   const node = picture.nodes.find((one) => one.name === name);
-  const uuids = toRegex(picture.gpus.filter((gpu) => gpu.node === name).map((gpu) => gpu.uuid).sort());
+  const uuids = toRegex(
+    picture.gpus
+      .filter((gpu) => gpu.node === name)
+      .map((gpu) => gpu.uuid)
+      .sort(),
+  );
   const variables = useMemo(() => ({ uuids, instance: node?.instance ?? name }), [uuids, node?.instance, name]);
   const marks = useMarks("node_events", variables);
   if (!cells) return <Missing title={t("node.missing")} name={name} />;
@@ -29,23 +34,37 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
   return (
     <div class="data">
       <div class="head">
-        <span class="crumb"><a href={linkTo("fleet")}>{t("nav.fleet")}</a> ›</span>
-        <h1><Name text={name} /></h1>
+        <span class="crumb">
+          <a href={linkTo("fleet")}>{t("nav.fleet")}</a> ›
+        </span>
+        <h1>
+          <Name text={name} />
+        </h1>
       </div>
       <Findings findings={findFindings(picture).filter((one) => one.node === name)} />
       {node && <HostFacts node={node} />}
       <Cells cells={cells} />
-      <div class="section"><TimePicker /></div>
+      <div class="section">
+        <TimePicker />
+      </div>
       <div class="panels">
         {panelsOf("node").map((panel) => (
-          <PanelBox key={panel.id} panel={panel} variables={variables} {...(panel.kind === "events" ? {} : { marks })}
-            wide={panel.kind !== "lines"} hideEmpty={panel.id !== "node_utilization" && panel.kind === "lines"} />
+          <PanelBox
+            key={panel.id}
+            panel={panel}
+            variables={variables}
+            {...(panel.kind === "events" ? {} : { marks })}
+            wide={panel.kind !== "lines"}
+            hideEmpty={panel.id !== "node_utilization" && panel.kind === "lines"}
+          />
         ))}
       </div>
       <section class="section">
         <h2>{t("node.host")}</h2>
         <div class="panels">
-          {panelsOf("host").map((panel) => <PanelBox key={panel.id} panel={panel} variables={variables} marks={marks} />)}
+          {panelsOf("host").map((panel) => (
+            <PanelBox key={panel.id} panel={panel} variables={variables} marks={marks} />
+          ))}
         </div>
       </section>
       <section class="section">
@@ -70,12 +89,27 @@ function HostFacts({ node }: { node: LiveNode }): JSX.Element {
   const seen = node.gpus_seen === undefined ? undefined : String(node.gpus_seen);
   return (
     <Facts>
-      <Fact name={t("fleet.gpus")} value={seen ?? formatValue(undefined, "count")} of={node.gpus_expected === undefined ? "" : String(node.gpus_expected)} />
+      <Fact
+        name={t("fleet.gpus")}
+        value={seen ?? formatValue(undefined, "count")}
+        of={node.gpus_expected === undefined ? "" : String(node.gpus_expected)}
+      />
       <Fact name={t("node.cpu")} value={formatValue(node.cpu, "ratio")} level={node.cpu} />
       <Fact name={t("node.load")} value={formatValue(node.load1, "count")} />
-      <Fact name={t("node.memory")} value={formatValue(node.memory_used, "bytes")} of={formatValue(node.memory_total, "bytes")} level={share} />
-      <Fact name={t("node.sources")} value={node.sources.map((one) => `${one.name} ${one.up ? "✓" : "✕"}`).join(", ")} />
-      <Fact name={t("node.age")} value={formatDuration(node.taken_at === undefined ? undefined : serverNow() - node.taken_at)} />
+      <Fact
+        name={t("node.memory")}
+        value={formatValue(node.memory_used, "bytes")}
+        of={formatValue(node.memory_total, "bytes")}
+        level={share}
+      />
+      <Fact
+        name={t("node.sources")}
+        value={node.sources.map((one) => `${one.name} ${one.up ? "✓" : "✕"}`).join(", ")}
+      />
+      <Fact
+        name={t("node.age")}
+        value={formatDuration(node.taken_at === undefined ? undefined : serverNow() - node.taken_at)}
+      />
     </Facts>
   );
 }

@@ -7,7 +7,15 @@ import { live, serverNow, type LivePicture } from "../live";
 import { SessionTable } from "../parts/session-table";
 import { changeQuery, route } from "../router";
 import {
-  COLUMNS, filterSessions, groupSessions, GROUPINGS, sortSessions, toCsv, toJson, withHours, type ColumnName,
+  COLUMNS,
+  filterSessions,
+  groupSessions,
+  GROUPINGS,
+  sortSessions,
+  toCsv,
+  toJson,
+  withHours,
+  type ColumnName,
 } from "../sessions";
 import { useStore } from "../store";
 
@@ -29,20 +37,34 @@ export function Sessions({ picture }: { picture: LivePicture }): JSX.Element {
     <div class="data">
       <div class="head">
         <h1>{t("nav.sessions")}</h1>
-        <span class="soft" role="status">{t("sessions.count", { count: rows.length, gpus: new Set(rows.map((row) => row.uuid)).size })}</span>
+        <span class="soft" role="status">
+          {t("sessions.count", { count: rows.length, gpus: new Set(rows.map((row) => row.uuid)).size })}
+        </span>
       </div>
       <div class="controls">
         <div class="segments" role="group" aria-label={t("sessions.by")}>
           {GROUPINGS.map((one) => (
-            <button key={one} aria-pressed={one === by} onClick={() => changeQuery({ by: one === "user" ? "" : one })}>{t(`group.${one}`)}</button>
+            <button key={one} aria-pressed={one === by} onClick={() => changeQuery({ by: one === "user" ? "" : one })}>
+              {t(`group.${one}`)}
+            </button>
           ))}
         </div>
-        <input type="search" id="search" placeholder={t("sessions.search")} aria-label={t("sessions.search")} value={query["q"] ?? ""}
-          onInput={(event) => changeQuery({ q: event.currentTarget.value })} />
+        <input
+          type="search"
+          id="search"
+          placeholder={t("sessions.search")}
+          aria-label={t("sessions.search")}
+          value={query["q"] ?? ""}
+          onInput={(event) => changeQuery({ q: event.currentTarget.value })}
+        />
         <button onClick={() => download("gpuscope-sessions.csv", "text/csv", toCsv(rows))}>CSV</button>
         <button onClick={() => download("gpuscope-sessions.json", "application/json", toJson(rows))}>JSON</button>
       </div>
-      <SessionTable sessions={rows} sort={{ column, down, choose }} {...(by === "none" ? {} : { groups: groupSessions(rows, by) })} />
+      <SessionTable
+        sessions={rows}
+        sort={{ column, down, choose }}
+        {...(by === "none" ? {} : { groups: groupSessions(rows, by) })}
+      />
     </div>
   );
 }
@@ -57,12 +79,17 @@ function useHours(): ReadonlyMap<string, number> {
     const ask = async (): Promise<void> => {
       const data = await queryInstant("avg_over_time(gpuscope_process_sm_ratio[1h])", serverNow(), stop.signal);
       if (data.resultType !== "vector") return;
-      setHours(new Map(data.result.map(({ metric, value }) => [`${metric["uuid"]}/${metric["pid"]}`, Number(value[1])])));
+      setHours(
+        new Map(data.result.map(({ metric, value }) => [`${metric["uuid"]}/${metric["pid"]}`, Number(value[1])])),
+      );
     };
     const again = (): void => void ask().catch(() => undefined);
     again();
     const timer = setInterval(again, HOURS_EVERY_MS);
-    return () => { stop.abort(); clearInterval(timer); };
+    return () => {
+      stop.abort();
+      clearInterval(timer);
+    };
   }, [ready]);
   return hours;
 }
@@ -75,4 +102,3 @@ export function download(name: string, type: string, text: string): void {
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
-
