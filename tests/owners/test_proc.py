@@ -158,3 +158,19 @@ def test_any_passwd_and_subuid(text: str) -> None:
 def test_start_times_are_seconds_since_the_epoch(tree: ProcTree) -> None:
     ticks = os.sysconf("SC_CLK_TCK")
     assert Proc(str(tree.root)).started_at(5 * ticks) == BOOTED_AT + 5
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "nothing"])
+def test_what_a_container_may_put_where_its_passwd_should_be(tree: ProcTree, tmp_path: Path, kind: str) -> None:
+    folder = tree.add(7, uid=4242, cgroup=pod_cgroup(), passwd="x\n")
+    passwd = folder / "root/etc/passwd"
+    passwd.unlink()
+    outside = tmp_path / "outside"
+    outside.write_text("intruder:x:4242:1::/:/x\n")
+    if kind == "link":
+        passwd.symlink_to(outside)
+    elif kind == "pipe":
+        os.mkfifo(passwd)
+    elif kind == "folder":
+        passwd.mkdir()
+    assert lookup_of(tree, tmp_path).look_up(ProcessKey(7, 1000)).user == "4242"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from gpuscope.errors import SourceError
 from gpuscope.owners.cgroup import NOWHERE, Place, parse_cgroup
 from gpuscope.owners.proc import Proc, ProcessGone
 from gpuscope.owners.slurm_environment import NO_WORDS, SlurmWords, parse_environment
-from gpuscope.owners.users import UserBook, read_text
+from gpuscope.owners.users import UserBook, read_hostile_text
 from gpuscope.readings import ABSENT, Maybe, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
@@ -95,11 +96,11 @@ class ProcessLookup:
             self.failures["user"] += 1
             return ABSENT, ABSENT
         inside = place.container_id is not ABSENT or place.pod_uid is not ABSENT
-        passwd = Path(self._proc.root, str(pid), "root/etc/passwd")
-        return (
-            self._users.user(uid, (lambda: read_text(passwd)) if inside else None),
-            self._users.group(gid),
-        )
+        ask = partial(self._containers_passwd, pid) if inside else None
+        return self._users.user(uid, ask), self._users.group(gid)
+
+    def _containers_passwd(self, pid: int) -> str:
+        return read_hostile_text(Path(self._proc.root, str(pid), "root/etc/passwd"))
 
     def _slurm(self, pid: int, place: Place) -> SlurmWords:
         if place.container_id is not ABSENT and place.job is ABSENT and place.sluid is ABSENT:

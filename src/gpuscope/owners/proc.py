@@ -13,7 +13,7 @@ from typing import Final
 
 from gpuscope.errors import SourceError
 
-_READ_AT_ONCE: Final = 1 << 16
+_PIECE: Final = 1 << 14  # a larger buffer costs more to make than these files are worth
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"  # the kernel's own number for it
 
@@ -36,24 +36,14 @@ class Proc:
         self._boot_time: float | None = None
 
     def stat(self, pid: int) -> Stat:
-        # One read: the kernel hands out a line this short as a whole, and everyone is asked every second.
-        try:
-            handle = os.open(f"{self.root}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
-            raise ProcessGone from None
-        try:
-            return parse_stat(os.read(handle, 4096))
-        except ProcessLookupError:
-            raise ProcessGone from None
-        finally:
-            os.close(handle)
+        return parse_stat(self._read(pid, "stat", 4096))
 
     def ids(self, pid: int) -> tuple[int, int]:
         """User and group the process runs as."""
-        return parse_ids(self._read(pid, "status"))
+        return parse_ids(self._read(pid, "status", 4096))
 
     def cgroup(self, pid: int) -> str:
-        return self._read(pid, "cgroup").decode("utf-8", "replace")
+        return self._read(pid, "cgroup", 1 << 16, to_the_end=True).decode("utf-8", "replace")
 
     def environ(self, pid: int, most: int = 1 << 20) -> bytes:
         return self._read(pid, "environ", most)
@@ -64,7 +54,7 @@ class Proc:
     def started_at(self, start_ticks: int) -> float:
         """Seconds since the epoch. The boot time is asked once: a corrected clock must not move the past."""
         if self._boot_time is None:
-            self._boot_time = parse_boot_time(self._read_file(f"{self.root}/stat", 1 << 20))
+            self._boot_time = parse_boot_time(self._read_file(f"{self.root}/stat", 1 << 20, True))
         return self._boot_time + start_ticks / _TICKS_PER_SECOND
 
     def sees_the_machine(self) -> bool:
@@ -77,23 +67,22 @@ class Proc:
         except OSError:
             return True
 
-    def _read(self, pid: int, name: str, most: int = _READ_AT_ONCE) -> bytes:
+    def _read(self, pid: int, name: str, most: int, to_the_end: bool = False) -> bytes:
         try:
-            return self._read_file(f"{self.root}/{pid}/{name}", most)
+            return self._read_file(f"{self.root}/{pid}/{name}", most, to_the_end)
         except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
             raise ProcessGone from None
 
     @staticmethod
-    def _read_file(path: str, most: int) -> bytes:
-        # os.open and os.read: a Python file object costs three times as much, hundreds of times a second.
+    def _read_file(path: str, most: int, to_the_end: bool) -> bytes:
+        # os.open and os.read: a Python file object costs three times as much, hundreds of times a second. The
+        # kernel hands out most of these files in one piece; those made of many lines may come a page at a time.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            text = os.read(handle, most)
-            while text and len(text) < most:
-                more = os.read(handle, most - len(text))
-                if not more:
-                    break
-                text += more
+            text = piece = os.read(handle, min(most, _PIECE))
+            while piece and len(text) < most and (to_the_end or len(piece) == _PIECE):
+                piece = os.read(handle, min(most - len(text), _PIECE))
+                text += piece
             return text
         finally:
             os.close(handle)

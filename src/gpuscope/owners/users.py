@@ -11,6 +11,7 @@ import grp
 import os
 import pwd
 import re
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -92,17 +93,32 @@ class UserBook:
 
 
 def read_text(path: Path) -> str:
-    """A file's beginning; nothing where it cannot be read. It may lie in a container: never wait for it."""
+    """The beginning of one of the machine's own files; nothing where it cannot be read."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_hostile_text(path: Path) -> str:
+    """A file inside a container, where anything may lie in its place.
+
+    A link could lead out of the container, opening a device could act on the machine, a pipe could make us
+    wait: only a plain file is opened, after it was seen to be one.
+    """
+    try:
+        place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
-        return os.read(handle, _MOST_BYTES).decode("utf-8", "replace")
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            return ""
+        return read_text(Path(f"/proc/self/fd/{place}"))
     except OSError:
         return ""
     finally:
-        os.close(handle)
+        os.close(place)
 
 
 def parse_names(text: str) -> dict[int, str]:
