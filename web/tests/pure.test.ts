@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { columnOf, isolatedPlaces, runsOf, summarise, timesOf } from "../src/charts/align";
+import { columnOf, isolatedPlaces, newest, runsOf, summarise, timesOf } from "../src/charts/align";
 import { eventsOf, spanRows, stateRows } from "../src/charts/rows";
 import { formatDuration, formatIndices, formatValue, naturalOrder, shortModel } from "../src/format";
 import { fillExpression, fillLegend, panelById, PANELS, toRegex } from "../src/panels";
@@ -110,6 +110,8 @@ describe("charts", () => {
     expect(column).toEqual([1, 2, null, null, 4, null]);
     expect(isolatedPlaces(column)).toEqual([4]);
     expect(summarise(column)).toEqual({ last: 4, min: 1, max: 4 });
+    expect(newest([1, 2, null, null, null])).toBeUndefined();
+    expect(newest([1, 0, null])).toBe(0);
     expect(summarise([null])).toEqual({ last: undefined, min: undefined, max: undefined });
   });
   it("ends a run at a gap", () =>

@@ -48,6 +48,13 @@ export function summarise(column: Column): Summary {
   return { last, min, max };
 }
 
+const FRESH_PLACES = 3;
+
+/** The value at the end of the axis; a series that ended before it has none now. */
+export function newest(column: Column): number | undefined {
+  return column.slice(-FRESH_PLACES).findLast((value) => value !== null) ?? undefined;
+}
+
 export interface Run {
   from: number;
   to: number;

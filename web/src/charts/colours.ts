@@ -23,7 +23,16 @@ const NAMES = [
 export type ColourName = (typeof NAMES)[number];
 export type Colours = Record<ColourName, string>;
 
+let known: { scheme: string; colours: Colours } | undefined;
+
+/** Read once for each scheme: reading costs a style calculation for every colour. */
 export function readColours(): Colours {
+  const scheme = `${document.documentElement.dataset["theme"]}/${matchMedia("(prefers-color-scheme: dark)").matches}`;
+  if (known?.scheme !== scheme) known = { scheme, colours: probeColours() };
+  return known.colours;
+}
+
+function probeColours(): Colours {
   const probe = document.body.appendChild(document.createElement("i"));
   const colours = {} as Colours;
   for (const name of NAMES) {

@@ -78,7 +78,7 @@ export const en = {
   "attention.since": "Since",
   "attention.next": "Next",
   "attention.nobody": "nobody",
-  "attention.unknown_time": "before history",
+  "attention.unknown_time": "not known",
 
   "finding.lost": "GPU {gpus} does not answer",
   "finding.missing": "{count} GPU missing of those on the bus",

@@ -81,7 +81,7 @@ export const language: Language = {
     "attention.since": "いつから",
     "attention.next": "次の一手",
     "attention.nobody": "なし",
-    "attention.unknown_time": "記録より前",
+    "attention.unknown_time": "不明",
 
     "finding.lost": "GPU {gpus} が応答しません",
     "finding.missing": "バス上の GPU のうち {count} 個が見えません",

@@ -81,7 +81,7 @@ export const language: Language = {
     "attention.since": "언제부터",
     "attention.next": "다음 할 일",
     "attention.nobody": "없음",
-    "attention.unknown_time": "기록 이전",
+    "attention.unknown_time": "알 수 없음",
 
     "finding.lost": "GPU {gpus} 응답 없음",
     "finding.missing": "버스에 있는 GPU 중 {count}개가 보이지 않음",

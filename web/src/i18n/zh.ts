@@ -80,7 +80,7 @@ export const language: Language = {
     "attention.since": "自",
     "attention.next": "下一步",
     "attention.nobody": "无人",
-    "attention.unknown_time": "早于记录",
+    "attention.unknown_time": "未知",
 
     "finding.lost": "GPU {gpus} 没有响应",
     "finding.missing": "总线上的 GPU 少了 {count} 块",

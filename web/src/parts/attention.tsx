@@ -63,7 +63,9 @@ export function Findings({ findings }: { findings: readonly Finding[] }): JSX.El
 function Entry({ finding }: { finding: Finding }): JSX.Element {
   const language = useLanguage();
   const gpus = formatIndices(finding.gpus);
-  const who = finding.who.join(", ");
+  // Of a GPU that is gone nobody can say who was on it; that is not the same as nobody.
+  const none = finding.kind === "lost" || finding.kind === "missing" ? t("sessions.no_name") : t("attention.nobody");
+  const who = finding.who.join(", ") || none;
   const where = finding.uuids.length === 1 ? linkTo("gpu", finding.uuids[0]) : linkTo("node", finding.node);
   const now = serverNow();
   return (
@@ -78,7 +80,7 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
       <dl>
         <dt>{t("attention.who")}</dt>
         <dd>
-          <Name text={who || t("attention.nobody")} />
+          <Name text={who} />
         </dd>
         <dt>{t("attention.since")}</dt>
         <dd>
@@ -88,7 +90,7 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
         </dd>
         <dt>{t("attention.next")}</dt>
         <dd>
-          <bdi>{t(stepKey(finding), { gpus, who: who || t("attention.nobody") })}</bdi>
+          <bdi>{t(stepKey(finding), { gpus, who })}</bdi>
         </dd>
       </dl>
     </li>

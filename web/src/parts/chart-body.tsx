@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Series } from "../api";
-import { columnOf, summarise, timesOf } from "../charts/align";
+import { columnOf, newest, summarise, timesOf } from "../charts/align";
 import {
   drawLines,
   drawStrip,
@@ -165,7 +165,7 @@ function Legend({
   return (
     <ul class="series" aria-hidden="true">
       {lines.slice(0, MOST_IN_LEGEND).map((line, place) => {
-        const value = cursor === undefined ? summarise(line.column).last : line.column[cursor];
+        const value = cursor === undefined ? newest(line.column) : line.column[cursor];
         const colour = line.limit
           ? { notice: "--ink-soft", warning: "--warn-line", critical: "--crit-line" }[line.limit]
           : `--c${(place % 8) + 1}`;

@@ -70,7 +70,9 @@ export function PanelBox({
         <div class="about">
           {panelHelp(panel.id)}
           {expressions.map((one) => (
-            <code key={one}>{one}</code>
+            <a key={one} href={linkTo("explore", "", { q: one })}>
+              <code>{one}</code>
+            </a>
           ))}
         </div>
       )}

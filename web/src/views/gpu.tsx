@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { eventsOf } from "../charts/rows";
 import { arrange, holdersOf, levelOf, type Cell } from "../fleet";
 import { findFindings } from "../findings";
-import { formatValue, shortModel } from "../format";
+import { ABSENT, formatValue, shortModel } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import type { LivePicture } from "../live";
 import { panelById, panelsOf, type Variables } from "../panels";
@@ -111,7 +111,10 @@ function GpuFacts({ cell }: { cell: Cell }): JSX.Element {
         value={formatValue(gpu.temperature, "celsius")}
         level={levelOf(gpu, "temperature")}
       />
-      <Fact name={t("gpu.held_by")} value={holdersOf(cell).join(", ") || t("fleet.free")} />
+      <Fact
+        name={t("gpu.held_by")}
+        value={holdersOf(cell).join(", ") || (gpu.state === "idle" ? t("fleet.free") : ABSENT)}
+      />
     </Facts>
   );
 }
