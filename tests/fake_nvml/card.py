@@ -121,6 +121,7 @@ class Card:
     migs: list[Mig] = field(default_factory=list)
     mig_activity: dict[str, Activity] = field(default_factory=dict)
     links: dict[int, Link] = field(default_factory=dict)
+    peers: dict[str, tuple[int, int]] = field(default_factory=dict)  # UUID -> error, P2P status over NVLink
     pages: list[tuple[int, int, int]] = field(default_factory=list)
     fields: dict[tuple[int, int | None], tuple[int, str, float]] = field(default_factory=dict)
 
@@ -229,6 +230,8 @@ class Card:
         for number, link in self.links.items():
             counters = f"{link.crc_flit} {link.crc_data} {link.replay} {link.recovery} {link.ecc}"
             yield f"{prefix}link {number} {int(link.active)} {counters}"
+        for peer, (error, status) in self.peers.items():
+            yield f"{prefix}peer {encode(peer)} {error} {status}"
         for cause, address, retired_at in self.pages:
             yield f"{prefix}page {cause} {address} {retired_at}"
         for (field_id, scope), (status, kind, value) in self.fields.items():

@@ -196,6 +196,11 @@ class FakeDriver:
         self.cards[gpu].links[number] = link
         self._save()
 
+    def peer(self, gpu: int, other: int, status: int = 0, *, error: str | None = None) -> None:
+        """What P2P over NVLink answers from one GPU towards another: an NVML_P2P_STATUS_*, or an error."""
+        self.cards[gpu].peers[self.cards[other].uuid] = (ERRORS[error] if error else 0, status)
+        self._save()
+
     def retire_page(self, gpu: int, address: int, *, double_bit: bool = False, at: int = 0) -> None:
         """Retire a page (Volta and Turing; newer cards remap rows)."""
         self.cards[gpu].pages.append((int(double_bit), address, at))

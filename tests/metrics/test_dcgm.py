@@ -358,12 +358,37 @@ def test_health_series_carry_the_gpus_jobs(tmp_path: Path) -> None:
     assert text(builder, snapshot(a100_mig())).count('hpc_job="4711"') == 6
 
 
-def test_p2p_status_is_absent_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_p2p_status_names_the_peer_and_what_is_wrong(tmp_path: Path) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_EXP_P2P_STATUS, counter, P2P NvLink status\n")
     builder = build_with(Settings(counters=str(counters)), options())
-    assert text(builder, snapshot(h100(0))) == ""
-    assert "DCGM_EXP_P2P_STATUS" in caplog.text
+    gpus = (
+        h100(0, p2p_nvlink_status={"1": 0.0, "2": 3.0}),
+        h100(1, p2p_nvlink_status={"0": 4.0, "2": 9.0}),
+        h100(2),
+    )
+    output = text(builder, snapshot(*gpus))
+    assert output.startswith(
+        "# HELP DCGM_EXP_P2P_STATUS P2P NvLink status\n# TYPE DCGM_EXP_P2P_STATUS counter\n"
+    )
+    found = [
+        (re.findall(r'(?:gpu|peer_gpu|link_status)="([^"]*)"', line), line.rpartition(" ")[2])
+        for line in series(output, "DCGM_EXP_P2P_STATUS")
+    ]
+    assert found == [
+        (["0", "OK", "1"], "0"),
+        (["0", "TopologyNotSupported", "2"], "3"),
+        (["1", "DisabledByRegKey", "0"], "4"),
+        (["1", "Unknown", "2"], "9"),
+    ]
+
+
+def test_p2p_status_is_of_whole_gpus_and_absent_where_nobody_asked() -> None:
+    builder = own("DCGM_EXP_P2P_STATUS")
+    assert text(builder, snapshot(a100_mig(), h100(1))) == ""
+    output = text(builder, snapshot(replace(a100_mig(), p2p_nvlink_status={"1": 5.0}), h100(1)))
+    assert len(series(output, "DCGM_EXP_P2P_STATUS")) == 1
+    assert "GPU_I_ID" not in output
 
 
 def test_nvlink_throughput_from_the_drivers_counters() -> None:

@@ -134,6 +134,9 @@ class Device(Part):
     nvlink_bytes: ByLabel = NOTHING  # by direction, all links
     nvlink_link_bytes: ByLabels = NOTHING  # by (link, direction)
     nvlink_errors: ByLabels = NOTHING  # by (link, error): crc_flit, crc_data, replay, recovery
+    # By the other GPU's index: 0 reachable over NVLink, else why not: 1 chipset, 2 GPU, 3 topology, 4 switched
+    # off by a registry key, 5 not supported, 6 unknown.
+    p2p_nvlink_status: ByLabel = NOTHING
 
     ecc_enabled: Maybe[float] = ABSENT
     ecc_pending: Maybe[float] = ABSENT

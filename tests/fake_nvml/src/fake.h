@@ -73,6 +73,11 @@ struct link {
     bool down;
     unsigned long long crc_flit, crc_data, replay, recovery, ecc;
 };
+struct peer { /* what P2P over NVLink answers towards another GPU */
+    char uuid[TEXT];
+    nvmlReturn_t error;
+    int status;
+};
 struct page {
     int cause;
     unsigned long long address, timestamp;
@@ -115,6 +120,7 @@ struct gpu {
     LIST(struct phase, phases);
     LIST(struct process, processes);
     LIST(struct mig, migs);
+    LIST(struct peer, peers);
     LIST(struct page, pages);
     LIST(struct field, fields);
 };

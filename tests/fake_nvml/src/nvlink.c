@@ -153,11 +153,18 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, nvmlGp
                                     nvmlGpuP2PStatus_t *status)
 {
     ENTER(one);
-    (void)other;
     UNLESS(status, NVML_ERROR_INVALID_ARGUMENT);
-    bool linked = gpu->value[K_nvlink_count] > 0;
-    *status =
-        what == NVML_P2P_CAPS_INDEX_NVLINK && !linked ? NVML_P2P_STATUS_NOT_SUPPORTED : NVML_P2P_STATUS_OK;
+    struct call peer;
+    nvmlReturn_t error = handle_resolve(other, &peer);
+    UNLESS(!error, error);
+    bool by_nvlink = what == NVML_P2P_CAPS_INDEX_NVLINK;
+    for (size_t i = 0; by_nvlink && i < gpu->peers.count; i++)
+        if (!strcmp(gpu->peers.items[i].uuid, peer.gpu->uuid)) {
+            *status = (nvmlGpuP2PStatus_t)gpu->peers.items[i].status;
+            return gpu->peers.items[i].error;
+        }
+    bool linked = gpu->value[K_nvlink_count] > 0 && peer.gpu->value[K_nvlink_count] > 0;
+    *status = by_nvlink && !linked ? NVML_P2P_STATUS_NOT_SUPPORTED : NVML_P2P_STATUS_OK;
     return NVML_SUCCESS;
 }
 

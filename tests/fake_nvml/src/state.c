@@ -195,6 +195,14 @@ static void parse_field(struct gpu *gpu, char *rest)
     field->value = number(&rest);
 }
 
+static void parse_peer(struct gpu *gpu, char *rest)
+{
+    struct peer *peer = ADD(gpu->peers);
+    text_to(peer->uuid, sizeof peer->uuid, &rest);
+    peer->error = (nvmlReturn_t)whole(&rest);
+    peer->status = (int)whole(&rest);
+}
+
 static void parse_page(struct gpu *gpu, char *rest)
 {
     struct page *page = ADD(gpu->pages);
@@ -246,6 +254,8 @@ static void parse_gpu(struct state *state, char *line)
         parse_mig(gpu, rest);
     else if (!strcmp(key, "link"))
         parse_link(gpu, rest, line);
+    else if (!strcmp(key, "peer"))
+        parse_peer(gpu, rest);
     else if (!strcmp(key, "page"))
         parse_page(gpu, rest);
     else if (!strcmp(key, "field"))
@@ -326,6 +336,7 @@ void state_free(struct state *state)
         free(gpu->phases.items);
         free(gpu->processes.items);
         free(gpu->migs.items);
+        free(gpu->peers.items);
         free(gpu->pages.items);
         free(gpu->fields.items);
     }

@@ -90,6 +90,14 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _counter("nvlink_bytes", "nvlink_bytes", "NVLink traffic over all links.", "direction"),
     _counter("nvlink_link_bytes", "nvlink_link_bytes", "NVLink traffic by link.", "link", "direction"),
     _counter("nvlink_errors", "nvlink_errors", "NVLink errors by link and kind.", "link", "error"),
+    _gauge(
+        "p2p_nvlink_status",
+        "p2p_nvlink_status",
+        "Way to another GPU over NVLink: 0 open, else closed by 1 chipset, 2 GPU, 3 topology, 4 a setting, "
+        "5 no support, 6 unknown.",
+        "peer",
+        unit="status",
+    ),
     _gauge("ecc_enabled", "ecc_enabled", "1 if ECC is on.", unit="0 or 1"),
     _gauge("ecc_pending", "ecc_pending", "1 if ECC will be on after the next reboot.", unit="0 or 1"),
     _counter(

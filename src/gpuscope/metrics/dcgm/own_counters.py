@@ -1,7 +1,7 @@
 """`DCGM_EXP_*`: what dcgm-exporter works out itself — counts over a window, and health.
 
 The windows look at whole GPUs, also for MIG instances. Health is of whole GPUs, whatever is selected, because
-DCGM's health watches know no instances. P2P status is never there: only DCGM's own interface knows it.
+DCGM's health watches know no instances; so is P2P status, which is there where NVML was asked.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ CLOCK_EVENTS = {
     0x100: "display_clocks",
 }
 
+_LINK_STATUSES = (
+    *("OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported"),
+    *("DisabledByRegKey", "NotSupported", "Unknown"),
+)
+
 
 class OwnCounters:
     """Keeps the windows from one snapshot to the next."""
@@ -47,6 +52,8 @@ class OwnCounters:
                 yield from self._clock_event_counts(subject, scene)
         elif name == "DCGM_EXP_GPU_HEALTH_STATUS":
             yield from self._health_results(scene)
+        elif name == "DCGM_EXP_P2P_STATUS":
+            yield from _peer_statuses(scene)
 
     def _xid_counts(self, subject: Subject, scene: Scene) -> Iterator[Sample]:
         device, at = subject.entity.device, scene.snapshot.taken_at
@@ -73,6 +80,16 @@ class OwnCounters:
                 labels = {"health_watch": watch, "health_error_code": code}
                 for label_set in subject.label_sets(labels):
                     yield Sample(label_set, result)
+
+
+def _peer_statuses(scene: Scene) -> Iterator[Sample]:
+    for device in scene.snapshot.devices:
+        subject = scene.subject(Entity(device))
+        for peer, status in device.p2p_nvlink_status.items():
+            code = int(status)
+            name = _LINK_STATUSES[code] if 0 <= code < len(_LINK_STATUSES) else "Unknown"
+            for label_set in subject.label_sets({"peer_gpu": peer, "link_status": name}):
+                yield Sample(label_set, code)
 
 
 def _counted(

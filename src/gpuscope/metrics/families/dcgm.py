@@ -98,8 +98,6 @@ def build_with(settings: Settings, options: DcgmOptions, attributes: Sequence[At
     if settings.dcgm_hostname_label != options.hostname_label == DcgmOptions().hostname_label:
         options = replace(options, hostname_label=settings.dcgm_hostname_label)
     counters = CountersFile(settings.counters or options.collectors)
-    if any(counter.name == "DCGM_EXP_P2P_STATUS" for counter in counters()):
-        log.warning("DCGM_EXP_P2P_STATUS is not exported: only DCGM's own interface knows it")
     return DcgmBuilder(counters, options, attributes)
 
 

@@ -12,11 +12,18 @@ from gpuscope.sources.demo.models import MHZ, MIB, Model
 
 _NVLINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")
 
+OPEN, NOT_SUPPORTED = 0.0, 5.0  # the driver's codes for P2P over NVLink
+
 Fields = dict[str, Any]
 
 
 def standing_fields(index: int, model: Model, identity: Identity, mig: bool) -> Fields:
     return _names(index, model, identity) | _sizes(model) | _limits(model) | _modes(model, mig)
+
+
+def has_nvlink_between(model: Model, one: int, other: int) -> bool:
+    """Among all GPUs with NVSwitches; in the V100s' cube, among four, and to the opposite of the other four."""
+    return model.nvlinks > 6 or one // 4 == other // 4 or abs(one - other) == 4
 
 
 def _names(index: int, model: Model, identity: Identity) -> Fields:

@@ -140,7 +140,7 @@ class DemoFleet:
             for _, row in layout or ((0, 0),)
         ]
         timelines = iter(plan_node(f"{self._seed}/{index}", ROLES[role], units, book))
-        return tuple(
+        gpus = tuple(
             Gpu(
                 gpu,
                 model,
@@ -150,6 +150,10 @@ class DemoFleet:
             )
             for gpu, layout in enumerate(layouts)
         )
+        linked = [gpu for gpu in gpus if model.nvlinks and not gpu.slices]  # MIG and NVLink exclude each other
+        for gpu in linked:
+            gpu.peers = tuple(peer for peer in linked if peer is not gpu)
+        return gpus
 
     def _slices(
         self,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import sub
 
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid, XidEvent
-from gpuscope.sources.demo.board import standing_fields
+from gpuscope.sources.demo.board import NOT_SUPPORTED, OPEN, has_nvlink_between, standing_fields
 from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.identity import Identity
@@ -53,6 +53,7 @@ class Gpu:
         self.faults = Faults()
         self.slices: tuple[Slice, ...] = () if isinstance(work, Timeline) else tuple(work)
         self.timelines = [work] if isinstance(work, Timeline) else [part.timeline for part in work]
+        self.peers: tuple[Gpu, ...] = ()  # the node's other GPUs, where NVLink is between them
         self.parts = tuple(part.part for part in self.slices) or (1.0,)
         self._boot = boot
         self._unsplit = 1.0 - sum(self.parts)
@@ -98,10 +99,18 @@ class Gpu:
             uuid=self.identity.uuid,
             index=self.index,
             instances=tuple(instances),
+            p2p_nvlink_status=self._peer_statuses(at),
             **self._standing,
             **moving_fields(state, self.faults),
         )
         return device, processes
+
+    def _peer_statuses(self, at: float) -> dict[str, float]:
+        return {
+            str(peer.index): OPEN if has_nvlink_between(self.model, self.index, peer.index) else NOT_SUPPORTED
+            for peer in self.peers
+            if at < peer.faults.lost_at
+        }
 
     def _state(self, moments: list[Moment], at: float, since: float | None, used: float) -> GpuState:
         totals = self._gained(moments, at)

@@ -7,6 +7,7 @@ back.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid
@@ -17,6 +18,7 @@ from gpuscope.sources.nvml.gate import Gate, GpuLostError
 from gpuscope.sources.nvml.identity import read_identity
 from gpuscope.sources.nvml.instances import Instance, find_instances
 from gpuscope.sources.nvml.part import PartReader
+from gpuscope.sources.nvml.peers import Peer, PeerStatuses
 from gpuscope.sources.nvml.processes import NameBook, ProcessLists, ProcessShares, to_processes
 from gpuscope.sources.nvml.profiling import Gpm, Profiler, supports_gpm
 from gpuscope.sources.nvml.samples import UtilizationSamples
@@ -47,6 +49,7 @@ class Gpu:
         self._samples = UtilizationSamples(gate, clocks)
         self._shares = ProcessShares(gate, clocks)
         self._busy: dict[str, Any] = {}
+        self._peers = PeerStatuses(gate)
 
     def follow(self, former: Gpu) -> None:
         """Goes on where the same GPU stood in the session before."""
@@ -61,6 +64,11 @@ class Gpu:
                 self._come_back()
         except GpuLostError:
             self._lose()
+
+    def read_peers(self, gpus: Iterable[Peer]) -> None:
+        """Belongs to the slow tier; apart from `read`, because one GPU alone does not know the others."""
+        if not self.lost:
+            self._peers.read(gpus)
 
     def lacks(self, tier: Tier) -> bool:
         """Whether this tier was never read, or not since the GPU came back."""
@@ -141,6 +149,7 @@ class Gpu:
         self._mig_enabled = ABSENT
         self._instances = []
         self._busy = {}
+        self._peers.clear()
         if self._reader is not None:
             self._reader.clear()
         self._close_profilers()
@@ -200,6 +209,7 @@ class Gpu:
             **self._reader.values(),
             **self._busy,
             **self._profiled.get(None, {}),
+            p2p_nvlink_status=self._peers.by_index(),
             instances=tuple(
                 instance.to_reading(self._profiled.get(instance.gpu_instance, {}))
                 for instance in self._instances
@@ -214,3 +224,4 @@ class Gpu:
 
     def close(self) -> None:
         self._close_profilers()
+        self._peers.clear()

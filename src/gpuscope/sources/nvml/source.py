@@ -79,6 +79,8 @@ class NvmlSource:
         for gpu in self._gpus:
             if due or gpu.lacks(tier):
                 gpu.read(tier)
+                if tier is Tier.SLOW:
+                    gpu.read_peers(self._gpus)
         if due:
             self._failing_in[tier] = frozenset(self._failures - before)
 
