@@ -12,13 +12,21 @@ const GPUSCOPE = process.env.GPUSCOPE_COMMAND ?? "gpuscope";
 
 /** A page that remembers what went wrong on it: errors, and anything the content security policy stopped. */
 export async function open(browser, url, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, locale: "en", ...options });
+  const context = await browser.newContext({
+    viewport: { width: 1440, height: 900 },
+    locale: "en",
+    ...options,
+  });
   const page = await context.newPage();
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(error.message));
   page.on("console", (message) => {
     // A query that is made to fail is logged by the browser itself.
-    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) page.problems.push(message.text());
+    if (
+      message.type() === "error" &&
+      !message.text().startsWith("Failed to load resource")
+    )
+      page.problems.push(message.text());
   });
   if (options.before) await options.before(page);
   await page.goto(url);
@@ -35,22 +43,46 @@ export async function freePort() {
 
 export function dataFolder() {
   const folder = mkdtempSync(join(tmpdir(), "gpuscope-page-"));
-  return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
+  return {
+    folder,
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
 }
 
-export async function startServer({ port, data, address = "127.0.0.1", arguments: more = [] }) {
-  const child = spawn(GPUSCOPE, ["up", "--demo", "--data", data, "--listen", `${address}:${port}`, ...more], { stdio: ["ignore", "ignore", "pipe"] });
+export async function startServer({
+  port,
+  data,
+  address = "127.0.0.1",
+  arguments: more = [],
+}) {
+  const child = spawn(
+    GPUSCOPE,
+    ["up", "--demo", "--data", data, "--listen", `${address}:${port}`, ...more],
+    { stdio: ["ignore", "ignore", "pipe"] },
+  );
   let log = "";
-  child.stderr.on("data", (bytes) => { log += bytes; });
+  child.stderr.on("data", (bytes) => {
+    log += bytes;
+  });
   const ended = new Promise((done) => child.once("exit", done));
   const url = `http://127.0.0.1:${port}/`;
   for (;;) {
     if (child.exitCode !== null) throw new Error(`gpuscope ended: ${log}`);
-    const ready = await fetch(`${url}-/ready`).then((answer) => answer.ok, () => false);
+    const ready = await fetch(`${url}-/ready`).then(
+      (answer) => answer.ok,
+      () => false,
+    );
     if (ready) break;
     await new Promise((done) => setTimeout(done, 200));
   }
-  return { url, log: () => log, stop: async (signal = "SIGTERM") => { child.kill(signal); await ended; } };
+  return {
+    url,
+    log: () => log,
+    stop: async (signal = "SIGTERM") => {
+      child.kill(signal);
+      await ended;
+    },
+  };
 }
 
 /** The live answer of the server, held still from now on; `change` may bend it first. */
@@ -66,13 +98,23 @@ export async function freeze(page, url, change = (picture) => picture) {
 
 export async function axeFindings(page) {
   await page.evaluate(AXE);
-  const result = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const result = await page.evaluate(() =>
+    globalThis.axe.run(document, { resultTypes: ["violations"] }),
+  );
   return result.violations
     .filter((one) => one.impact === "serious" || one.impact === "critical")
-    .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
+    .map(
+      (one) =>
+        `${one.id}: ${one.nodes
+          .slice(0, 3)
+          .map((node) => node.html.slice(0, 160))
+          .join(" | ")}`,
+    );
 }
 
 export const query = async (url, expression) => {
-  const answer = await fetch(`${url}api/v1/query?${new URLSearchParams({ query: expression })}`);
+  const answer = await fetch(
+    `${url}api/v1/query?${new URLSearchParams({ query: expression })}`,
+  );
   return (await answer.json()).data.result;
 };

@@ -1,7 +1,14 @@
 // What the page shows when things go wrong: hostile names, nothing to show, a wrong clock, a failing query, no server.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { dataFolder, freePort, freeze, launch, open, startServer } from "./browser.mjs";
+import {
+  dataFolder,
+  freePort,
+  freeze,
+  launch,
+  open,
+  startServer,
+} from "./browser.mjs";
 
 const URL_ = process.env.GPUSCOPE_URL;
 let browser;
@@ -13,20 +20,35 @@ before(async () => {
 after(() => browser?.close());
 
 const opened = (address, change, options = {}) =>
-  open(browser, URL_ + address, { ...options, before: (page) => freeze(page, URL_, change) });
+  open(browser, URL_ + address, {
+    ...options,
+    before: (page) => freeze(page, URL_, change),
+  });
 
 test("names from outside are text, whatever they hold", async () => {
   const evil = `<img src=x onerror="window.broken=1">`;
   const turned = "\u202egnp.exe";
   const page = await opened("#/fleet", (picture) => {
     picture.nodes[0].name = evil;
-    for (const gpu of picture.gpus) if (gpu.node === live.nodes[0].name) Object.assign(gpu, { node: evil, users: [turned], model: "<b>x</b>" });
-    for (const one of picture.sessions) Object.assign(one, { user: turned, command: evil, pod: "<script>window.broken=1</script>" });
+    for (const gpu of picture.gpus)
+      if (gpu.node === live.nodes[0].name)
+        Object.assign(gpu, { node: evil, users: [turned], model: "<b>x</b>" });
+    for (const one of picture.sessions)
+      Object.assign(one, {
+        user: turned,
+        command: evil,
+        pod: "<script>window.broken=1</script>",
+      });
     return picture;
   });
   await page.waitForSelector("a.cell");
   assert.ok((await page.textContent(".map")).includes(evil));
-  assert.equal(await page.locator("main img, main script, main b:has-text('x') >> text=/^x$/").count(), 0);
+  assert.equal(
+    await page
+      .locator("main img, main script, main b:has-text('x') >> text=/^x$/")
+      .count(),
+    0,
+  );
   assert.ok(await page.locator("bdi", { hasText: "gnp.exe" }).count());
   await page.locator(".node h2 a", { hasText: "onerror" }).click();
   await page.waitForSelector("h1 >> text=onerror");
@@ -37,13 +59,27 @@ test("names from outside are text, whatever they hold", async () => {
 });
 
 test("no GPU, no node, one GPU: each has its own picture", async () => {
-  const none = await opened("", (picture) => ({ ...picture, gpus: [], sessions: [] }));
+  const none = await opened("", (picture) => ({
+    ...picture,
+    gpus: [],
+    sessions: [],
+  }));
   await none.waitForSelector("text=gpuscope doctor");
   await none.context().close();
-  const empty = await opened("", (picture) => ({ ...picture, nodes: [], gpus: [], sessions: [] }));
+  const empty = await opened("", (picture) => ({
+    ...picture,
+    nodes: [],
+    gpus: [],
+    sessions: [],
+  }));
   await empty.waitForSelector("text=No node has reported yet.");
   await empty.context().close();
-  const one = await opened("", (picture) => ({ ...picture, nodes: picture.nodes.slice(0, 1), gpus: picture.gpus.slice(0, 1), sessions: [] }));
+  const one = await opened("", (picture) => ({
+    ...picture,
+    nodes: picture.nodes.slice(0, 1),
+    gpus: picture.gpus.slice(0, 1),
+    sessions: [],
+  }));
   await one.waitForSelector("a.cell");
   assert.equal(await one.locator("a.cell").count(), 1);
   assert.deepEqual(one.problems, []);
@@ -53,42 +89,77 @@ test("no GPU, no node, one GPU: each has its own picture", async () => {
 test("every state is told apart without colour", async () => {
   const states = ["busy", "idle", "held", "throttled", "sick", "lost", "stale"];
   const page = await opened("", (picture) => {
-    states.forEach((state, place) => Object.assign(picture.gpus[place], { state, why: state === "sick" ? "XID 79" : "" }));
+    states.forEach((state, place) =>
+      Object.assign(picture.gpus[place], {
+        state,
+        why: state === "sick" ? "XID 79" : "",
+      }),
+    );
     return picture;
   });
   await page.waitForSelector('a.cell[data-s="lost"]');
-  const looks = await page.evaluate((names) => names.map((state) => {
-    const cell = document.querySelector(`a.cell[data-s="${state}"]`);
-    const style = getComputedStyle(cell);
-    const shape = style.backgroundImage.replace(/(rgba?|oklch|color)\([^)]*\)/g, "");
-    return [cell.querySelector(".glyph")?.textContent ?? "", style.borderStyle, style.borderWidth, shape !== "none", state === "busy" || state === "idle" ? state : ""].join();
-  }), states);
+  const looks = await page.evaluate(
+    (names) =>
+      names.map((state) => {
+        const cell = document.querySelector(`a.cell[data-s="${state}"]`);
+        const style = getComputedStyle(cell);
+        const shape = style.backgroundImage.replace(
+          /(rgba?|oklch|color)\([^)]*\)/g,
+          "",
+        );
+        return [
+          cell.querySelector(".glyph")?.textContent ?? "",
+          style.borderStyle,
+          style.borderWidth,
+          shape !== "none",
+          state === "busy" || state === "idle" ? state : "",
+        ].join();
+      }),
+    states,
+  );
   assert.equal(new Set(looks).size, states.length, looks.join("\n"));
   await page.waitForSelector(".finding.severe >> text=power-cycle");
   await page.context().close();
 });
 
 test("a wrong clock is said, and history is still found", async () => {
-  const page = await opened(`#/node/${live.nodes[0].name}?from=now-1h`, (picture) => ({ ...picture, skew: 7200 }));
+  const page = await opened(
+    `#/node/${live.nodes[0].name}?from=now-1h`,
+    (picture) => ({ ...picture, skew: 7200 }),
+  );
   await page.waitForSelector("text=/This browser's clock is 2 h off/");
   await page.context().close();
 });
 
 test("a failing query shows in its panel alone", async () => {
   const page = await open(browser, `${URL_}#/gpu/${live.gpus[0].uuid}`, {
-    before: (one) => one.route(/query_range.*power_watts/, (route) => route.fulfill({ status: 422, json: { status: "error", error: "too many <b>samples</b>" } })),
+    before: (one) =>
+      one.route(/query_range.*power_watts/, (route) =>
+        route.fulfill({
+          status: 422,
+          json: { status: "error", error: "too many <b>samples</b>" },
+        }),
+      ),
   });
   await page.waitForSelector("[data-panel=gpu_power] [role=alert]");
-  assert.ok((await page.textContent("[data-panel=gpu_power]")).includes("too many <b>samples</b>"));
+  assert.ok(
+    (await page.textContent("[data-panel=gpu_power]")).includes(
+      "too many <b>samples</b>",
+    ),
+  );
   await page.waitForSelector("[data-panel=gpu_memory] canvas");
   assert.equal(await page.locator("[role=alert]").count(), 1);
   await page.context().close();
 });
 
 test("a slow query keeps nobody else waiting", async () => {
-  const page = await open(browser, `${URL_}#/gpu/${live.gpus[0].uuid}`, { before: (one) => one.route(/query_range.*power_watts/, () => undefined) });
+  const page = await open(browser, `${URL_}#/gpu/${live.gpus[0].uuid}`, {
+    before: (one) => one.route(/query_range.*power_watts/, () => undefined),
+  });
   await page.waitForSelector("[data-panel=gpu_memory] canvas");
-  assert.ok(await page.locator("[data-panel=gpu_power] >> text=Loading").count());
+  assert.ok(
+    await page.locator("[data-panel=gpu_power] >> text=Loading").count(),
+  );
   await page.context().close();
 });
 
@@ -96,10 +167,28 @@ test("a login is asked for when the server wants one, with its words", async () 
   let inside = false;
   const page = await open(browser, URL_, {
     before: async (one) => {
-      await one.route("**/api/live", (route) => (inside ? route.fallback() : route.fulfill({ status: 401, json: { login: true, setup: true, error: "log in" } })));
+      await one.route("**/api/live", (route) =>
+        inside
+          ? route.fallback()
+          : route.fulfill({
+              status: 401,
+              json: { login: true, setup: true, error: "log in" },
+            }),
+      );
       await one.route("**/api/login", (route) => {
         inside = route.request().postDataJSON().token === "right";
-        return route.fulfill(inside ? { json: {} } : { status: 401, json: { login: true, setup: true, error: "this token is <b>wrong</b>" } });
+        return route.fulfill(
+          inside
+            ? { json: {} }
+            : {
+                status: 401,
+                json: {
+                  login: true,
+                  setup: true,
+                  error: "this token is <b>wrong</b>",
+                },
+              },
+        );
       });
     },
   });
@@ -117,7 +206,10 @@ test("a login is asked for when the server wants one, with its words", async () 
 test("off this machine: the printed token makes the first user, who logs out and in again", async () => {
   const data = dataFolder();
   const server = await startServer({
-    port: await freePort(), data: data.folder, address: "0.0.0.0", arguments: ["--demo-nodes", "1", "--demo-gpus", "2"],
+    port: await freePort(),
+    data: data.folder,
+    address: "0.0.0.0",
+    arguments: ["--demo-nodes", "1", "--demo-gpus", "2"],
   });
   try {
     const page = await open(browser, server.url);
@@ -128,8 +220,15 @@ test("off this machine: the printed token makes the first user, who logs out and
     await page.waitForSelector("a.cell");
     await page.click("text=Log out ada");
     await page.waitForSelector("[name=password]");
-    assert.equal(await page.locator("[name=token]").count(), 0, "the token is spent");
-    for (const [password, seen] of [["wrong", "text=That was not right."], ["correct horse battery", "a.cell"]]) {
+    assert.equal(
+      await page.locator("[name=token]").count(),
+      0,
+      "the token is spent",
+    );
+    for (const [password, seen] of [
+      ["wrong", "text=That was not right."],
+      ["correct horse battery", "a.cell"],
+    ]) {
       await page.fill("[name=user]", "ada");
       await page.fill("[name=password]", password);
       await page.click("button[type=submit]");
@@ -146,15 +245,28 @@ test("off this machine: the printed token makes the first user, who logs out and
 test("the server goes and comes back: greyed, aged, recovered by itself", async () => {
   const port = await freePort();
   const data = dataFolder();
-  const settings = { port, data: data.folder, arguments: ["--demo-nodes", "1", "--demo-gpus", "2"] };
+  const settings = {
+    port,
+    data: data.folder,
+    arguments: ["--demo-nodes", "1", "--demo-gpus", "2"],
+  };
   let server = await startServer(settings);
   try {
     const page = await open(browser, server.url);
     await page.waitForSelector("a.cell");
     await server.stop("SIGKILL");
     await page.waitForSelector(".strip.gone");
-    assert.equal(await page.locator("a.cell").count(), 2, "the last picture stays");
-    assert.notEqual(await page.evaluate(() => getComputedStyle(document.querySelector("main .data")).filter), "none");
+    assert.equal(
+      await page.locator("a.cell").count(),
+      2,
+      "the last picture stays",
+    );
+    assert.notEqual(
+      await page.evaluate(
+        () => getComputedStyle(document.querySelector("main .data")).filter,
+      ),
+      "none",
+    );
     server = await startServer(settings);
     await page.waitForSelector(".strip.gone", { state: "detached" });
     await page.waitForSelector(".age[data-fresh=true]");

@@ -60,6 +60,9 @@ export function groupBy<T>(items: Iterable<T>, key: (item: T) => string): Map<st
 export const leaves = (cells: readonly Cell[]): Cell[] =>
   cells.flatMap((cell) => (cell.parts.length ? cell.parts : [cell]));
 
+/** Numbers of a GPU that is gone or old say nothing about now: they are in no sum and no spread. */
+const isCurrent = (cell: Cell): boolean => cell.gpu.state !== "lost" && cell.gpu.state !== "stale";
+
 /** Busy share; a MIG instance has no utilisation of its own, its SM activity is the nearest there is. */
 export const busyOf = (gpu: LiveGpu): number | undefined => gpu.busy ?? gpu.sm;
 
@@ -112,7 +115,10 @@ export function totalsOf(nodes: readonly NodeCells[]): Totals {
   const cells = nodes.flatMap((node) => node.cells);
   const states = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<GpuState, number>;
   for (const cell of leaves(cells)) states[cell.gpu.state] += 1;
-  const watts = cells.map((cell) => cell.gpu.power).filter((one): one is number => one !== undefined);
+  const watts = cells
+    .filter(isCurrent)
+    .map((cell) => cell.gpu.power)
+    .filter((one): one is number => one !== undefined);
   return {
     gpus: cells.length,
     instances: cells.reduce((sum, cell) => sum + cell.parts.length, 0),
@@ -142,6 +148,7 @@ export interface Spread {
 /** Never an average alone: one busy GPU and seven idle ones are not "12 %". */
 export function spreadOf(cells: readonly Cell[]): Spread | undefined {
   const values = leaves(cells)
+    .filter(isCurrent)
     .map((cell) => busyOf(cell.gpu))
     .filter((value): value is number => value !== undefined)
     .sort((a, b) => a - b);

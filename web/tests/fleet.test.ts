@@ -66,6 +66,13 @@ describe("totals", () => {
     expect(totals).toMatchObject({ gpus: 5, instances: 2, inUse: 3, heldIdle: 1, lost: 1, watts: 360, wattsOf: 3 });
     expect(totals.states).toMatchObject({ busy: 2, held: 2, lost: 1, idle: 1 });
   });
+  it("leave out what is old", () => {
+    const nodes = arrange(
+      picture([gpu("0", "busy", { power: 300, busy: 1 }), gpu("1", "stale", { power: 500, busy: 0 })]),
+    );
+    expect(totalsOf(nodes)).toMatchObject({ watts: 300, wattsOf: 1 });
+    expect(spreadOf(nodes[0]?.cells ?? [])?.values).toEqual([1]);
+  });
   it("have no power when no GPU gives one", () =>
     expect(totalsOf(arrange(picture([gpu("0", "idle")]))).watts).toBeUndefined());
 });
