@@ -8,6 +8,7 @@ are shared: what a thing costs is the least it was seen to cost.
 from __future__ import annotations
 
 import argparse
+import logging
 import tempfile
 import time
 from collections.abc import Iterator
@@ -147,13 +148,15 @@ def report_driver_time(title: str, ours: Cost, driver: FakeDriver) -> None:
 
 
 def soak(folder: Path, cycles: int, most_seconds: float) -> None:
-    """Memory at ten marks; stops at the time limit and says how far it came."""
-    began, rows = time.monotonic(), []
+    """Memory at twenty marks, each printed as it is reached; at the time limit it says how far it came."""
+    began = time.monotonic()
+    print("| cycles, everything coming and going | resident memory, MiB |\n|---|---|", flush=True)
     with soaking(FakeDriver(folder / "soak"), folder) as run:
         while run.cycles < cycles and time.monotonic() - began < most_seconds:
-            memory = run.run(cycles // 10)
-            rows.append([f"{run.cycles:,}", f"{memory / MIB:.2f}"])
-    print(table(["cycles, everything coming and going", "resident memory, MiB"], rows), flush=True)
+            memory = run.run(max(1, cycles // 20))
+            print(f"| {run.cycles:,} | {memory / MIB:.2f} |", flush=True)
+    if run.cycles < cycles:
+        print(f"\nstopped at the time limit, {cycles - run.cycles:,} cycles short", flush=True)
 
 
 def main() -> None:
@@ -163,6 +166,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=100_000, help="of the soak")
     parser.add_argument("--soak-seconds", type=float, default=600.0, help="when the soak stops at the latest")
     chosen = parser.parse_args()
+    logging.disable(logging.WARNING)  # the soak breaks the driver on purpose, thousands of times
     with tempfile.TemporaryDirectory() as folder:
         try:
             compare(Path(folder), chosen.seconds, chosen.runs)

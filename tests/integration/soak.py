@@ -51,7 +51,7 @@ class Soak:
             clock=self._clock,
             ledger=XidLedger(None),
         )
-        builders = [load_family(name).build(Settings()) for name in ("native", "host", "dcgm", "nvidia_smi")]
+        builders = [load_family(name).build(Settings()) for name in ("native", "host")]
         self._exporter = Exporter(builders, openmetrics=True, title="soak")
         self._collector.subscribe(self._exporter.publish)
         self.cycles = 0
