@@ -1,7 +1,7 @@
 """History side by side: the embedded store, Prometheus and VictoriaMetrics with the same day of data.
 
 2,000 series × 24 h at 15 s into each, then the same queries over HTTP from the same client, in turns. Prints
-milliseconds (p50/p95), the ratios to Prometheus, bytes a sample, ingest by remote write, memory; then, for the
+milliseconds, the ratios to Prometheus, bytes a sample, ingest by remote write, memory; then, for the
 embedded store alone, a month of 8 GPUs and a start with 60,000 series. About four minutes; an engine that is
 not here is left out by name. VictoriaMetrics answers without its result cache: the others have none.
 """
@@ -25,7 +25,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from benchmarks.measure import MIB, rss_bytes, table
+from benchmarks.measure import MIB, cpu_seconds, rss_bytes, table
 from benchmarks.query_data import (
     HOUR_MS,
     STEP_MS,
@@ -35,6 +35,7 @@ from benchmarks.query_data import (
     fill_store,
     make_fleet,
     send,
+    settle,
     tick_requests,
     write_requests,
 )
@@ -153,23 +154,45 @@ def percentiles(spent: Sequence[float]) -> tuple[float, float]:
     return 1000 * statistics.median(spent), 1000 * statistics.quantiles(spent, n=20, method="inclusive")[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Milliseconds; `cpu` is the engine's own time for one answer, whatever else the machine does."""
+
+    best: float
+    p50: float
+    p95: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.best:.1f} / {self.p50:.1f} / {self.p95:.1f}, {self.cpu:.1f}"
+
+
+def measure(servers: Sequence[Server], query: Query) -> dict[str, Timing]:
+    spent: dict[str, list[float]] = {one.name: [] for one in servers}
+    used = dict.fromkeys(spent, 0.0)
+    for _ in range(query.runs):  # in turns: what else the machine does hits all alike
+        for one in servers:
+            before = cpu_seconds(one.pid)
+            spent[one.name].append(one.ask(query.path, query.parameters)[0])
+            used[one.name] += cpu_seconds(one.pid) - before
+    return {
+        name: Timing(1000 * min(some), *percentiles(some), 1000 * used[name] / query.runs)
+        for name, some in spent.items()
+    }
+
+
 def compare(servers: Sequence[Server], asked: Sequence[Query]) -> str:
     rows = []
     for query in asked:
-        spent: dict[str, list[float]] = {one.name: [] for one in servers}
         shapes = {one.name: shape(one.ask(query.path, query.parameters)[1]) for one in servers}
-        for _ in range(query.runs):  # in turns: what else the machine does hits all alike
-            for one in servers:
-                spent[one.name].append(one.ask(query.path, query.parameters)[0])
-        medians = {name: percentiles(some) for name, some in spent.items()}
-        base = medians.get(PROMETHEUS)
-        cells = [f"{p50:.1f}/{p95:.1f}" for p50, p95 in medians.values()]
-        ratio = f"{medians[OURS][0] / base[0]:.2f}" if base else "-"
-        ours, *others = shapes.values()
-        same = "" if all(other == ours for other in others) else f" (series, points: {shapes})"
-        rows.append([query.name, query.what + same, *cells, ratio])
-        print(f"{query.name}: {dict(zip(medians, cells, strict=True))}", file=sys.stderr, flush=True)
-    return table(["", "query", *(f"{one.name} ms" for one in servers), "gpuscope / Prometheus"], rows)
+        found = measure(servers, query)
+        base = found.get(PROMETHEUS)
+        ours = found[OURS]
+        ratio = f"{ours.best / base.best:.2f} / {ours.p50 / base.p50:.2f}" if base else "-"
+        rows.append([query.name, query.what, *map(str, found.values()), ratio])
+        print(f"{query.name}: {ratio}; series, points {shapes}", file=sys.stderr, flush=True)
+    head = [f"{one.name}: best / p50 / p95, CPU, ms" for one in servers]
+    return table(["", "query", *head, "gpuscope / Prometheus, best / p50"], rows)
 
 
 def peers() -> list[str]:
@@ -203,7 +226,21 @@ def day(folder: Path, fleet: Fleet) -> None:
         disk = [f"{one.disk_bytes() / fleet.samples:.2f}" for one in servers]
         rows = [["RSS after the queries", *memory], ["disk, B/sample, with 2 h of log", *disk]]
         rows.append(["remote write, samples/s", *ingest(folder, [one.name for one in servers], fleet)])
-        print(table(["", *(one.name for one in servers)], rows), "\n", flush=True)
+        later = [_disk_later(one, fleet) for one in servers]
+    later[0] = f"{settle(folder / OURS, fleet.end_ms) / fleet.samples:.2f}"
+    rows.insert(2, ["disk, B/sample, a day later", *later])
+    print(table(["", *(one.name for one in servers)], rows), "\n", flush=True)
+
+
+def _disk_later(one: Server, fleet: Fleet) -> str:
+    """Sealed, merged and compacted, as far as an engine can be told to."""
+    if one.name == VICTORIA:
+        one.ask("/internal/force_merge", {})
+        return f"{one.disk_bytes() / fleet.samples:.2f}"
+    blocks = [folder.parent for folder in one.data.glob("*/meta.json")]
+    samples = sum(json.loads((b / "meta.json").read_text())["stats"]["numSamples"] for b in blocks)
+    size = sum(path.stat().st_blocks * 512 for b in blocks for path in b.rglob("*") if path.is_file())
+    return f"{size / samples:.2f} (its blocks)" if samples else "-"
 
 
 def ingest(folder: Path, names: Sequence[str], fleet: Fleet) -> Iterator[str]:
@@ -227,11 +264,11 @@ def month(folder: Path) -> None:
         ):
             asked = {"query": query, "start": str(end - 30 * 86_400), "end": str(end), "step": "1h"}
             first, _ = one.ask("/api/v1/query_range", asked)
-            p50, p95 = percentiles([one.ask("/api/v1/query_range", asked)[0] for _ in range(15)])
-            rows.append([what, f"{1000 * first:.0f}", f"{p50:.0f}/{p95:.0f}"])
+            found = measure([one], Query("", what, "/api/v1/query_range", asked))
+            rows.append([what, f"{1000 * first:.0f}", str(found[OURS])])
         size = f"{one.disk_bytes() / samples:.2f}"
     print(
-        table([f"a month of one node ({size} B/sample)", "first, ms", "then p50/p95, ms"], rows),
+        table([f"a month of one node ({size} B/sample)", "first, ms", "then best / p50 / p95, CPU, ms"], rows),
         "\n",
         flush=True,
     )

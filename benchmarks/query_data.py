@@ -85,6 +85,16 @@ def fill_store(folder: Path, fleet: Fleet) -> None:
         store.compact()
 
 
+def settle(folder: Path, end_ms: int) -> int:
+    """Bytes of a store after its day is over: sealed, merged to 24 h, free pages given back."""
+    with Store(folder, StoreOptions(), SetClock(end_ms + 30 * HOUR_MS)) as store:
+        store.start()
+        store.seal()
+        store.maintain()
+        store.compact()
+        return store.stats().file_bytes
+
+
 def write_requests(fleet: Fleet) -> Iterator[bytes]:
     """The whole day as remote-write bodies of half an hour each, oldest first."""
     names = [[encode_labels(one) for one in node] for node in fleet.labels]

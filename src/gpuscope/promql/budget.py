@@ -44,6 +44,10 @@ class Budget:
         """Samples that were charged and are held no longer."""
         self.samples -= samples
 
+    def left(self) -> int:
+        """How many more samples may be held."""
+        return self._max_samples - self.samples
+
     def afford(self, samples: int) -> None:
         """Refuse a step that would need more memory than is left, before it takes it."""
         if self.samples + samples > self._max_samples:

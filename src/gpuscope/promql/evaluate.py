@@ -44,6 +44,7 @@ MAX_SUBQUERY_STEPS = 5_000_000
 _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
 
 DAY_MS = 86_400_000
+FEW_SAMPLES = 1_000_000
 
 _Select = Callable[[Sequence[Matcher], int, int], Sequence[Series]]
 
@@ -94,12 +95,19 @@ class Evaluator:
                 return None
 
     def _day_by_day(self, expr: Expr, steps: Steps, period_ms: int) -> Frame:
-        """The same in portions of the store's samples: of a month only one day's lie in memory at a time."""
-        parts = []
-        for part in steps.split(period_ms):
+        """The same in portions: of a month one day's samples lie in memory, or as many days' as are few."""
+        parts: list[Frame] = []
+        days = list(steps.split(period_ms))
+        together = 1
+        while days:
+            now, days = days[:together], days[together:]
+            part = Steps(now[0].start_ms, steps.step_ms, sum(one.count for one in now))
             parts.append(self._vector(expr, part))
-            self.budget.release(sum(map(_count_samples, self._selected.values())))
+            samples = sum(map(_count_samples, self._selected.values()))
+            self.budget.release(samples)
             self._selected.clear()
+            few = min(FEW_SAMPLES, self.budget.left() // 10)
+            together = max(1, few * len(now) // max(1, samples))
         return Frame.side_by_side(parts)
 
     def _vector(self, expr: Expr, steps: Steps) -> Frame:
