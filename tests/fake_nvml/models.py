@@ -154,6 +154,7 @@ def _identity(model: Model, index: int) -> dict[str, float]:
         "compute_mode": 0,
         "persistence_mode": 1,
         "accounting_mode": 0,
+        "accounting_buffer": 4000,
         "display_mode": 0,
         "display_active": 0,
         "virtualization_mode": 0,
@@ -169,6 +170,8 @@ def _memory_and_heat(model: Model) -> dict[str, float]:
         "memory_total": model.memory * MIB,
         "memory_reserved": (model.memory // 128) * MIB,
         "memory_used": 0,
+        "protected_total": 0,
+        "protected_used": 0,
         "bar1_total": 256 * MIB if model.architecture < VOLTA else 1 << model.memory.bit_length() + 20,
         "bar1_used": MIB,
         "temperature": 34,
@@ -239,6 +242,7 @@ def _links(model: Model) -> dict[str, float]:
         keys["nvlink_byte_counters"] = int(version >= 5)
     if model.architecture >= HOPPER:
         keys |= {"fabric_state": 3, "fabric_status": 0, "fabric_clique": 0, "fabric_health": 2, "module_id": 1}
+        keys |= {"platform_slot": 0, "platform_tray": 0, "platform_host": 1, "platform_module": 7}
     if model.c2c_links:
         keys["c2c_links"] = model.c2c_links
     return keys

@@ -108,6 +108,54 @@ def test_readings_are_printed_as_nvidia_smi_would() -> None:
     }
 
 
+def test_what_a_card_is_and_where_is_printed_as_an_h100_prints_it() -> None:
+    device = Device(
+        uuid=GPU,
+        index=0,
+        pci_ids={"device": 0x233010DE, "sub_device": 0x16C110DE, "base_class": 3, "sub_class": 2},
+        pcie_link_generation_gpu_max=5.0,
+        accounting_buffer_size=4000.0,
+        throttle_reasons_supported=0x1FF,
+        encoder_frames_per_second=60.0,
+        encoder_latency_seconds=0.00125,
+        gsp_firmware={"current": 1.0, "default": 0.0},
+        protected_memory_bytes={"total": 3.0 * (1 << 20), "used": 1.0, "free": 0.0},
+        fabric_state=3.0,
+        fabric_status=0.0,
+        fabric_clique=0.0,
+        fabric_cluster="00000000-0000-0000-0000-000000000000",
+        platform={"slot": 0, "tray": 0, "host": 1, "module": 7},
+    )
+    cells = print_cells(device, Driver(), 1)
+    assert {header: cells[header] for header in cells.keys() - {"count", "uuid", "index"}} == {
+        "pci.baseClass": "0x3",
+        "pci.subClass": "0x2",
+        "pci.device_id": "0x233010DE",
+        "pci.sub_device_id": "0x16C110DE",
+        "pcie.link.gen.gpumax": "5",
+        "accounting.buffer_size": "4000",
+        "clocks_event_reasons.supported": "0x00000000000001FF",
+        "encoder.stats.averageFps": "60",
+        "encoder.stats.averageLatency": "1250",
+        "gsp.mode.current": "Enabled",
+        "gsp.mode.default": "Disabled",
+        "protected_memory.total [MiB]": "3 MiB",
+        "protected_memory.used [MiB]": "1 MiB",
+        "protected_memory.free [MiB]": "0 MiB",
+        "fabric.state": "Completed",
+        "fabric.cliqueId": "0",
+        "fabric.clusterUuid": "00000000-0000-0000-0000-000000000000",
+        "platform.slot_number": "0",
+        "platform.tray_index": "0",
+        "platform.host_id": "1",
+        "platform.module_id": "7",
+    }
+    found = lines(snapshot(device))
+    assert named("pci_device_id", found) == ['pci_device_id{uuid="aaaa-01"} 5.90352606e+08']
+    assert named("fabric_state", found) == ['fabric_state{uuid="aaaa-01"} 3']
+    assert 'pci_sub_device_id="0x16C110DE"' in named("gpu_info", found)[0]
+
+
 def test_zero_is_a_sample_and_absent_is_none() -> None:
     found = lines(snapshot(DEVICE))
     assert named("power_draw_watts", found) == ['power_draw_watts{uuid="aaaa-01"} 0']

@@ -103,6 +103,17 @@ LEVELS: dict[str, tuple[str, Any, float]] = {
     "compute_mode": ("compute_mode", None, 1),
     "persistence_mode": ("persistence_mode", None, 1),
     "accounting_mode": ("accounting_enabled", None, 1),
+    "accounting_buffer": ("accounting_buffer_size", None, 1),
+    "pcie_gen_device_max": ("pcie_link_generation_gpu_max", None, 1),
+    "reasons_supported": ("throttle_reasons_supported", None, 1),
+    "gsp_mode": ("gsp_firmware", "current", 1),
+    "protected_total": ("protected_memory_bytes", "total", 1),
+    "protected_used": ("protected_memory_bytes", "used", 1),
+    "fabric_state": ("fabric_state", None, 1),
+    "platform_slot": ("platform", "slot", 1),
+    "platform_tray": ("platform", "tray", 1),
+    "platform_host": ("platform", "host", 1),
+    "platform_module": ("platform", "module", 1),
     "display_mode": ("display_attached", None, 1),
     "display_active": ("display_active", None, 1),
 }
@@ -111,7 +122,7 @@ TOGETHER = {
     "memory_total", "memory_used", "memory_reserved", "bar1_total", "bar1_used", "ecc_mode", "ecc_pending",
     "power_min_mw", "power_max_mw", "remap_banks_max", "remap_banks_high", "remap_banks_partial",
     "remap_banks_low", "remap_banks_none", "util", "util_memory",
-    *(key for key in LEVELS if key.startswith("sram_")),
+    "protected_total", "protected_used", *(key for key in LEVELS if key.startswith(("sram_", "platform_"))),
 }  # fmt: skip
 MODELS = ("H100", "A100", "T4", "RTX 4090", "V100", "GB200")
 
@@ -196,6 +207,7 @@ def test_identity(rig: Rig) -> None:
     assert device.compute_capability == "9.0"
     assert device.serial == card.texts["serial"]
     assert device.pci_bus_id == "00000000:1B:00.0"
+    assert device.pci_ids == {"device": 0x233010DE, "sub_device": 0x16C110DE, "base_class": 3, "sub_class": 2}
     assert device.minor_number == 1
     assert device.vbios_version == card.texts["vbios"]
     assert device.board_part_number == card.texts["part_number"]
@@ -319,3 +331,49 @@ def test_older_names_of_a_call_are_tried(rig: Rig, missing: str) -> None:
     device = rig.device()
     assert device.temperature_celsius["gpu"] == 44
     assert device.throttle_reasons == 4
+
+
+FABRIC = ("nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo")
+
+
+@pytest.mark.parametrize("missing", [(), FABRIC[:1]])
+def test_a_gpu_in_a_fabric(rig: Rig, missing: tuple[str, ...]) -> None:
+    for function in missing:
+        rig.driver.fail(function, error="FUNCTION_NOT_FOUND")
+    rig.driver.set(0, fabric_state=3, fabric_status=0, fabric_clique=32766, fabric_cluster="0123456789abcdef")
+    device = rig.device()
+    assert (device.fabric_state, device.fabric_status, device.fabric_clique) == (3, 0, 32766)
+    assert device.fabric_cluster == "30313233-3435-3637-3839-616263646566"
+
+
+def test_a_fabric_that_has_not_taken_the_gpu_in_says_nothing_else(rig: Rig) -> None:
+    rig.driver.set(0, fabric_state=2, fabric_status=0, fabric_clique=0)
+    device = rig.device()
+    assert device.fabric_state == 2
+    assert {device.fabric_status, device.fabric_clique, device.fabric_cluster} == {ABSENT}
+
+
+def test_cards_without_a_fabric(rig: Rig) -> None:
+    rig.driver.gpus(1, model="RTX 4090")
+    device = rig.device()
+    assert {device.fabric_state, device.fabric_status, device.fabric_clique} == {ABSENT}
+    assert not device.platform
+
+
+def test_video_encoding(rig: Rig) -> None:
+    rig.driver.set(0, encoder_sessions=3, encoder_fps=60, encoder_latency_us=1250)
+    device = rig.device()
+    assert (device.encoder_sessions, device.encoder_frames_per_second) == (3, 60)
+    assert device.encoder_latency_seconds == 0.00125
+
+
+def test_a_binding_that_is_too_old_for_a_structure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = rig.source._library
+    for structure in ("c_nvmlPlatformInfo_v2_t", "nvmlPciInfoExt_v1_t", "c_nvmlGpuFabricInfo_v2_t"):
+        monkeypatch.delattr(library.nvml, structure)
+    reading = rig.read()
+    device = reading.devices[0]
+    assert not device.platform
+    assert device.pci_ids.keys() == {"device", "sub_device"}
+    assert device.fabric_state == 3, "the older call needs no version"
+    assert reading.failures == {}

@@ -86,10 +86,12 @@ class Device(Part):
     architecture: Maybe[str] = ABSENT
     compute_capability: Maybe[str] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT  # "00000000:8D:00.0"
+    pci_ids: ByLabel = NOTHING  # device and sub_device, each with its vendor; base_class, sub_class
     minor_number: Maybe[int] = ABSENT
     vbios_version: Maybe[str] = ABSENT
     inforom_versions: Mapping[str, str] = NOTHING
     board_part_number: Maybe[str] = ABSENT
+    platform: ByLabel = NOTHING  # where in a rack: slot, tray, host, module
 
     utilization_ratio: Maybe[float] = ABSENT
     utilization_mean_ratio: Maybe[float] = ABSENT  # the driver's samples since the last reading, averaged
@@ -100,6 +102,8 @@ class Device(Part):
     jpeg_utilization_ratio: Maybe[float] = ABSENT
     ofa_utilization_ratio: Maybe[float] = ABSENT
     encoder_sessions: Maybe[float] = ABSENT
+    encoder_frames_per_second: Maybe[float] = ABSENT  # the mean over all sessions; so is the latency
+    encoder_latency_seconds: Maybe[float] = ABSENT
 
     temperature_celsius: ByLabel = NOTHING  # by sensor: gpu, memory
     temperature_threshold_celsius: ByLabel = NOTHING  # by threshold: shutdown, slowdown, memory_max, gpu_max
@@ -117,6 +121,7 @@ class Device(Part):
     clock_application_hertz: ByLabel = NOTHING
     performance_state: Maybe[float] = ABSENT
     throttle_reasons: Maybe[int] = ABSENT  # the driver's bit mask; names in metrics/throttle.py
+    throttle_reasons_supported: Maybe[int] = ABSENT  # of that mask, the bits this card can set
     throttled_seconds: ByLabel = NOTHING  # the driver's own counters, by reason
     violation_seconds: ByLabel = NOTHING  # the driver's own counters, by policy
 
@@ -125,6 +130,7 @@ class Device(Part):
 
     pcie_link_generation: Maybe[float] = ABSENT
     pcie_link_generation_max: Maybe[float] = ABSENT
+    pcie_link_generation_gpu_max: Maybe[float] = ABSENT  # of the card alone, whatever it is plugged into
     pcie_link_width: Maybe[float] = ABSENT
     pcie_link_width_max: Maybe[float] = ABSENT
     pcie_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
@@ -137,6 +143,10 @@ class Device(Part):
     # By the other GPU's index: 0 reachable over NVLink, else why not: 1 chipset, 2 GPU, 3 topology, 4 switched
     # off by a registry key, 5 not supported, 6 unknown.
     p2p_nvlink_status: ByLabel = NOTHING
+    fabric_state: Maybe[float] = ABSENT  # 0 not supported, 1 not started, 2 in progress, 3 completed
+    fabric_status: Maybe[float] = ABSENT  # NVML's return code of the registration, 0 is success; once completed
+    fabric_clique: Maybe[float] = ABSENT
+    fabric_cluster: Maybe[str] = ABSENT
 
     ecc_enabled: Maybe[float] = ABSENT
     ecc_pending: Maybe[float] = ABSENT
@@ -160,6 +170,9 @@ class Device(Part):
     display_active: Maybe[float] = ABSENT
     display_attached: Maybe[float] = ABSENT
     accounting_enabled: Maybe[float] = ABSENT
+    accounting_buffer_size: Maybe[float] = ABSENT  # processes it remembers
+    gsp_firmware: ByLabel = NOTHING  # 1 if the driver runs on the card's own processor: current, default
+    protected_memory_bytes: ByLabel = NOTHING  # of confidential computing: total, used, free
 
     instances: tuple[MigInstance, ...] = ()
 

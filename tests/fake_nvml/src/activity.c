@@ -43,7 +43,9 @@ nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessio
     ENTER(device);
     UNLESS(sessions && fps && latency, NVML_ERROR_INVALID_ARGUMENT);
     UNLESS(gpu->has[K_util_encoder], NVML_ERROR_NOT_SUPPORTED);
-    *sessions = *fps = *latency = 0;
+    *sessions = (unsigned)gpu->value[K_encoder_sessions];
+    *fps = (unsigned)gpu->value[K_encoder_fps];
+    *latency = (unsigned)gpu->value[K_encoder_latency_us];
     return NVML_SUCCESS;
 }
 

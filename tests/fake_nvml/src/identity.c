@@ -24,6 +24,7 @@ GETTER(nvmlDeviceGetDisplayActive, nvmlEnableState_t, K_display_active)
 GETTER(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, K_persistence_mode)
 GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t, K_compute_mode)
 GETTER(nvmlDeviceGetAccountingMode, nvmlEnableState_t, K_accounting_mode)
+GETTER(nvmlDeviceGetAccountingBufferSize, unsigned int, K_accounting_buffer)
 GETTER(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t, K_virtualization_mode)
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
@@ -135,6 +136,21 @@ nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *ena
     ENTER(device);
     nvmlReturn_t error = READ(K_gsp_mode, enabled);
     return error ? error : READ(K_gsp_mode, by_default);
+}
+
+nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *platform)
+{
+    ENTER(device);
+    CHECK_VERSION(platform, nvmlPlatformInfo_v2);
+    UNLESS(gpu->has[K_platform_host], NVML_ERROR_NOT_SUPPORTED);
+    *platform = (nvmlPlatformInfo_t){
+        .version = platform->version,
+        .slotNumber = (unsigned char)gpu->value[K_platform_slot],
+        .trayIndex = (unsigned char)gpu->value[K_platform_tray],
+        .hostId = (unsigned char)gpu->value[K_platform_host],
+        .moduleId = (unsigned char)gpu->value[K_platform_module],
+    };
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type)

@@ -1,4 +1,4 @@
-/* Framebuffer and BAR1. In v1 "used" contains the driver's reserve, in v2 it does not. */
+/* Framebuffer, BAR1, and what confidential computing protects. In v1 "used" contains the driver's reserve, in v2 it does not. */
 #include "fake.h"
 
 static unsigned long long bytes(const struct gpu *gpu, int key)
@@ -38,5 +38,16 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
     memory->bar1Total = bytes(gpu, K_bar1_total);
     memory->bar1Used = bytes(gpu, K_bar1_used);
     memory->bar1Free = memory->bar1Total - memory->bar1Used;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    ENTER(device);
+    UNLESS(memory, NVML_ERROR_INVALID_ARGUMENT);
+    UNLESS(gpu->has[K_protected_total], NVML_ERROR_NOT_SUPPORTED);
+    memory->total = bytes(gpu, K_protected_total);
+    memory->used = bytes(gpu, K_protected_used);
+    memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }

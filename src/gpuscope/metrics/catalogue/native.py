@@ -98,6 +98,18 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
         "peer",
         unit="status",
     ),
+    _gauge(
+        "fabric_state",
+        "fabric_state",
+        "How far the NVLink fabric has taken the GPU in: 0 no fabric, 1 not started, 2 on the way, 3 done.",
+        unit="state",
+    ),
+    _gauge(
+        "fabric_status",
+        "fabric_status",
+        "NVML's return code of that, once it is done: 0 is success.",
+        unit="code",
+    ),
     _gauge("ecc_enabled", "ecc_enabled", "1 if ECC is on.", unit="0 or 1"),
     _gauge("ecc_pending", "ecc_pending", "1 if ECC will be on after the next reboot.", unit="0 or 1"),
     _counter(

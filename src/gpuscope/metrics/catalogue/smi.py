@@ -60,7 +60,23 @@ def _yes(value: float) -> str:
 
 
 def _mask(value: int) -> str:
-    return f"0x{value:016X}"
+    return f"0x{int(value):016X}"
+
+
+def _pci_id(value: int) -> str:
+    return f"0x{int(value):08X}"
+
+
+def _pci_class(value: int) -> str:
+    return f"0x{int(value):X}"
+
+
+def _fabric_state(value: float) -> str:
+    return {0: "Not Supported", 1: "Not Started", 2: "In Progress", 3: "Completed"}.get(int(value), "N/A")
+
+
+def _plain_microseconds(value: float) -> str:
+    return str(round(value * 1e6))
 
 
 def _performance_state(value: float) -> str:
@@ -135,15 +151,21 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("name", "model", str),
     SmiColumn("serial", "serial", str),
     SmiColumn("pci.bus_id", "pci_bus_id", str),
+    SmiColumn("pci.baseClass", "pci_ids.base_class", _pci_class),
+    SmiColumn("pci.subClass", "pci_ids.sub_class", _pci_class),
+    SmiColumn("pci.device_id", "pci_ids.device", _pci_id),
+    SmiColumn("pci.sub_device_id", "pci_ids.sub_device", _pci_id),
     SmiColumn("pcie.link.gen.current", "pcie_link_generation", _whole),
     SmiColumn("pcie.link.gen.gpucurrent", "pcie_link_generation", _whole),
     SmiColumn("pcie.link.gen.max", "pcie_link_generation_max", _whole),
+    SmiColumn("pcie.link.gen.gpumax", "pcie_link_generation_gpu_max", _whole),
     SmiColumn("pcie.link.width.current", "pcie_link_width", _whole),
     SmiColumn("pcie.link.width.max", "pcie_link_width_max", _whole),
     SmiColumn("display_attached", "display_attached", _yes),
     SmiColumn("display_active", "display_active", _enabled),
     SmiColumn("persistence_mode", "persistence_mode", _enabled),
     SmiColumn("accounting.mode", "accounting_enabled", _enabled),
+    SmiColumn("accounting.buffer_size", "accounting_buffer_size", _whole),
     SmiColumn("vbios_version", "vbios_version", str),
     SmiColumn("inforom.img", "inforom_versions.image", str),
     SmiColumn("inforom.oem", "inforom_versions.oem", str),
@@ -152,6 +174,7 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("gpu_recovery_action", "recovery_action", _recovery_action),
     SmiColumn("fan.speed [%]", "fan_speed_ratio.0", _percent),
     SmiColumn("pstate", "performance_state", _performance_state),
+    SmiColumn("clocks_event_reasons.supported", "throttle_reasons_supported", _mask),
     SmiColumn("clocks_event_reasons.active", "throttle_reasons", _mask),
     *(
         SmiColumn(f"clocks_event_reasons.{reason}", "throttle_reasons", _active(THROTTLE_REASONS[reason]))
@@ -169,6 +192,8 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("compute_cap", "compute_capability", str),
     *(SmiColumn(f"utilization.{what} [%]", path, _percent) for what, path in _UTILIZATIONS.items()),
     SmiColumn("encoder.stats.sessionCount", "encoder_sessions", _whole),
+    SmiColumn("encoder.stats.averageFps", "encoder_frames_per_second", _whole),
+    SmiColumn("encoder.stats.averageLatency", "encoder_latency_seconds", _plain_microseconds),
     SmiColumn("ecc.mode.current", "ecc_enabled", _enabled),
     SmiColumn("ecc.mode.pending", "ecc_pending", _enabled),
     *_ecc_columns(),
@@ -209,6 +234,19 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     ),
     SmiColumn("mig.mode.current", "mig_enabled", _enabled),
     SmiColumn("mig.mode.pending", "mig_pending", _enabled),
+    SmiColumn("gsp.mode.current", "gsp_firmware.current", _enabled),
+    SmiColumn("gsp.mode.default", "gsp_firmware.default", _enabled),
+    *(
+        SmiColumn(f"protected_memory.{kind} [MiB]", f"protected_memory_bytes.{kind}", mib)
+        for kind in ("total", "used", "free")
+    ),
+    SmiColumn("fabric.state", "fabric_state", _fabric_state),
+    SmiColumn("fabric.cliqueId", "fabric_clique", _whole),
+    SmiColumn("fabric.clusterUuid", "fabric_cluster", str),
+    SmiColumn("platform.slot_number", "platform.slot", _whole),
+    SmiColumn("platform.tray_index", "platform.tray", _whole),
+    SmiColumn("platform.host_id", "platform.host", _whole),
+    SmiColumn("platform.module_id", "platform.module", _whole),
 )
 
 _READERS = tuple((column.header, reader(column.reading), column.print) for column in SMI_COLUMNS)

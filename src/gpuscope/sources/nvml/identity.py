@@ -7,7 +7,7 @@ from typing import Any, Final
 from gpuscope.readings import ABSENT
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml.gate import Gate
-from gpuscope.sources.nvml.rows import Row, one, read_rows
+from gpuscope.sources.nvml.rows import Give, Row, one, part, read_rows
 
 BRANDS: Final = {
     1: "Quadro",
@@ -64,7 +64,36 @@ IDENTITY_ROWS: Final = (
         "nvmlDeviceGetCudaComputeCapability",
         convert=lambda raw: f"{raw[0]}.{raw[1]}",
     ),
-    _ask("pci_bus_id", "nvmlDeviceGetPciInfo", convert=lambda raw: _text(raw.busId)),
+    Row(
+        Tier.SLOW,
+        (("nvmlDeviceGetPciInfo", ()),),
+        (
+            Give("pci_bus_id", lambda raw: _text(raw.busId)),
+            Give("pci_ids", part("pciDeviceId", int), "device"),
+            Give("pci_ids", part("pciSubSystemId", int), "sub_device"),
+        ),
+    ),
+    Row(
+        Tier.SLOW,
+        (("nvmlDeviceGetPciInfoExt", ()),),
+        (
+            Give("pci_ids", part("baseClass", int), "base_class"),
+            Give("pci_ids", part("subClass", int), "sub_class"),
+        ),
+    ),
+    Row(
+        Tier.SLOW,
+        (("nvmlDeviceGetPlatformInfo", ()),),
+        tuple(
+            Give("platform", part(member, ord), place)
+            for place, member in {
+                "slot": "slotNumber",
+                "tray": "trayIndex",
+                "host": "hostId",
+                "module": "moduleId",
+            }.items()
+        ),
+    ),
     _ask("minor_number", "nvmlDeviceGetMinorNumber", convert=int),
     _ask("vbios_version", "nvmlDeviceGetVbiosVersion"),
     _ask("board_part_number", "nvmlDeviceGetBoardPartNumber"),

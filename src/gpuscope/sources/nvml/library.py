@@ -11,7 +11,7 @@ import _ctypes
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from gpuscope.errors import SourceError, SourceMissing
@@ -19,6 +19,15 @@ from gpuscope.readings import ABSENT, Driver, Maybe
 from gpuscope.sources.nvml import codes
 
 Function = Callable[..., Any]
+
+# Calls that fill a structure, which the binding leaves to its caller: the structure, and its version number.
+_FILLED = {
+    "nvmlDeviceGetSramEccErrorStatus": ("c_nvmlEccSramErrorStatus_v1_t", "nvmlEccSramErrorStatus_v1"),
+    "nvmlDeviceGetPciInfoExt": ("nvmlPciInfoExt_v1_t", "nvmlPciInfoExt_v1"),
+    "nvmlDeviceGetGpuFabricInfoV": ("c_nvmlGpuFabricInfo_v2_t", "nvmlGpuFabricInfo_v2"),
+    "nvmlDeviceGetGpuFabricInfo": ("c_nvmlGpuFabricInfo_t", None),
+    "nvmlDeviceGetPlatformInfo": ("c_nvmlPlatformInfo_v2_t", "nvmlPlatformInfo_v2"),
+}
 
 
 class Library:
@@ -32,7 +41,7 @@ class Library:
         self.nvml: Any = pynvml
         self._functions: dict[str, Function] = {
             "nvmlDeviceGetFanSpeedRPM": self._fan_speed_rpm,
-            "nvmlDeviceGetSramEccErrorStatus": self._sram_ecc_status,
+            **{name: partial(self._fill, name) for name in _FILLED},
         }
         try:
             pynvml.nvmlInit()
@@ -65,10 +74,15 @@ class Library:
         self.raw("nvmlDeviceGetFanSpeedRPM")(handle, ctypes.byref(info))
         return int(info.speed)
 
-    def _sram_ecc_status(self, handle: Any) -> Any:
-        status = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
-        self.raw("nvmlDeviceGetSramEccErrorStatus")(handle, ctypes.byref(status))
-        return status
+    def _fill(self, name: str, handle: Any) -> Any:
+        layout, version = (part and getattr(self.nvml, part, None) for part in _FILLED[name])
+        if layout is None:  # the binding is too old for it
+            self._not_found()
+        filled = plain(layout)()
+        if version is not None:
+            filled.version = version
+        self.raw(name)(handle, ctypes.byref(filled))
+        return filled
 
     def _not_found(self, *arguments: object) -> Any:
         raise self.nvml.NVMLError(codes.FUNCTION_NOT_FOUND)

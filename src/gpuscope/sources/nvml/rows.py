@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Final
+from uuid import UUID
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources import Tier
@@ -20,6 +21,8 @@ Convert = Callable[[Any], Any]
 
 NOT_AVAILABLE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """What the driver writes into a number that it does not have."""
+
+FABRIC_COMPLETED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,15 @@ def _known_state(raw: int) -> Any:
 
 def _reserved(raw: Any) -> Any:
     return as_is(getattr(raw, "reserved", 0xFFFFFFFF))  # the older call counts it as used
+
+
+def _once_registered(convert: Convert) -> Convert:
+    """The rest of a fabric's answer means something only when its state says "completed"."""
+    return lambda raw: convert(raw) if raw.state == FABRIC_COMPLETED else ABSENT
+
+
+def _uuid_text(raw: Iterable[int]) -> str:
+    return str(UUID(bytes=bytes(raw)))
 
 
 def one(
@@ -187,7 +199,15 @@ DEVICE_ROWS: Final = (
     ),
     one(MEDIUM, "jpeg_utilization_ratio", "nvmlDeviceGetJpgUtilization", convert=item(0, percent)),
     one(MEDIUM, "ofa_utilization_ratio", "nvmlDeviceGetOfaUtilization", convert=item(0, percent)),
-    one(MEDIUM, "encoder_sessions", "nvmlDeviceGetEncoderStats", convert=item(0)),
+    Row(
+        MEDIUM,
+        (("nvmlDeviceGetEncoderStats", ()),),
+        (
+            Give("encoder_sessions", item(0)),
+            Give("encoder_frames_per_second", item(1)),
+            Give("encoder_latency_seconds", item(2, divided_by(1e6))),
+        ),
+    ),
     one(MEDIUM, "temperature_margin_celsius", "nvmlDeviceGetMarginTemperature", convert=float),
     one(MEDIUM, "pcie_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
     one(MEDIUM, "pcie_link_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
@@ -286,6 +306,36 @@ DEVICE_ROWS: Final = (
     one(SLOW, "display_active", "nvmlDeviceGetDisplayActive"),
     one(SLOW, "display_attached", "nvmlDeviceGetDisplayMode"),
     one(SLOW, "accounting_enabled", "nvmlDeviceGetAccountingMode"),
+    one(SLOW, "accounting_buffer_size", "nvmlDeviceGetAccountingBufferSize"),
+    one(SLOW, "pcie_link_generation_gpu_max", "nvmlDeviceGetGpuMaxPcieLinkGeneration"),
+    Row(
+        SLOW,
+        (
+            ("nvmlDeviceGetSupportedClocksEventReasons", ()),
+            ("nvmlDeviceGetSupportedClocksThrottleReasons", ()),
+        ),
+        (Give("throttle_reasons_supported", int),),
+    ),
+    Row(
+        SLOW,
+        (("nvmlDeviceGetGspFirmwareMode", ()),),
+        (Give("gsp_firmware", item(0), "current"), Give("gsp_firmware", item(1), "default")),
+    ),
+    Row(
+        SLOW,
+        (("nvmlDeviceGetConfComputeProtectedMemoryUsage", ()),),
+        tuple(Give("protected_memory_bytes", part(kind), kind) for kind in ("total", "used", "free")),
+    ),
+    Row(
+        SLOW,
+        (("nvmlDeviceGetGpuFabricInfoV", ()), ("nvmlDeviceGetGpuFabricInfo", ())),
+        (
+            Give("fabric_state", part("state")),
+            Give("fabric_status", _once_registered(part("status"))),
+            Give("fabric_clique", _once_registered(part("cliqueId"))),
+            Give("fabric_cluster", _once_registered(part("clusterUuid", _uuid_text))),
+        ),
+    ),
 )
 
 
