@@ -18,7 +18,7 @@ from urllib.parse import quote_from_bytes
 from tests.fake_nvml.models import MODELS, Model, idle_flows, levels, zero_fields
 
 TEXT_KEYS = frozenset(
-    {"uuid", "name", "serial", "part_number", "vbios", "gsp_version", "fabric_cluster"}
+    {"uuid", "name", "serial", "part_number", "vbios", "gsp_version", "fabric_cluster", "chassis"}
     | {"inforom_image", "inforom_oem", "inforom_ecc", "inforom_power"}
 )
 KEPT_HISTORY_US = 60_000_000  # three times what the library's sample ring reaches back

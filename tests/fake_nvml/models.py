@@ -242,6 +242,7 @@ def _links(model: Model) -> dict[str, float]:
         keys["nvlink_byte_counters"] = int(version >= 5)
     if model.architecture >= HOPPER:
         keys |= {"fabric_state": 3, "fabric_status": 0, "fabric_clique": 0, "fabric_health": 2, "module_id": 1}
+        keys["c2c_mode"] = int(model.c2c_links > 0)
         keys |= {"platform_slot": 0, "platform_tray": 0, "platform_host": 1, "platform_module": 7}
     if model.c2c_links:
         keys["c2c_links"] = model.c2c_links

@@ -124,7 +124,8 @@ def test_what_a_card_is_and_where_is_printed_as_an_h100_prints_it() -> None:
         fabric_status=0.0,
         fabric_clique=0.0,
         fabric_cluster="00000000-0000-0000-0000-000000000000",
-        platform={"slot": 0, "tray": 0, "host": 1, "module": 7},
+        platform={"slot": "0", "tray": "0", "host": "1", "module": "7"},
+        c2c_enabled=0.0,
     )
     cells = print_cells(device, Driver(), 1)
     assert {header: cells[header] for header in cells.keys() - {"count", "uuid", "index"}} == {
@@ -139,6 +140,7 @@ def test_what_a_card_is_and_where_is_printed_as_an_h100_prints_it() -> None:
         "encoder.stats.averageLatency": "1250",
         "gsp.mode.current": "Enabled",
         "gsp.mode.default": "Disabled",
+        "c2c.mode": "Disabled",
         "protected_memory.total [MiB]": "3 MiB",
         "protected_memory.used [MiB]": "1 MiB",
         "protected_memory.free [MiB]": "0 MiB",

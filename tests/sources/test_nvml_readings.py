@@ -110,10 +110,7 @@ LEVELS: dict[str, tuple[str, Any, float]] = {
     "protected_total": ("protected_memory_bytes", "total", 1),
     "protected_used": ("protected_memory_bytes", "used", 1),
     "fabric_state": ("fabric_state", None, 1),
-    "platform_slot": ("platform", "slot", 1),
-    "platform_tray": ("platform", "tray", 1),
-    "platform_host": ("platform", "host", 1),
-    "platform_module": ("platform", "module", 1),
+    "c2c_mode": ("c2c_enabled", None, 1),
     "display_mode": ("display_attached", None, 1),
     "display_active": ("display_active", None, 1),
 }
@@ -122,7 +119,7 @@ TOGETHER = {
     "memory_total", "memory_used", "memory_reserved", "bar1_total", "bar1_used", "ecc_mode", "ecc_pending",
     "power_min_mw", "power_max_mw", "remap_banks_max", "remap_banks_high", "remap_banks_partial",
     "remap_banks_low", "remap_banks_none", "util", "util_memory",
-    "protected_total", "protected_used", *(key for key in LEVELS if key.startswith(("sram_", "platform_"))),
+    "protected_total", "protected_used", *(key for key in LEVELS if key.startswith("sram_")),
 }  # fmt: skip
 MODELS = ("H100", "A100", "T4", "RTX 4090", "V100", "GB200")
 
@@ -358,6 +355,14 @@ def test_cards_without_a_fabric(rig: Rig) -> None:
     device = rig.device()
     assert {device.fabric_state, device.fabric_status, device.fabric_clique} == {ABSENT}
     assert not device.platform
+
+
+def test_its_place_in_a_rack(rig: Rig) -> None:
+    assert rig.device().platform == {"slot": "0", "tray": "0", "host": "1", "module": "7"}
+    rig.driver.set(0, chassis="1821325191344", platform_slot=25, platform_tray=200)
+    rig.close()
+    place = {"chassis": "1821325191344", "slot": "25", "tray": "200", "host": "1", "module": "7"}
+    assert rig.device().platform == place
 
 
 def test_video_encoding(rig: Rig) -> None:

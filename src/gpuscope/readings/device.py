@@ -91,7 +91,7 @@ class Device(Part):
     vbios_version: Maybe[str] = ABSENT
     inforom_versions: Mapping[str, str] = NOTHING
     board_part_number: Maybe[str] = ABSENT
-    platform: ByLabel = NOTHING  # where in a rack: slot, tray, host, module
+    platform: Mapping[str, str] = NOTHING  # where in a rack: chassis, slot, tray, host, module
 
     utilization_ratio: Maybe[float] = ABSENT
     utilization_mean_ratio: Maybe[float] = ABSENT  # the driver's samples since the last reading, averaged
@@ -171,6 +171,7 @@ class Device(Part):
     display_attached: Maybe[float] = ABSENT
     accounting_enabled: Maybe[float] = ABSENT
     accounting_buffer_size: Maybe[float] = ABSENT  # processes it remembers
+    c2c_enabled: Maybe[float] = ABSENT  # 1 if the chip-to-chip link to the CPU is on
     gsp_firmware: ByLabel = NOTHING  # 1 if the driver runs on the card's own processor: current, default
     protected_memory_bytes: ByLabel = NOTHING  # of confidential computing: total, used, free
 

@@ -115,7 +115,7 @@ struct gpu {
     bool has[KEYS];
     char uuid[TEXT], name[TEXT], serial[TEXT], part_number[TEXT], vbios[TEXT];
     char inforom_image[TEXT], inforom_oem[TEXT], inforom_ecc[TEXT], inforom_power[TEXT];
-    char gsp_version[TEXT], fabric_cluster[TEXT];
+    char gsp_version[TEXT], fabric_cluster[TEXT], chassis[TEXT];
     struct link links[MAX_LINKS];
     LIST(struct phase, phases);
     LIST(struct process, processes);

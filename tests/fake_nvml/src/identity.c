@@ -150,6 +150,8 @@ nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *
         .hostId = (unsigned char)gpu->value[K_platform_host],
         .moduleId = (unsigned char)gpu->value[K_platform_module],
     };
+    memcpy(platform->chassisSerialNumber, gpu->chassis,
+           strnlen(gpu->chassis, sizeof platform->chassisSerialNumber));
     return NVML_SUCCESS;
 }
 

@@ -123,6 +123,13 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, nvmlC2cModeInfo_v1_t *info)
+{
+    ENTER(device);
+    UNLESS(info, NVML_ERROR_INVALID_ARGUMENT);
+    return READ(K_c2c_mode, &info->isC2cEnabled);
+}
+
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
                                                  nvmlGpuTopologyLevel_t *level)
 {

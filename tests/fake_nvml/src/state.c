@@ -218,7 +218,7 @@ static const struct {
 } text_keys[] = {
     TEXT_KEY(uuid),          TEXT_KEY(name),          TEXT_KEY(serial),         TEXT_KEY(part_number),
     TEXT_KEY(vbios),         TEXT_KEY(inforom_image), TEXT_KEY(inforom_oem),    TEXT_KEY(inforom_ecc),
-    TEXT_KEY(inforom_power), TEXT_KEY(gsp_version),   TEXT_KEY(fabric_cluster),
+    TEXT_KEY(inforom_power), TEXT_KEY(gsp_version),   TEXT_KEY(fabric_cluster), TEXT_KEY(chassis),
 };
 
 static bool parse_text(struct gpu *gpu, const char *key, char **rest)

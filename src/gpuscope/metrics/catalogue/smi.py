@@ -236,6 +236,7 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("mig.mode.pending", "mig_pending", _enabled),
     SmiColumn("gsp.mode.current", "gsp_firmware.current", _enabled),
     SmiColumn("gsp.mode.default", "gsp_firmware.default", _enabled),
+    SmiColumn("c2c.mode", "c2c_enabled", _enabled),
     *(
         SmiColumn(f"protected_memory.{kind} [MiB]", f"protected_memory_bytes.{kind}", mib)
         for kind in ("total", "used", "free")
@@ -243,10 +244,11 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("fabric.state", "fabric_state", _fabric_state),
     SmiColumn("fabric.cliqueId", "fabric_clique", _whole),
     SmiColumn("fabric.clusterUuid", "fabric_cluster", str),
-    SmiColumn("platform.slot_number", "platform.slot", _whole),
-    SmiColumn("platform.tray_index", "platform.tray", _whole),
-    SmiColumn("platform.host_id", "platform.host", _whole),
-    SmiColumn("platform.module_id", "platform.module", _whole),
+    SmiColumn("platform.chassis_serial_number", "platform.chassis", str),
+    SmiColumn("platform.slot_number", "platform.slot", str),
+    SmiColumn("platform.tray_index", "platform.tray", str),
+    SmiColumn("platform.host_id", "platform.host", str),
+    SmiColumn("platform.module_id", "platform.module", str),
 )
 
 _READERS = tuple((column.header, reader(column.reading), column.print) for column in SMI_COLUMNS)

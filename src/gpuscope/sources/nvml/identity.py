@@ -46,6 +46,10 @@ def _text(raw: str | bytes) -> Any:
     return text.strip() or ABSENT
 
 
+def _byte(raw: bytes) -> str:
+    return str(ord(raw))
+
+
 def _ask(field: str, call: str, *arguments: Any, convert: Any = _text, label: str | None = None) -> Row:
     return one(Tier.SLOW, field, call, *arguments, convert=convert, label=label)
 
@@ -84,14 +88,12 @@ IDENTITY_ROWS: Final = (
     Row(
         Tier.SLOW,
         (("nvmlDeviceGetPlatformInfo", ()),),
-        tuple(
-            Give("platform", part(member, ord), place)
-            for place, member in {
-                "slot": "slotNumber",
-                "tray": "trayIndex",
-                "host": "hostId",
-                "module": "moduleId",
-            }.items()
+        (
+            Give("platform", part("chassisSerialNumber", _text), "chassis"),
+            Give("platform", part("slotNumber", _byte), "slot"),
+            Give("platform", part("trayIndex", _byte), "tray"),
+            Give("platform", part("hostId", _byte), "host"),
+            Give("platform", part("moduleId", _byte), "module"),
         ),
     ),
     _ask("minor_number", "nvmlDeviceGetMinorNumber", convert=int),

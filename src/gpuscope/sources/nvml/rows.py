@@ -306,6 +306,7 @@ DEVICE_ROWS: Final = (
     one(SLOW, "display_active", "nvmlDeviceGetDisplayActive"),
     one(SLOW, "display_attached", "nvmlDeviceGetDisplayMode"),
     one(SLOW, "accounting_enabled", "nvmlDeviceGetAccountingMode"),
+    one(SLOW, "c2c_enabled", "nvmlDeviceGetC2cModeInfoV", convert=part("isC2cEnabled")),
     one(SLOW, "accounting_buffer_size", "nvmlDeviceGetAccountingBufferSize"),
     one(SLOW, "pcie_link_generation_gpu_max", "nvmlDeviceGetGpuMaxPcieLinkGeneration"),
     Row(
