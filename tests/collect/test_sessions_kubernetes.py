@@ -124,12 +124,12 @@ def test_four_pods_share_a_gpu(tmp_path: Path) -> None:
         f'gpuscope_owner_sm_ratio{{kind="pod",namespace="ml",name="a",gpu="0",uuid="{GPU}"}} 0.5\n',
         f'gpuscope_owner_unattributed_memory_bytes{{kind="pod",gpu="0",uuid="{GPU}"}} {2 << 30}\n',
         f'gpuscope_allocation_used{{gpu="0",uuid="{GPU}",resource="nvidia.com/gpu.shared",replica="3",'
-        'namespace="ml",pod="idle",container="main",job=""} 0\n',
+        'namespace="ml",pod="idle",container="main",slurm_job=""} 0\n',
         'gpuscope_owner_gpus_held{kind="pod",namespace="ml",name="idle"} 1\n',
     ):
         assert line in text
     assert 'gpuscope_process_memory_bytes{gpu="0",uuid="' in text
-    assert 'namespace="ml",pod="a",container="main",job="",state="active"' in text
+    assert 'namespace="ml",pod="a",container="main",slurm_job="",state="active"' in text
 
 
 def test_a_hanging_kubelet_takes_nothing_else_away(tmp_path: Path) -> None:

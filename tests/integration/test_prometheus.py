@@ -55,8 +55,6 @@ def until(condition: Callable[[], Any]) -> Any:
 def pairs_of(labels: dict[str, str]) -> str:
     """As it stands in our text, with the labels in the order of their names."""
     kept = {name: value for name, value in labels.items() if name not in ("__name__", "instance", "job")}
-    if "exported_job" in kept:  # a Slurm job, whose label Prometheus moves out of the way of its own
-        kept["job"] = kept.pop("exported_job")
     return labels["__name__"] + json.dumps(sorted((name, value) for name, value in kept.items() if value))
 
 
@@ -64,8 +62,7 @@ def ours_by_pairs(text: str) -> dict[str, float]:
     found = {}
     for pairs, _, value in parse_once(text):
         labels = dict(pairs)
-        if "job" in labels:
-            labels["exported_job"] = labels.pop("job")
+        assert "job" not in labels, "Prometheus has a job label of its own, and would rename ours"
         found[pairs_of({name: text for name, text in labels.items() if text})] = value
     return found
 

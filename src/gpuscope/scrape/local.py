@@ -43,7 +43,8 @@ class LocalTarget:
         return self._appender.submit(at_ms, ids, values, report)
 
     def _resolve(self, name: str, labels: LabelSet) -> int:
-        merged = sorted_labels({**dict(labels.pairs), **self._labels, "__name__": name})
+        own = {f"exported_{key}" if key in self._labels else key: value for key, value in labels.pairs}
+        merged = sorted_labels({**own, **self._labels, "__name__": name})
         return self._appender.series_id(merged)
 
     def metadata(self) -> dict[str, list[dict[str, str]]]:

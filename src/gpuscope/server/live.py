@@ -33,7 +33,10 @@ _SESSION_NUMBERS = {
     "gpuscope_process_sm_ratio": "sm",
     "gpuscope_process_start_time_seconds": "since",
 }
-_SESSION_TEXTS = ("type", "command", "user", "namespace", "pod", "container", "job", "state")
+_SESSION_TEXTS = {
+    **{name: name for name in ("type", "command", "user", "namespace", "pod", "container", "state")},
+    "slurm_job": "job",  # `job` itself is the scrape job's, in every Prometheus
+}
 _HINDERING = (
     "hw_thermal_slowdown",
     "sw_thermal_slowdown",
@@ -188,7 +191,7 @@ def _sessions(tables: _Tables, nodes: Mapping[str, Mapping[str, Any]]) -> list[d
         node = nodes.get(labels.get("instance", ""))
         row = {"uuid": uuid, "gpu": labels.get("gpu", ""), "pid": int(pid) if pid.isdigit() else pid, **found}
         row["node"] = node["name"] if node else labels.get("instance", "")
-        row |= {key: labels[key] for key in _SESSION_TEXTS if labels.get(key)}
+        row |= {key: labels[name] for name, key in _SESSION_TEXTS.items() if labels.get(name)}
         if "state" not in row:
             sm = row.get("sm")
             row["state"] = "unknown" if sm is None else "active" if sm >= WORKING_RATIO else "idle"

@@ -228,7 +228,7 @@ COUNTER_METRICS: tuple[NativeMetric, ...] = (
 )
 
 PROCESS_LABELS = (
-    "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "job", "state",
+    "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "slurm_job", "state",
 )  # fmt: skip
 
 

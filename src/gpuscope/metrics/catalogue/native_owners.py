@@ -66,7 +66,7 @@ ALLOCATION_USED = NativeMetric(
     "gauge",
     "",
     "A GPU or MIG instance the scheduler handed out: 1 if its holder has a process on it, 0 if it lies unused.",
-    ("gpu", "uuid", "resource", "replica", "namespace", "pod", "container", "job"),
+    ("gpu", "uuid", "resource", "replica", "namespace", "pod", "container", "slurm_job"),
     "0 or 1",
 )
 OWNER_FAILURES = NativeMetric(

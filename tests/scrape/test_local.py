@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
+from gpuscope.promql import Engine
+from gpuscope.promql.result import Vector
+from gpuscope.scrape.local import LocalTarget
+from gpuscope.store import Store
+
+NOW = int(time.time()) * 1000
+
+
+def family(*samples: tuple[dict[str, str], float]) -> MetricFamily:
+    return MetricFamily("m", "gauge", "h", [Sample(LabelSet.of(labels), value) for labels, value in samples])
+
+
+def found(store: Store, query: str, at: int) -> dict[tuple[tuple[str, str], ...], float]:
+    result = Engine(store).instant(query, at)
+    assert isinstance(result, Vector)
+    return dict(zip(result.labels, result.values.tolist(), strict=True))
+
+
+def test_samples_get_the_targets_labels_and_keep_their_own(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        target = LocalTarget(store, {"job": "gpuscope", "instance": "n1"})
+        target.submit([family(({"gpu": "0"}, 0.0), ({"job": "mine"}, 2.0))], NOW).result()
+        own = (("__name__", "m"), ("instance", "n1"), ("job", "gpuscope"))
+        assert found(store, "m", NOW) == {
+            tuple(sorted((*own, ("gpu", "0")))): 0.0,
+            tuple(sorted((*own, ("exported_job", "mine")))): 2.0,
+        }
+        assert list(found(store, "up", NOW).values()) == [1.0]
+        assert list(found(store, "scrape_samples_scraped", NOW).values()) == [2.0]
+
+
+def test_a_series_that_is_gone_ends_at_once(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        target = LocalTarget(store, {"job": "gpuscope", "instance": "n1"})
+        target.submit([family(({"gpu": "0"}, 1.0), ({"gpu": "1"}, 1.0))], NOW).result()
+        target.submit([family(({"gpu": "0"}, 1.0))], NOW + 5000).result()
+        assert len(found(store, "m", NOW)) == 2
+        assert len(found(store, "m", NOW + 5000)) == 1
+        target.close(NOW + 10_000)
+        assert found(store, "m", NOW + 10_000) == {}
+        assert found(store, "up", NOW + 10_000) == {}
+
+
+def test_metadata_names_what_was_sent(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        target = LocalTarget(store, {"job": "gpuscope", "instance": "n1"})
+        target.submit([family(({}, 1.0))], NOW).result()
+        assert target.metadata() == {"m": [{"type": "gauge", "help": "h", "unit": ""}]}
