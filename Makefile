@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 # Built anew when its sources have changed; where there is no Node, that is said and the rest goes on.
 page: $(VENV)/.ready
-	@$(BIN)/python tools/build_page.py
+	@$(BIN)/python tools/page.py
 
 demo: setup
 	$(BIN)/gpuscope up --demo
@@ -28,16 +28,19 @@ engines: setup
 	@tools/get-engines || echo "tests with real engines will be skipped by name"
 
 test: setup engines
+	@$(BIN)/python tools/page.py test
 	$(BIN)/python -m pytest -q
 
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@$(BIN)/python tools/page.py check
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
 
 bench: setup
 	$(BIN)/python -m benchmarks
+	@$(BIN)/python tools/page.py bench
 
 golden: setup
 	GOLDEN_UPDATE=1 $(BIN)/python -m pytest -q tests/metrics

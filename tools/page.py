@@ -1,4 +1,4 @@
-"""Builds the web page into the package, where Node can be had; says what is missing where it cannot.
+"""Builds the web page into the package, or runs its scripts (`page.py check test`), where Node can be had.
 
 Node is taken from PATH if it is new enough, else from the PyPI wheel that carries it, installed beside the test
 extras. Nothing is built twice: a stamp in the output names the sources it was made from.
@@ -57,31 +57,50 @@ def node_from_wheel() -> list[str] | None:
     return [str(package / "bin/node"), str(npm)] if npm else None
 
 
-def main() -> int:
+def run_npm(npm: list[str], *arguments: str, quiet: bool) -> int:
+    environment = dict(os.environ)
+    if len(npm) == 2:  # scripts that npm starts must find the same node
+        environment["PATH"] = f"{Path(npm[0]).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [*npm, *arguments], cwd=WEB, env=environment, capture_output=quiet, text=True, check=False
+    )
+    if done.returncode and quiet:
+        print(f"npm {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}", file=sys.stderr)
+    return done.returncode
+
+
+def install(npm: list[str]) -> int:
+    # Not `npm ci`: it refuses a lock file that lacks other platforms' optional binaries, as some mirrors' do.
+    stamp = WEB / "node_modules/.installed-from"
+    lock = (WEB / "package-lock.json").read_text()
+    if stamp.is_file() and stamp.read_text() == lock:
+        return 0
+    code = run_npm(npm, "install", "--no-save", "--no-audit", "--no-fund", quiet=True)
+    if code == 0:
+        stamp.write_text(lock)
+    return code
+
+
+def build(npm: list[str]) -> int:
     made_from = fingerprint()
-    if STAMP.is_file() and STAMP.read_text() == made_from:
+    code = install(npm) or run_npm(npm, "run", "build", quiet=True)
+    if code == 0:
+        STAMP.write_text(made_from)
+    return code
+
+
+def main(arguments: list[str]) -> int:
+    scripts = arguments or ["build"]
+    if scripts == ["build"] and STAMP.is_file() and STAMP.read_text() == fingerprint():
         return 0
     npm = node_on_path() or node_from_wheel()
     if npm is None:
-        print(f"the page is not built: no Node >= {OLDEST_NODE} here and no {WHEEL} to be had; all else works")
+        print(f"page: skipped, no Node >= {OLDEST_NODE} here and no {WHEEL} to be had; all else works")
         return 0
-    environment = dict(os.environ)
-    if len(npm) == 2:
-        environment["PATH"] = f"{Path(npm[0]).parent}{os.pathsep}{environment['PATH']}"
-    # Not `npm ci`: it refuses a lock file that lacks other platforms' optional binaries, as some mirrors' do.
-    for step in (["install", "--no-save", "--no-audit", "--no-fund"], ["run", "build"]):
-        done = subprocess.run(
-            [*npm, *step], cwd=WEB, env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            print(
-                f"the page is not built: npm {' '.join(step)} failed:\n{done.stdout}{done.stderr}",
-                file=sys.stderr,
-            )
-            return 1
-    STAMP.write_text(made_from)
-    return 0
+    if scripts == ["build"]:
+        return build(npm)
+    return install(npm) or max(run_npm(npm, "run", script, quiet=False) for script in scripts)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
