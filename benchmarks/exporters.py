@@ -25,7 +25,7 @@ PROCESSES_EACH = 4
 GO_MODULE = "github.com/utkuozdemir/nvidia_gpu_exporter/cmd/nvidia_gpu_exporter@latest"
 
 
-class NotHere(Exception):  # noqa: N818 - it is no error, it is said in the table
+class NotHere(Exception):
     """This exporter cannot be measured on this machine, and why."""
 
 
