@@ -6,6 +6,7 @@ Made once per GPU. A field that the model cannot give is left out, and thereby A
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from gpuscope.sources.demo.identity import Identity
 from gpuscope.sources.demo.models import MHZ, MIB, Model
@@ -33,6 +34,12 @@ def _names(index: int, model: Model, identity: Identity) -> Fields:
         "architecture": model.architecture,
         "compute_capability": model.compute_capability,
         "pci_bus_id": identity.pci_bus_id,
+        "pci_ids": {
+            "device": model.pci_ids[0],
+            "sub_device": model.pci_ids[1],
+            "base_class": 3,  # a display controller, 3D only or VGA
+            "sub_class": 0 if model.fans else 2,
+        },
         "minor_number": index,
         "vbios_version": model.vbios,
         "inforom_versions": model.inforom,
@@ -48,7 +55,9 @@ def _sizes(model: Model) -> Fields:
         "memory_reserved_bytes": model.reserved_mib * MIB,
         "bar1_total_bytes": model.bar1_mib * MIB,
         "pcie_link_generation_max": float(model.pcie_generation),
+        "pcie_link_generation_gpu_max": float(model.pcie_generation),
         "pcie_link_width_max": 16.0,
+        "accounting_buffer_size": 4000.0,
     }
 
 
@@ -91,7 +100,13 @@ def _modes(model: Model, mig: bool) -> Fields:
         "display_active": 0.0,
         "display_attached": 0.0,
         "accounting_enabled": 0.0,
+        "throttle_reasons_supported": 0x1FF,
     }
+    gsp = float(model.architecture != "Volta")  # which has no such processor
+    fields["gsp_firmware"] = {"current": gsp, "default": gsp}
+    if model.nvlinks and model.architecture in ("Hopper", "Blackwell"):
+        fields |= {"fabric_state": 3.0, "fabric_status": 0.0}
+        fields |= {"fabric_clique": 0.0, "fabric_cluster": str(UUID(int=0))}  # one board, no rack of them
     if model.mig:
         fields |= {"mig_enabled": float(mig), "mig_pending": float(mig)}
     if model.nvlinks and not mig:

@@ -60,6 +60,7 @@ class Model:
     celsius_per_watt: float
     cooling_seconds: float  # the time constant with which temperature follows power
 
+    pci_ids: tuple[int, int]  # of the device and of the board; the low half is the vendor
     pcie_generation: int
     nvlinks: int = 0
     nvlink_bytes_per_second: float = 0.0  # of one link, each way
@@ -95,6 +96,7 @@ _TABLE: Final = (
         application_mhz=585, idle_pstate=8,
         shutdown_celsius=96, slowdown_celsius=93, gpu_max_celsius=85, memory_max_celsius=None,
         reports_margin=False, celsius_per_watt=0.62, cooling_seconds=70,
+        pci_ids=(0x1EB810DE, 0x12A210DE),
         pcie_generation=3, fp64_counter=False, integer_counter=False,
     ),
     Model(
@@ -107,6 +109,7 @@ _TABLE: Final = (
         application_mhz=1290, idle_pstate=0,
         shutdown_celsius=90, slowdown_celsius=87, gpu_max_celsius=83, memory_max_celsius=85,
         reports_margin=False, celsius_per_watt=0.13, cooling_seconds=45,
+        pci_ids=(0x1DB510DE, 0x124910DE),
         pcie_generation=3, nvlinks=6, nvlink_bytes_per_second=25.781e9, integer_counter=False,
     ),
     Model(
@@ -119,6 +122,7 @@ _TABLE: Final = (
         application_mhz=None, idle_pstate=8,
         shutdown_celsius=100, slowdown_celsius=97, gpu_max_celsius=90, memory_max_celsius=None,
         reports_margin=True, celsius_per_watt=0.105, cooling_seconds=60,
+        pci_ids=(0x268410DE, 0x889D1043),
         pcie_generation=4, fans=2, ecc=False, profiling=False,
     ),
     Model(
@@ -131,6 +135,7 @@ _TABLE: Final = (
         application_mhz=2040, idle_pstate=8,
         shutdown_celsius=98, slowdown_celsius=95, gpu_max_celsius=87, memory_max_celsius=None,
         reports_margin=True, celsius_per_watt=0.56, cooling_seconds=65,
+        pci_ids=(0x27B810DE, 0x16CA10DE),
         pcie_generation=4, row_remap_banks=96,
     ),
     Model(
@@ -143,6 +148,7 @@ _TABLE: Final = (
         application_mhz=1095, idle_pstate=0,
         shutdown_celsius=92, slowdown_celsius=89, gpu_max_celsius=85, memory_max_celsius=95,
         reports_margin=False, celsius_per_watt=0.095, cooling_seconds=40,
+        pci_ids=(0x20B010DE, 0x144E10DE),
         pcie_generation=4, nvlinks=12, nvlink_bytes_per_second=25e9, row_remap_banks=640,
         mig=_mig(("1g.5gb", 4864, 1), ("2g.10gb", 9984, 2), ("3g.20gb", 20096, 3)), mig_layouts=_LAYOUTS,
     ),
@@ -156,6 +162,7 @@ _TABLE: Final = (
         application_mhz=1275, idle_pstate=0,
         shutdown_celsius=92, slowdown_celsius=89, gpu_max_celsius=85, memory_max_celsius=95,
         reports_margin=False, celsius_per_watt=0.095, cooling_seconds=40,
+        pci_ids=(0x20B210DE, 0x146310DE),
         pcie_generation=4, nvlinks=12, nvlink_bytes_per_second=25e9, row_remap_banks=640,
         mig=_mig(("1g.10gb", 9728, 1), ("2g.20gb", 19968, 2), ("3g.40gb", 40192, 3)), mig_layouts=_LAYOUTS,
     ),
@@ -169,6 +176,7 @@ _TABLE: Final = (
         application_mhz=None, idle_pstate=0,
         shutdown_celsius=92, slowdown_celsius=89, gpu_max_celsius=87, memory_max_celsius=95,
         reports_margin=True, celsius_per_watt=0.058, cooling_seconds=38,
+        pci_ids=(0x233010DE, 0x16C110DE),
         pcie_generation=5, nvlinks=18, nvlink_bytes_per_second=26.562e9, row_remap_banks=2560,
         mig=_mig(("1g.10gb", 9984, 1), ("2g.20gb", 20096, 2), ("3g.40gb", 40448, 3)), mig_layouts=_LAYOUTS,
     ),
@@ -182,6 +190,7 @@ _TABLE: Final = (
         application_mhz=None, idle_pstate=0,
         shutdown_celsius=92, slowdown_celsius=89, gpu_max_celsius=87, memory_max_celsius=95,
         reports_margin=True, celsius_per_watt=0.057, cooling_seconds=38,
+        pci_ids=(0x233510DE, 0x18BE10DE),
         pcie_generation=5, nvlinks=18, nvlink_bytes_per_second=26.562e9, row_remap_banks=3072,
         mig=_mig(("1g.18gb", 16384, 1), ("2g.35gb", 33280, 2), ("3g.71gb", 71424, 3)), mig_layouts=_LAYOUTS,
     ),
@@ -195,6 +204,7 @@ _TABLE: Final = (
         application_mhz=None, idle_pstate=0,
         shutdown_celsius=92, slowdown_celsius=89, gpu_max_celsius=87, memory_max_celsius=95,
         reports_margin=True, celsius_per_watt=0.043, cooling_seconds=36,
+        pci_ids=(0x290110DE, 0x199910DE),
         pcie_generation=5, nvlinks=18, nvlink_bytes_per_second=53.125e9, row_remap_banks=4096,
         mig=_mig(("1g.23gb", 22272, 1), ("2g.45gb", 45312, 2), ("3g.90gb", 91392, 3)), mig_layouts=_LAYOUTS,
     ),
@@ -208,6 +218,7 @@ _TABLE: Final = (
         application_mhz=None, idle_pstate=0,
         shutdown_celsius=92, slowdown_celsius=89, gpu_max_celsius=87, memory_max_celsius=95,
         reports_margin=True, celsius_per_watt=0.027, cooling_seconds=18,  # liquid-cooled
+        pci_ids=(0x294110DE, 0x204610DE),
         pcie_generation=5, nvlinks=18, nvlink_bytes_per_second=53.125e9, row_remap_banks=4096,
         mig=_mig(("1g.24gb", 23040, 1), ("2g.47gb", 47104, 2), ("3g.95gb", 94720, 3)), mig_layouts=_LAYOUTS,
     ),
