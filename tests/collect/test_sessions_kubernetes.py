@@ -15,7 +15,7 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
 from gpuscope.settings import Settings
-from gpuscope.wiring import Running
+from gpuscope.wiring.agent import Running
 from gpuscope.wiring.owners import build_ownership
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet

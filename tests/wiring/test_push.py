@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope import wiring
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.scrape.receive import Receiver
 from gpuscope.settings import Settings
 from gpuscope.store import Store
+from gpuscope.wiring import agent as wiring
 from gpuscope.wiring.push import build_pushes, pushing
 from tests.scrape.exporters import serving
 

@@ -17,7 +17,7 @@ from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
     from gpuscope.server.listener import ListenerPlan
-    from gpuscope.wiring import Running
+    from gpuscope.wiring.agent import Running
 
 SETTINGS = (
     "listen",
@@ -81,8 +81,8 @@ def _segments(argv: Sequence[str]) -> list[list[str]]:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope import wiring
     from gpuscope.server.stand_ins import plan_listeners, settings_for
+    from gpuscope.wiring import agent as wiring
 
     plans = plan_listeners(settings, args.stand_ins or [(name, ()) for name in settings.stand_in])
     settings = settings_for(plans, settings)
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _serve(running: Running, plans: list[ListenerPlan], settings: Settings, families: set[str]) -> None:
-    from gpuscope import wiring
+    from gpuscope.wiring import agent as wiring
 
     if not settings.remote_write:  # what pushes is not even loaded
         wiring.serve_agent(running, plans)

@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope import wiring
     from gpuscope.doctor import Scene, Verdict, examine
+    from gpuscope.wiring import agent as wiring
 
     snapshot = wiring.read_once(wiring.Running(wiring.build_collector(settings, ("native",))))
     findings = list(examine(Scene(settings, snapshot, environment=dict(os.environ))))

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope import wiring
     from gpuscope.metrics.catalogue.fields import Field, all_fields
+    from gpuscope.wiring import agent as wiring
 
     snapshot = wiring.read_once(wiring.Running(wiring.build_collector(settings, ("native",))))
 

@@ -37,7 +37,7 @@ from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
-from gpuscope.wiring.server import DEFAULT_LISTEN, open_store, serve
+from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
 log = logging.getLogger("gpuscope")
 

@@ -1,0 +1,76 @@
+"""What `up` and `server` share: the store in its folder, and an HTTP server that stops when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from gpuscope.errors import UsageError
+from gpuscope.settings import Settings
+from gpuscope.store import Store, StoreError, StoreOptions
+from gpuscope.wiring.login import address_text
+
+log = logging.getLogger("gpuscope")
+
+DEFAULT_LISTEN = ("127.0.0.1", 9470)
+GRACE_SECONDS = 3
+"""How long a running query may keep a server from stopping."""
+
+
+def open_store(settings: Settings) -> Store:
+    folder = Path(settings.data).expanduser()
+    options = StoreOptions(
+        retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
+    )
+    try:
+        return Store(folder, options)
+    except StoreError as error:
+        raise UsageError(f"--data {folder}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--data {folder}: {error.strerror}; choose another folder") from None
+
+
+def serve(app: ASGIApp, listen: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+    host, port = listen
+    # Whose forwarded headers are believed is the door's to judge; uvicorn would believe all of this machine.
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    if tls is not None:
+        config.load()
+        config.ssl = tls
+    server = _Server(config)
+    asyncio.run(server.run_until_stopped("https" if tls else "http", host))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with our own signals and our own word on where it listens."""
+
+    async def run_until_stopped(self, scheme: str, host: str) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._leave)
+        serving = loop.create_task(self._serve())
+        while not self.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            log.info("gpuscope is at %s://%s", scheme, address_text((host, port)))
+        await serving
+
+    def _leave(self) -> None:
+        self.should_exit = True
