@@ -22,12 +22,17 @@ static struct {
     struct row *row;
 } found[ROWS];
 
-void calls_follow(const char *state_path)
+void calls_leave(void)
 {
-    char name[4096];
     if (rows)
         munmap(rows, ROWS * sizeof *rows);
     rows = NULL;
+}
+
+void calls_follow(const char *state_path)
+{
+    char name[4096];
+    calls_leave();
     memset(found, 0, sizeof found);
     snprintf(name, sizeof name, "%s.calls", state_path);
     int fd = open(name, O_RDWR | O_CLOEXEC);

@@ -153,6 +153,7 @@ double flow_sampled(const struct gpu *gpu, int flow);
 
 /* calls.c: with the gate's lock held */
 void calls_follow(const char *state_path);
+void calls_leave(void);
 void calls_count(const char *function);
 
 /* gate.c */

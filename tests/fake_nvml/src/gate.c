@@ -121,6 +121,20 @@ static void refresh(void)
     fake_now = fake->clock_us ? fake->clock_us : machine_now(CLOCK_REALTIME);
 }
 
+/* Clients unload the library between two sessions: what it holds must not stay behind in their memory.
+ * The lock is kept: at a process' exit a call that hangs must not wake to a state that is gone. */
+__attribute__((destructor)) static void leave(void)
+{
+    if (pthread_mutex_trylock(&lock))
+        return;
+    state_free(fake);
+    fake = NULL;
+    if (generation)
+        munmap((void *)(uintptr_t)generation, sizeof *generation);
+    generation = NULL;
+    calls_leave();
+}
+
 /* For tests that load the library into their own process: follow this file from now on. */
 void fake_use_state(const char *file);
 void fake_use_state(const char *file)
