@@ -79,7 +79,11 @@ def test_xid79_is_reported_and_the_gpu_lost() -> None:
     assert [(event.xid, event.at, event.gpu_uuid) for event in reading.xids if event.xid == 79] == [
         (79, NOW, reading.devices[3].uuid)
     ]
-    assert reading.devices[3] == Device(uuid=reading.devices[3].uuid, index=3, lost=True)
+    lost, next_to_it = reading.devices[3], reading.devices[4]
+    assert lost.lost
+    assert (lost.index, lost.model) == (3, next_to_it.model)  # as from NVML: who it was is remembered
+    assert lost.utilization_ratio is ABSENT
+    assert lost.memory_total_bytes is ABSENT
     assert reading.failures == {"reading GPU 3": 1}
     assert processes_of(reading, reading.devices[3]) == []
     assert [device.lost for device in reading.devices].count(True) == 1

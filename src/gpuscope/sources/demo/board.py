@@ -19,7 +19,7 @@ Fields = dict[str, Any]
 
 
 def standing_fields(index: int, model: Model, identity: Identity, mig: bool) -> Fields:
-    return _names(index, model, identity) | _sizes(model) | _limits(model) | _modes(model, mig)
+    return identity_fields(index, model, identity) | _sizes(model) | _limits(model) | _modes(model, mig)
 
 
 def has_nvlink_between(model: Model, one: int, other: int) -> bool:
@@ -27,7 +27,8 @@ def has_nvlink_between(model: Model, one: int, other: int) -> bool:
     return model.nvlinks > 6 or one // 4 == other // 4 or abs(one - other) == 4
 
 
-def _names(index: int, model: Model, identity: Identity) -> Fields:
+def identity_fields(index: int, model: Model, identity: Identity) -> Fields:
+    """Who it is: what is still known of a GPU that is lost."""
     fields: Fields = {
         "model": model.name,
         "brand": model.brand,

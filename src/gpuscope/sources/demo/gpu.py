@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from operator import sub
 
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid, XidEvent
-from gpuscope.sources.demo.board import NOT_SUPPORTED, OPEN, has_nvlink_between, standing_fields
+from gpuscope.sources.demo.board import (
+    NOT_SUPPORTED,
+    OPEN,
+    has_nvlink_between,
+    identity_fields,
+    standing_fields,
+)
 from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.identity import Identity
@@ -83,7 +89,8 @@ class Gpu:
 
     def read(self, at: float, since: float | None) -> tuple[Device, list[Process]]:
         if at >= self.faults.lost_at:
-            return Device(uuid=self.identity.uuid, index=self.index, lost=True), []
+            who = identity_fields(self.index, self.model, self.identity)
+            return Device(uuid=self.identity.uuid, index=self.index, lost=True, **who), []
         moments = [timeline.moment(at) for timeline in self.timelines]
         processes: list[Process] = []
         instances: list[MigInstance] = []
