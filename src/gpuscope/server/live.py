@@ -8,7 +8,7 @@ worst first: lost, stale, sick, throttled, then held (somebody has it and it doe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,20 +19,6 @@ STALE_SECONDS = 30.0
 RECENT_XID_SECONDS = 3600.0
 WORKING_RATIO = 0.01  # below one percent a GPU does nothing worth the name
 
-_GPU_NUMBERS = {
-    "gpuscope_gpu_utilization_ratio": "busy",
-    "gpuscope_gpu_memory_used_bytes": "memory_used",
-    "gpuscope_gpu_memory_total_bytes": "memory_total",
-    "gpuscope_gpu_power_watts": "power",
-    "gpuscope_gpu_sm_active_ratio": "sm",
-    "gpuscope_gpu_tensor_active_ratio": "tensor",
-    "gpuscope_gpu_dram_active_ratio": "dram",
-}
-_SESSION_NUMBERS = {
-    "gpuscope_process_memory_bytes": "memory",
-    "gpuscope_process_sm_ratio": "sm",
-    "gpuscope_process_start_time_seconds": "since",
-}
 _SESSION_TEXTS = {
     **{name: name for name in ("type", "command", "user", "namespace", "pod", "container", "state")},
     "slurm_job": "job",  # `job` itself is the scrape job's, in every Prometheus
@@ -44,22 +30,6 @@ _HINDERING = (
     "hw_slowdown",
     "sync_boost",
 )
-_SICK_FLAGS = {
-    "gpuscope_gpu_row_remap_failed": "row_remap_failed",
-    "gpuscope_gpu_row_remap_pending": "row_remap_pending",
-    "gpuscope_gpu_retired_pages_pending": "retired_pages_pending",
-}
-_OTHERS = (
-    "gpuscope_gpu_info", "gpuscope_mig_info", "gpuscope_gpu_up", "gpuscope_gpu_power_limit_watts",
-    "gpuscope_gpu_temperature_celsius", "gpuscope_gpu_throttle_reason",
-    "gpuscope_gpu_xid_last_timestamp_seconds", "gpuscope_gpu_pcie_link_width",
-    "gpuscope_gpu_pcie_link_width_max", "gpuscope_agent_info", "gpuscope_agent_snapshot_timestamp_seconds",
-    "gpuscope_source_up", "gpuscope_gpus_seen", "gpuscope_gpus_expected", "node_load1",
-    "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes",
-)  # fmt: skip
-
-LIVE_METRICS = tuple(sorted({*_GPU_NUMBERS, *_SESSION_NUMBERS, *_SICK_FLAGS, *_OTHERS}))
-LIVE_QUERY = '{__name__=~"' + "|".join(LIVE_METRICS) + '"}'
 
 
 @dataclass(slots=True)
@@ -78,6 +48,7 @@ class _Gpu:
 class _Tables:
     """Samples sorted by what they speak of, before anything is judged."""
 
+    now: float
     gpus: dict[str, _Gpu] = field(default_factory=dict)
     nodes: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     sessions: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -96,9 +67,12 @@ class _Tables:
 
 
 def fleet_state(samples: Iterable[Sample], *, now: float, source: str) -> dict[str, Any]:
-    tables = _Tables()
+    tables = _Tables(now)
+    sorters = _SORTERS
     for name, labels, value in samples:
-        _sort_in(tables, name, labels, value, now)
+        sort_in = sorters.get(name)
+        if sort_in is not None:
+            sort_in(tables, labels, value)
     nodes = [_node(instance, node, now) for instance, node in tables.nodes.items() if "taken_at" in node]
     names = {node["instance"]: node for node in nodes}
     sessions = _sessions(tables, names)
@@ -115,65 +89,138 @@ def fleet_state(samples: Iterable[Sample], *, now: float, source: str) -> dict[s
     return state
 
 
-def _sort_in(tables: _Tables, name: str, labels: Mapping[str, str], value: float, now: float) -> None:
-    if name in _GPU_NUMBERS:
-        tables.gpu(labels).shown[_GPU_NUMBERS[name]] = value
-    elif name in _SESSION_NUMBERS:
-        key = (labels.get("uuid", ""), labels.get("pid", ""))
-        tables.sessions.setdefault(key, {"labels": labels})[_SESSION_NUMBERS[name]] = value
-    elif name.startswith("gpuscope_gpu_") or name == "gpuscope_mig_info":
-        _sort_gpu(tables, name, labels, value, now)
-    else:
-        _sort_node(tables, name, labels, value)
+Sorter = Callable[[_Tables, Mapping[str, str], float], None]
 
 
-def _sort_gpu(tables: _Tables, name: str, labels: Mapping[str, str], value: float, now: float) -> None:
+def _of_gpu(key: str) -> Sorter:
+    def sort_in(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+        tables.gpu(labels).shown[key] = value
+
+    return sort_in
+
+
+def _of_gpu_where(label: str, text: str, key: str) -> Sorter:
+    def sort_in(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+        if labels.get(label) == text:
+            tables.gpu(labels).shown[key] = value
+
+    return sort_in
+
+
+def _of_session(key: str) -> Sorter:
+    def sort_in(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+        place = (labels.get("uuid", ""), labels.get("pid", ""))
+        tables.sessions.setdefault(place, {"labels": labels})[key] = value
+
+    return sort_in
+
+
+def _of_node(key: str) -> Sorter:
+    def sort_in(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+        tables.node(labels)[key] = value
+
+    return sort_in
+
+
+def _sick_with(why: str) -> Sorter:
+    def sort_in(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+        if value == 1:
+            tables.gpu(labels).sick_with.append(why)
+
+    return sort_in
+
+
+def _gpu_info(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
     gpu = tables.gpu(labels)
-    match name:
-        case "gpuscope_gpu_info":
-            gpu.shown |= {"model": labels.get("model", ""), "node": labels.get("node", "")}
-            tables.node(labels)["name"] = labels.get("node", "")
-        case "gpuscope_mig_info":
-            gpu.shown |= {"parent": labels.get("parent_uuid", ""), "profile": labels.get("profile", "")}
-        case "gpuscope_gpu_up":
-            gpu.up = value == 1
-        case "gpuscope_gpu_power_limit_watts" if labels.get("limit") == "enforced":
-            gpu.shown["power_limit"] = value
-        case "gpuscope_gpu_temperature_celsius" if labels.get("sensor") == "gpu":
-            gpu.shown["temperature"] = value
-        case "gpuscope_gpu_throttle_reason" if value == 1:
-            gpu.throttled_by.add(labels.get("reason", ""))
-        case "gpuscope_gpu_xid_last_timestamp_seconds" if now - value < RECENT_XID_SECONDS:
-            gpu.sick_with.append(f"XID {labels.get('xid', '')}")
-            gpu.since = value if gpu.since is None else max(gpu.since, value)
-        case "gpuscope_gpu_pcie_link_width":
-            gpu.lanes = value
-        case "gpuscope_gpu_pcie_link_width_max":
-            gpu.most_lanes = value
-        case _ if name in _SICK_FLAGS and value == 1:
-            gpu.sick_with.append(_SICK_FLAGS[name])
+    gpu.shown["node"] = tables.node(labels)["name"] = labels.get("node", "")
+    if model := labels.get("model"):
+        gpu.shown["model"] = model
 
 
-def _sort_node(tables: _Tables, name: str, labels: Mapping[str, str], value: float) -> None:
-    node = tables.node(labels)
-    match name:
-        case "gpuscope_agent_info":
-            tables.simulated = tables.simulated or labels.get("simulated") == "true"
-            node["name"] = labels.get("node", "") or labels.get("instance", "")
-        case "gpuscope_agent_snapshot_timestamp_seconds":
-            node["taken_at"] = value
-        case "gpuscope_source_up":
-            node.setdefault("sources", []).append({"name": labels.get("source", ""), "up": value == 1})
-        case "gpuscope_gpus_seen":
-            node["gpus_seen"] = value
-        case "gpuscope_gpus_expected":
-            node["gpus_expected"] = value
-        case "node_load1":
-            node["load1"] = value
-        case "node_memory_MemTotal_bytes":
-            node["memory_total"] = value
-        case "node_memory_MemAvailable_bytes":
-            node["memory_available"] = value
+def _mig_info(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    shown = tables.gpu(labels).shown
+    shown["parent"], shown["profile"] = labels.get("parent_uuid", ""), labels.get("profile", "")
+
+
+def _gpu_up(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    tables.gpu(labels).up = value == 1
+
+
+def _throttle_reason(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    if value == 1:
+        tables.gpu(labels).throttled_by.add(labels.get("reason", ""))
+
+
+def _xid_last(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    if tables.now - value < RECENT_XID_SECONDS:
+        gpu = tables.gpu(labels)
+        gpu.sick_with.append(f"XID {labels.get('xid', '')}")
+        gpu.since = value if gpu.since is None else max(gpu.since, value)
+
+
+def _lanes(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    tables.gpu(labels).lanes = value
+
+
+def _most_lanes(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    tables.gpu(labels).most_lanes = value
+
+
+def _agent_info(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    tables.simulated = tables.simulated or labels.get("simulated") == "true"
+    tables.node(labels)["name"] = labels.get("node", "") or labels.get("instance", "")
+
+
+def _source_up(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
+    source = {"name": labels.get("source", ""), "up": value == 1}
+    tables.node(labels).setdefault("sources", []).append(source)
+
+
+_SORTERS: dict[str, Sorter] = {
+    "gpuscope_gpu_info": _gpu_info,
+    "gpuscope_mig_info": _mig_info,
+    "gpuscope_gpu_up": _gpu_up,
+    "gpuscope_gpu_utilization_ratio": _of_gpu("busy"),
+    "gpuscope_gpu_memory_used_bytes": _of_gpu("memory_used"),
+    "gpuscope_gpu_memory_total_bytes": _of_gpu("memory_total"),
+    "gpuscope_gpu_power_watts": _of_gpu("power"),
+    "gpuscope_gpu_power_limit_watts": _of_gpu_where("limit", "enforced", "power_limit"),
+    "gpuscope_gpu_temperature_celsius": _of_gpu_where("sensor", "gpu", "temperature"),
+    "gpuscope_gpu_sm_active_ratio": _of_gpu("sm"),
+    "gpuscope_gpu_tensor_active_ratio": _of_gpu("tensor"),
+    "gpuscope_gpu_dram_active_ratio": _of_gpu("dram"),
+    "gpuscope_gpu_throttle_reason": _throttle_reason,
+    "gpuscope_gpu_xid_last_timestamp_seconds": _xid_last,
+    "gpuscope_gpu_row_remap_failed": _sick_with("row_remap_failed"),
+    "gpuscope_gpu_row_remap_pending": _sick_with("row_remap_pending"),
+    "gpuscope_gpu_retired_pages_pending": _sick_with("retired_pages_pending"),
+    "gpuscope_gpu_pcie_link_width": _lanes,
+    "gpuscope_gpu_pcie_link_width_max": _most_lanes,
+    "gpuscope_process_memory_bytes": _of_session("memory"),
+    "gpuscope_process_sm_ratio": _of_session("sm"),
+    "gpuscope_process_start_time_seconds": _of_session("since"),
+    "gpuscope_agent_info": _agent_info,
+    "gpuscope_agent_snapshot_timestamp_seconds": _of_node("taken_at"),
+    "gpuscope_source_up": _source_up,
+    "gpuscope_gpus_seen": _of_node("gpus_seen"),
+    "gpuscope_gpus_expected": _of_node("gpus_expected"),
+    "node_load1": _of_node("load1"),
+    "node_memory_MemTotal_bytes": _of_node("memory_total"),
+    "node_memory_MemAvailable_bytes": _of_node("memory_available"),
+}
+
+FLAGS = frozenset(
+    {
+        "gpuscope_gpu_throttle_reason",
+        "gpuscope_gpu_row_remap_failed",
+        "gpuscope_gpu_row_remap_pending",
+        "gpuscope_gpu_retired_pages_pending",
+    }
+)
+"""Of these only a 1 says something: a 0 may be left out."""
+
+LIVE_METRICS = tuple(sorted(_SORTERS))
+LIVE_QUERY = '{__name__=~"' + "|".join(LIVE_METRICS) + '"}'
 
 
 def _node(instance: str, node: dict[str, Any], now: float) -> dict[str, Any]:

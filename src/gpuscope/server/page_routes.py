@@ -10,6 +10,7 @@ import asyncio
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -22,6 +23,7 @@ from gpuscope.server.live import Sample, fleet_state
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 FRESH_SECONDS = 0.9
+OLDEST_SECONDS = 5.0  # of an answer shown while the next one is made; `taken_at` in it says its age
 
 SECURITY_HEADERS = (
     (
@@ -38,31 +40,47 @@ SECURITY_HEADERS = (
 ReadSamples = Callable[[], Awaitable[Iterable[Sample]]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    began_at: float  # monotonic: its numbers are not older than this
+    plain: bytes
+    gzipped: bytes
+
+
 class LiveFleet:
-    """Asks for samples when its answer is old, once for however many viewers wait."""
+    """Makes a new answer when somebody asks and the last one is old: one for all viewers, and none of them
+    waits for it. They have the last one meanwhile, unless that is too old to show; then they wait together."""
 
     def __init__(self, read: ReadSamples, source: str) -> None:
         self._read = read
         self._source = source
-        self._body = b""
-        self._gzipped = b""
-        self._made_at = float("-inf")
-        self._making: asyncio.Lock | None = None
+        self._answer: _Answer | None = None
+        self._making: asyncio.Task[_Answer] | None = None
 
     async def body(self, gzipped: bool) -> bytes:
-        if self._making is None:
-            self._making = asyncio.Lock()
-        async with self._making:
-            if time.monotonic() - self._made_at > FRESH_SECONDS:
-                samples = await self._read()
-                await asyncio.to_thread(self._make, samples)
-        return self._gzipped if gzipped else self._body
+        answer, now = self._answer, time.monotonic()
+        if self._making is None and (answer is None or now - answer.began_at > FRESH_SECONDS):
+            self._making = asyncio.create_task(self._make(now))
+            self._making.add_done_callback(self._made)
+        if answer is None or now - answer.began_at > OLDEST_SECONDS:
+            assert self._making is not None  # noqa: S101 - an answer that old is not fresh
+            # Shielded: a viewer who leaves must not take the answer away from the others.
+            answer = await asyncio.shield(self._making)
+        return answer.gzipped if gzipped else answer.plain
 
-    def _make(self, samples: Iterable[Sample]) -> None:
-        self._body = orjson.dumps(fleet_state(samples, now=time.time(), source=self._source))
+    async def _make(self, began_at: float) -> _Answer:
+        samples = await self._read()
+        return await asyncio.to_thread(self._encode, samples, began_at)
+
+    def _made(self, making: asyncio.Task[_Answer]) -> None:
+        self._making = None
+        # After a failure the next viewer tries again and is told, rather than shown ever older numbers.
+        self._answer = None if making.cancelled() or making.exception() else making.result()
+
+    def _encode(self, samples: Iterable[Sample], began_at: float) -> _Answer:
+        plain = orjson.dumps(fleet_state(samples, now=time.time(), source=self._source))
         compressor = zlib.compressobj(level=3, wbits=31)
-        self._gzipped = compressor.compress(self._body) + compressor.flush()
-        self._made_at = time.monotonic()
+        return _Answer(began_at, plain, compressor.compress(plain) + compressor.flush())
 
 
 def page_routes(live: LiveFleet) -> list[BaseRoute]:

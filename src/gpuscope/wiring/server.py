@@ -1,23 +1,15 @@
-"""Builds and runs what keeps and answers: store, PromQL, API; `up` also collects on this machine."""
+"""Builds and runs `up`: collects on this machine, keeps it, and answers about it."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import signal
-import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import Any
-
-import uvicorn
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING, Any
 
 from gpuscope.collect.collector import Collector
-from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import Builder, load_family
 from gpuscope.promql import Engine
@@ -27,34 +19,24 @@ from gpuscope.scrape.receive import Receiver
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.live import LIVE_METRICS, Sample
 from gpuscope.server.own_metrics import store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
-from gpuscope.store import Appended, Store, StoreError, StoreOptions
+from gpuscope.store import Appended, Store, StoreError
 from gpuscope.wiring.agent import Running
-from gpuscope.wiring.demo import Demo
-from gpuscope.wiring.login import address_text, build_web
+from gpuscope.wiring.login import build_web
+from gpuscope.wiring.own_samples import OwnSamples
+from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
+from gpuscope.wiring.turns import RunningInTurns
+
+if TYPE_CHECKING:
+    from gpuscope.wiring.demo import Demo
 
 log = logging.getLogger("gpuscope")
 
 STORED_FAMILIES = ("native", "host")
-DEFAULT_LISTEN = ("127.0.0.1", 9470)
 HISTORY_SECONDS = 6 * 3600
 HISTORY_STEP_SECONDS = 60
-
-
-def open_store(settings: Settings) -> Store:
-    folder = Path(settings.data).expanduser()
-    options = StoreOptions(
-        retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
-    )
-    try:
-        return Store(folder, options)
-    except StoreError as error:
-        raise UsageError(f"--data {folder}: {error}") from None
-    except OSError as error:
-        raise UsageError(f"--data {folder}: {error.strerror}; choose another folder") from None
 
 
 class Feed:
@@ -65,6 +47,7 @@ class Feed:
         self._every = settings.store_interval
         self._next_at = 0.0
         self._trouble = ""
+        self._storing: Future[Appended] | None = None
         self.target = LocalTarget(store, {"job": "gpuscope", "instance": node})
 
     def take(self, snapshot: Snapshot) -> None:
@@ -72,16 +55,19 @@ class Feed:
         if snapshot.taken_at < self._next_at - 0.5:
             return
         self._next_at = snapshot.taken_at + self._every
+        # The one before is waited for, not this one: a disk that is slow to confirm holds up no reading.
+        storing, self._storing = self._storing, None
         try:
-            self.submit(snapshot).result()
+            if storing is not None:
+                storing.result()
+                if self._trouble:
+                    log.info("history is stored again")
+                self._trouble = ""
+            self._storing = self.submit(snapshot)
         except StoreError as error:
             if str(error) != self._trouble:
                 log.error("history is not stored: %s", error)
             self._trouble = str(error)
-            return
-        if self._trouble:
-            log.info("history is stored again")
-        self._trouble = ""
 
     def submit(self, snapshot: Snapshot) -> Future[Appended]:
         families = [family for builder in self._builders for family in builder.to_families(snapshot)]
@@ -150,29 +136,6 @@ class LocalTargets:
         return ""
 
 
-class OwnSamples:
-    """The live view's samples straight from the collectors: a second old, not a store interval."""
-
-    def __init__(self, settings: Settings, collectors: Sequence[Collector]) -> None:
-        self._parts = [
-            (collector, [load_family(name).build(settings) for name in STORED_FAMILIES])
-            for collector in collectors
-        ]
-
-    async def read(self) -> list[Sample]:
-        return await asyncio.to_thread(lambda: list(self._samples()))
-
-    def _samples(self) -> Iterator[Sample]:
-        for collector, builders in self._parts:
-            snapshot = collector.snapshot
-            instance = {"instance": snapshot.node}
-            for builder in builders:
-                for family in builder.to_families(snapshot):
-                    if family.name in LIVE_METRICS:
-                        for labels, value in family.samples:
-                            yield family.name, dict(labels.pairs) | instance, value
-
-
 def _rfc3339(at: float) -> str:
     from datetime import UTC, datetime
 
@@ -191,59 +154,20 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         for collector, feed in feeds:
             collector.subscribe(feed.take)
         api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
-        live = LiveFleet(OwnSamples(settings, collectors).read, "this process")
+        live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
             [*api.routes(), write_route(Receiver(store)), *page_routes(live)],
             own_metrics=lambda: encode_text(store_families(store.stats())),
             ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
             door=web.door,
         )
-        running = [Running(collector) for collector in collectors]
-        for one in running:
-            one.start()
+        running = (
+            Running(collectors[0]) if len(collectors) == 1 else RunningInTurns(collectors, settings.interval)
+        )
+        running.start()
         try:
             serve(app, listen, web.tls)
         finally:
-            for one in running:
-                one.stop()
+            running.stop()
     finally:
         store.close()
-
-
-def serve(app: ASGIApp, listen: tuple[str, int], tls: ssl.SSLContext | None) -> None:
-    host, port = listen
-    # Whose forwarded headers are believed is the door's to judge; uvicorn would believe all of this machine.
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        proxy_headers=False,
-        server_header=False,
-    )
-    if tls is not None:
-        config.load()
-        config.ssl = tls
-    server = _Server(config)
-    asyncio.run(server.run_until_stopped("https" if tls else "http", host))
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, with our own signals and our own word on where it listens."""
-
-    async def run_until_stopped(self, scheme: str, host: str) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._leave)
-        serving = loop.create_task(self._serve())
-        while not self.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if self.started:
-            port = self.servers[0].sockets[0].getsockname()[1]
-            log.info("gpuscope is at %s://%s", scheme, address_text((host, port)))
-        await serving
-
-    def _leave(self) -> None:
-        self.should_exit = True

@@ -13,6 +13,7 @@ from typing import Final
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.go_float import go_float
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import ABSENT, Host, Maybe, Snapshot
 
 MOST_LABEL_SETS = 50_000
@@ -57,13 +58,16 @@ FILESYSTEM_SIZES: Final = (  # attribute of Filesystem, metric, help
     ("free_bytes", "free_bytes", "Filesystem free space in bytes."),
     ("size_bytes", "size_bytes", "Filesystem size in bytes."),
 )
+GROUPS: Final = ("cpu", "filesystem", "disk", "network")  # node_<group>_*: many samples each
 
 Pairs = tuple[tuple[str, str], ...]
 CpuKey = tuple[str, ...]  # (cpu, mode)
 
 
 class HostFamily:
-    def __init__(self) -> None:
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._only = only
+        self._groups = {group for group in GROUPS if only.any_under(f"node_{group}_")}
         self._host: Maybe[Host] = ABSENT
         self._families: tuple[MetricFamily, ...] = ()
         self._label_sets: dict[Pairs, LabelSet] = {}
@@ -73,23 +77,33 @@ class HostFamily:
         # The host is read every few seconds, a snapshot is made every second.
         if snapshot.host is not self._host:
             self._host = snapshot.host
-            found = [] if self._host is ABSENT else [f for f in self._build(self._host) if f.samples]
+            found = (
+                []
+                if self._host is ABSENT
+                else [f for f in self._build(self._host) if f.samples and f.name in self._only]
+            )
             self._families = tuple(sorted(found, key=lambda family: family.name))
         return self._families
 
     def _build(self, host: Host) -> Iterator[MetricFamily]:
         yield from self._single(host)
-        yield from self._cpu(host)
+        if "cpu" in self._groups:
+            yield from self._cpu(host)
         for suffix, value in host.memory.items():
-            help_text = f"Memory information field {suffix}."
-            yield _family(f"node_memory_{suffix}", "gauge", help_text, [Sample(NO_LABELS, value)])
-        for name, value in host.vmstat.items():
-            help_text = f"/proc/vmstat information field {name}."
-            yield _family(f"node_vmstat_{name}", "untyped", help_text, [Sample(NO_LABELS, value)])
-        yield from self._filesystems(host)
-        yield from self._by_device("disk", host.disks, DISK)
-        yield self._disk_info(host)
-        yield from self._by_device("network", host.networks, None)
+            if (name := f"node_memory_{suffix}") in self._only:
+                help_text = f"Memory information field {suffix}."
+                yield _family(name, "gauge", help_text, [Sample(NO_LABELS, value)])
+        for suffix, value in host.vmstat.items():
+            if (name := f"node_vmstat_{suffix}") in self._only:
+                help_text = f"/proc/vmstat information field {suffix}."
+                yield _family(name, "untyped", help_text, [Sample(NO_LABELS, value)])
+        if "filesystem" in self._groups:
+            yield from self._filesystems(host)
+        if "disk" in self._groups:
+            yield from self._by_device("disk", host.disks, DISK)
+            yield self._disk_info(host)
+        if "network" in self._groups:
+            yield from self._by_device("network", host.networks, None)
 
     def _single(self, host: Host) -> Iterator[MetricFamily]:
         for attribute, name, help_text in SINGLE:

@@ -10,13 +10,14 @@ from gpuscope.metrics.native.devices import DeviceMetrics
 from gpuscope.metrics.native.owners import OwnerMetrics
 from gpuscope.metrics.native.processes import ProcessMetrics
 from gpuscope.metrics.sample import MetricFamily
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import Snapshot
 from gpuscope.settings import Settings
 
 
 class NativeBuilder:
-    def __init__(self) -> None:
-        self._parts = (DeviceMetrics(), ProcessMetrics(), OwnerMetrics(), AgentMetrics())
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._parts = (DeviceMetrics(only), ProcessMetrics(only), OwnerMetrics(only), AgentMetrics(only))
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         for part in self._parts:

@@ -20,25 +20,34 @@ from gpuscope.metrics.catalogue.native import (
     SOURCE_UP,
 )
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample, label_texts
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import ABSENT, Snapshot
 
 
 class AgentMetrics:
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._only = only
+
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        yield from _sources(snapshot)
-        seen = sum(not device.lost for device in snapshot.devices)
-        yield GPUS_SEEN.family([Sample(NO_LABELS, seen)])
-        if snapshot.expected_gpus is not ABSENT:
-            yield GPUS_EXPECTED.family([Sample(NO_LABELS, snapshot.expected_gpus)])
-        about = (__version__, snapshot.node, "true" if snapshot.simulated else "false")
-        yield AGENT_INFO.family([Sample(label_texts(AGENT_INFO.labels, about), 1)])
-        yield AGENT_SNAPSHOT_TIME.family([Sample(NO_LABELS, snapshot.taken_at)])
-        agent = snapshot.agent
-        if agent is not ABSENT:
-            yield AGENT_START_TIME.family([Sample(NO_LABELS, agent.started_at)])
-            yield AGENT_SNAPSHOTS.family([Sample(NO_LABELS, agent.snapshots)])
-            yield AGENT_CPU.family([Sample(NO_LABELS, agent.cpu_seconds)])
-            yield AGENT_MEMORY.family([Sample(NO_LABELS, agent.memory_bytes)])
+        # A handful of samples a node: not worth asking for each before it is made.
+        return (family for family in _families(snapshot) if family.name in self._only)
+
+
+def _families(snapshot: Snapshot) -> Iterator[MetricFamily]:
+    yield from _sources(snapshot)
+    seen = sum(not device.lost for device in snapshot.devices)
+    yield GPUS_SEEN.family([Sample(NO_LABELS, seen)])
+    if snapshot.expected_gpus is not ABSENT:
+        yield GPUS_EXPECTED.family([Sample(NO_LABELS, snapshot.expected_gpus)])
+    about = (__version__, snapshot.node, "true" if snapshot.simulated else "false")
+    yield AGENT_INFO.family([Sample(label_texts(AGENT_INFO.labels, about), 1)])
+    yield AGENT_SNAPSHOT_TIME.family([Sample(NO_LABELS, snapshot.taken_at)])
+    agent = snapshot.agent
+    if agent is not ABSENT:
+        yield AGENT_START_TIME.family([Sample(NO_LABELS, agent.started_at)])
+        yield AGENT_SNAPSHOTS.family([Sample(NO_LABELS, agent.snapshots)])
+        yield AGENT_CPU.family([Sample(NO_LABELS, agent.cpu_seconds)])
+        yield AGENT_MEMORY.family([Sample(NO_LABELS, agent.memory_bytes)])
 
 
 def _sources(snapshot: Snapshot) -> Iterator[MetricFamily]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,17 +18,28 @@ from gpuscope.metrics.catalogue.native import (
     NativeMetric,
 )
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import ABSENT, Counters, Device, Maybe, MigInstance, Snapshot, Uuid
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
 Pair = tuple[LabelSet, float | int]
 
-# One attrgetter call reads all rows of a thing at once; a MIG instance simply has fewer of them.
-_DEVICE_METRICS = (*GPU_METRICS, *COUNTER_METRICS)
-_INSTANCE_METRICS = tuple(row for row in GPU_METRICS if row.reading in MigInstance.__dataclass_fields__)
-_read_device = attrgetter(*(row.reading for row in GPU_METRICS))
-_read_instance = attrgetter(*(row.reading for row in _INSTANCE_METRICS))
-_read_counters = attrgetter(*(row.reading for row in COUNTER_METRICS))
+
+class _Rows:
+    """The rows wanted of one kind of thing, all read by a single call."""
+
+    __slots__ = ("read", "rows")
+
+    def __init__(self, rows: Iterable[NativeMetric], only: Selection) -> None:
+        self.rows = tuple(row for row in rows if row.name in only)
+        self.read: Callable[[object], tuple[Any, ...]] = _reader([row.reading for row in self.rows])
+
+
+def _reader(readings: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
+    if len(readings) > 1:
+        return attrgetter(*readings)
+    # attrgetter gives no tuple for one name, and does not take none.
+    return lambda thing: tuple(getattr(thing, reading) for reading in readings)
 
 
 def instance_name(device: Device, instance: MigInstance) -> str:
@@ -70,7 +81,14 @@ def _to_samples(row: NativeMetric, labels: LabelSet, value: Any) -> list[Pair]:
 class DeviceMetrics:
     """Turns devices into families; remembers each device's labels and samples from cycle to cycle."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._only = only
+        self._gpu_rows = _Rows(GPU_METRICS, only)
+        self._counter_rows = _Rows(COUNTER_METRICS, only)
+        self._device_rows = (*self._gpu_rows.rows, *self._counter_rows.rows)
+        # A MIG instance simply has fewer of them.
+        of_instances = (row for row in GPU_METRICS if row.reading in MigInstance.__dataclass_fields__)
+        self._instance_rows = _Rows(of_instances, only)
         self._labels: dict[tuple[str, Uuid], LabelSet] = {}
         self._kept: dict[LabelSet, _Kept] = {}
         self._reasons: dict[LabelSet, tuple[int | None, list[Pair]]] = {}
@@ -84,13 +102,17 @@ class DeviceMetrics:
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         self._forget_gone(snapshot.devices)
-        yield self._info(snapshot)
-        yield _mig_info(snapshot)
-        up = [Sample(self._of(device), 0 if device.lost else 1) for device in snapshot.devices]
-        yield GPU_UP.family(up)
+        if GPU_INFO.name in self._only:
+            yield self._info(snapshot)
+        if MIG_INFO.name in self._only:
+            yield _mig_info(snapshot)
+        if GPU_UP.name in self._only:
+            up = [Sample(self._of(device), 0 if device.lost else 1) for device in snapshot.devices]
+            yield GPU_UP.family(up)
         yield from self._catalogue_families(snapshot)
-        yield self._throttle_reasons(snapshot.devices)
-        yield from self._xids(snapshot)
+        if THROTTLE_REASON.name in self._only:
+            yield self._throttle_reasons(snapshot.devices)
+        yield from (family for family in self._xids(snapshot) if family.name in self._only)
 
     def _info(self, snapshot: Snapshot) -> MetricFamily:
         driver = snapshot.driver
@@ -116,15 +138,16 @@ class DeviceMetrics:
             self._reasons.clear()
 
     def _catalogue_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        samples: dict[str, list[Pair]] = {row.name: [] for row in _DEVICE_METRICS}
+        samples: dict[str, list[Pair]] = {row.name: [] for row in self._device_rows}
         for device in snapshot.devices:
             counters = snapshot.counters.get(device.uuid, Counters())
-            values = _read_device(device) + _read_counters(counters)
-            self._keep(_DEVICE_METRICS, self._of(device)).add_to(samples, values)
+            values = self._gpu_rows.read(device) + self._counter_rows.read(counters)
+            self._keep(self._device_rows, self._of(device)).add_to(samples, values)
             for instance in device.instances:
                 labels = self.labels(instance_name(device, instance), instance.uuid)
-                self._keep(_INSTANCE_METRICS, labels).add_to(samples, _read_instance(instance))
-        for row in _DEVICE_METRICS:
+                values = self._instance_rows.read(instance)
+                self._keep(self._instance_rows.rows, labels).add_to(samples, values)
+        for row in self._device_rows:
             yield row.family(samples[row.name])
 
     def _keep(self, rows: Sequence[NativeMetric], labels: LabelSet) -> _Kept:

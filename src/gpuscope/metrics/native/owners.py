@@ -11,11 +11,13 @@ from gpuscope.metrics.catalogue.native_owners import (
     OWNER_GPUS,
     OWNER_LABELS,
     OWNER_METRICS,
+    OWNERSHIP_METRICS,
     UNATTRIBUTED_LABELS,
     UNATTRIBUTED_METRICS,
 )
 from gpuscope.metrics.largest import place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid
 
 # Of an owner that left only its counters are worth a last look.
@@ -23,11 +25,17 @@ _COUNTERS = frozenset(row.name for row in OWNER_METRICS if row.type == "counter"
 
 
 class OwnerMetrics:
-    def __init__(self) -> None:
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._only = only
+        self._wanted = any(row.name in only for row in OWNERSHIP_METRICS)
         self._labels: dict[tuple[str, ...], LabelSet] = {}
         self._used: dict[tuple[str, ...], LabelSet] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        if self._wanted:
+            yield from (family for family in self._families(snapshot) if family.name in self._only)
+
+    def _families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         ownership, names = snapshot.ownership, place_names(snapshot.devices)
         self._labels, self._used = self._used, {}  # label sets of the last cycle are used again, older ones go
         uses = [(self._use_labels(use, names), use) for use in ownership.uses]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from gpuscope.metrics.catalogue.native import GPU_PROCESSES, PROCESS_INFO, PROCESS_LABELS, PROCESS_METRICS
 from gpuscope.metrics.largest import REST, OnPlace, by_place, place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Process, Snapshot, Uuid
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
@@ -20,7 +21,9 @@ _SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "
 
 
 class ProcessMetrics:
-    def __init__(self) -> None:
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._only = only
+        self._rows = [row for row in PROCESS_METRICS if row.name in only]
         self._labels: dict[tuple[object, ...], LabelSet] = {}
         self._info: dict[tuple[object, ...], LabelSet] = {}
 
@@ -32,8 +35,9 @@ class ProcessMetrics:
         labelled = [(self._labels_of(process, place), process) for place in places for process in place.shown]
         rest = [(_rest_labels(place), place) for place in places if place.rest]
         self._labels = {key: labels for (key, labels), _ in labelled}  # whoever has left is forgotten
-        yield self._info_family(places)
-        for row in PROCESS_METRICS:
+        if PROCESS_INFO.name in self._only:
+            yield self._info_family(places)
+        for row in self._rows:
             samples = [
                 Sample(labels, value)
                 for (_, labels), process in labelled
@@ -46,7 +50,8 @@ class ProcessMetrics:
                     if (value := place.rest_sum(row.reading)) is not ABSENT
                 ]
             yield row.family(samples)
-        yield _counts(snapshot, places, names)
+        if GPU_PROCESSES.name in self._only:
+            yield _counts(snapshot, places, names)
 
     def _info_family(self, places: list[OnPlace]) -> MetricFamily:
         info: dict[tuple[object, ...], LabelSet] = {}

@@ -1,0 +1,141 @@
+"""The live answer: made once for all who ask, never waited for twice, never too old."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Iterable
+
+import orjson
+import pytest
+
+from gpuscope.server import page_routes
+from gpuscope.server.live import Sample
+from gpuscope.server.page_routes import FRESH_SECONDS, OLDEST_SECONDS, LiveFleet
+
+
+class Origin:
+    """Gives the time of each reading as the node's own time; can be held up, and can fail."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+        self.open = asyncio.Event()
+        self.open.set()
+        self.failing = False
+
+    async def read(self) -> Iterable[Sample]:
+        self.readings += 1
+        number = float(self.readings)
+        await self.open.wait()
+        if self.failing:
+            raise OSError("the store is gone")
+        return [("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "a"}, number)]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(page_routes, "time", made)
+    return made
+
+
+async def reading_shown(live: LiveFleet) -> float:
+    return float(orjson.loads(await live.body(gzipped=False))["taken_at"])
+
+
+async def made_anew(origin: Origin, live: LiveFleet, number: int) -> None:
+    """Lets the answer that is being made in the background be finished."""
+    while await reading_shown(live) < number:
+        await asyncio.sleep(0)
+    assert origin.readings == number
+
+
+def test_all_viewers_share_one_answer(clock: Clock) -> None:
+    async def scene() -> None:
+        origin = Origin()
+        live = LiveFleet(origin.read, "test")
+        assert await asyncio.gather(*(reading_shown(live) for _ in range(20))) == [1.0] * 20
+        clock.now += FRESH_SECONDS / 2
+        assert await reading_shown(live) == 1
+        assert origin.readings == 1
+
+    asyncio.run(scene())
+
+
+def test_nobody_waits_while_the_next_one_is_made(clock: Clock) -> None:
+    async def scene() -> None:
+        origin = Origin()
+        live = LiveFleet(origin.read, "test")
+        await reading_shown(live)
+        origin.open.clear()
+        clock.now += 1
+        assert await reading_shown(live) == 1
+        clock.now += 1
+        assert await reading_shown(live) == 1
+        await asyncio.sleep(0)
+        assert origin.readings == 2  # and it is made once
+        origin.open.set()
+        await made_anew(origin, live, 2)
+
+    asyncio.run(scene())
+
+
+def test_what_is_too_old_is_not_shown(clock: Clock) -> None:
+    async def scene() -> None:
+        live = LiveFleet(Origin().read, "test")
+        assert await reading_shown(live) == 1
+        clock.now += OLDEST_SECONDS + 1
+        assert await reading_shown(live) == 2
+
+    asyncio.run(scene())
+
+
+def test_a_viewer_who_leaves_does_not_take_the_answer_along(clock: Clock) -> None:
+    async def scene() -> None:
+        origin = Origin()
+        origin.open.clear()
+        live = LiveFleet(origin.read, "test")
+        leaving, staying = (asyncio.create_task(reading_shown(live)) for _ in range(2))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        origin.open.set()
+        assert await staying == 1
+        assert origin.readings == 1
+
+    asyncio.run(scene())
+
+
+def test_a_failure_is_told_to_who_asks_next_and_ends_with_the_trouble(clock: Clock) -> None:
+    async def scene() -> None:
+        origin = Origin()
+        live = LiveFleet(origin.read, "test")
+        await reading_shown(live)
+        origin.failing = True
+        clock.now += 1
+        assert await reading_shown(live) == 1  # the failure comes after it
+        await asyncio.sleep(0.01)
+        with pytest.raises(OSError, match="gone"):
+            await reading_shown(live)
+        origin.failing = False
+        assert await reading_shown(live) > 1
+
+    asyncio.run(scene())
+
+
+def test_gzip_has_the_same_in_it(clock: Clock) -> None:
+    async def scene() -> None:
+        live = LiveFleet(Origin().read, "test")
+        assert gzip.decompress(await live.body(gzipped=True)) == await live.body(gzipped=False)
+
+    asyncio.run(scene())
