@@ -108,12 +108,12 @@ class HostFamily:
     def _single(self, host: Host) -> Iterator[MetricFamily]:
         for attribute, name, help_text in SINGLE:
             value: Maybe[float] = getattr(host, attribute)
-            if value is not ABSENT:
+            if value is not ABSENT and name in self._only:
                 yield _family(name, "gauge", help_text, [Sample(NO_LABELS, value)])
         for suffix, value in host.kernel.items():
-            yield _family(
-                f"node_{suffix}", _type(suffix), KERNEL.get(suffix, suffix), [Sample(NO_LABELS, value)]
-            )
+            if (name := f"node_{suffix}") in self._only:
+                help_text = KERNEL.get(suffix, suffix)
+                yield _family(name, _type(suffix), help_text, [Sample(NO_LABELS, value)])
         if host.uname:
             labels = self._labels(tuple(sorted(host.uname.items())))
             help_text = "Labeled system information as provided by the uname system call."
