@@ -177,6 +177,12 @@ class Settings:
     container_sockets: tuple[str, ...] = _setting(
         (), parse_words, "Docker or Podman sockets to ask for containers' names and images", "SOCKET"
     )
+    cri_sockets: tuple[str, ...] = _setting(
+        (),
+        parse_words,
+        "containerd or CRI-O sockets to ask for containers' names and images; auto: where they usually are",
+        "SOCKET|auto",
+    )
     job_map_dir: str = _setting("", str, "folder in which a Slurm prolog notes the job of each GPU", "DIR")
     state_dir: str = _setting(
         "",

@@ -55,7 +55,7 @@ class FixedNames:
     def pods(self) -> Pods:
         return self._pods
 
-    def containers(self, wanted: frozenset[str]) -> dict[str, object]:
+    def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
         return {}
 
 

@@ -34,7 +34,8 @@ COLLECTING_SETTINGS = (
     "nvidia_smi_interval", "nvidia_smi_timeout", "dcgmi_command", "dcgm_host", "scenario",
     "seed", "demo_gpus", "demo_model", "path_procfs", "path_sysfs", "path_rootfs",
     "idle_after", "kubelet_socket", "pods_socket", "path_pod_logs", "kubelet_url", "kubelet_insecure",
-    "kubernetes_api", "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "job_map_dir",
+    "kubernetes_api", "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "cri_sockets",
+    "job_map_dir",
 )  # fmt: skip
 """What every command takes that reads this machine's GPUs."""
 

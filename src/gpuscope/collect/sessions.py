@@ -29,7 +29,9 @@ class Names(Protocol):
 
     def pods(self) -> Pods: ...
 
-    def containers(self, wanted: frozenset[str]) -> Containers: ...
+    def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> Containers:
+        """Of those outside pods and of those in them, by container id."""
+        ...
 
 
 _NOT_FOUND: Final = Found()
@@ -40,7 +42,7 @@ class NoNames:
     def pods(self) -> Pods:
         return NO_PODS
 
-    def containers(self, wanted: frozenset[str]) -> Containers:
+    def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> Containers:
         return _NO_CONTAINERS
 
 
@@ -90,7 +92,7 @@ class Sessions:
             self._poke()
         known: Mapping[ProcessKey, Found] = self._lookup.known if self._lookup else {}
         pods = self._names.pods()
-        containers = self._names.containers(_container_ids(known.values()))
+        containers = self._names.containers(*_container_ids(known.values()))
         facts: list[_Facts | None] = []
         owners = {}
         for process in processes:
@@ -167,12 +169,14 @@ def _session(process: Process, facts: _Facts, state: str, idle_since: Maybe[floa
     )
 
 
-def _container_ids(found: Iterable[Found]) -> frozenset[str]:
-    return frozenset(
-        one.place.container_id
-        for one in found
-        if one.place.container_id is not ABSENT and one.place.pod_uid is ABSENT
-    )
+def _container_ids(found: Iterable[Found]) -> tuple[frozenset[str], frozenset[str]]:
+    """Outside pods, and in them: Docker has nothing good to say of the latter."""
+    alone: set[str] = set()
+    in_pods: set[str] = set()
+    for one in found:
+        if one.place.container_id is not ABSENT:
+            (alone if one.place.pod_uid is ABSENT else in_pods).add(one.place.container_id)
+    return frozenset(alone), frozenset(in_pods)
 
 
 def same_program(process: Process, comm: str) -> bool:

@@ -14,7 +14,7 @@ from gpuscope.collect.owner_counters import OwnerCounters
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.sessions import WAIT_SECONDS, Sessions
-from gpuscope.owners.attribute import Containers
+from gpuscope.owners.attribute import ContainerName, Containers
 from gpuscope.owners.lookup import ProcessLookup, lookup_spec
 from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.proc import Proc
@@ -22,7 +22,8 @@ from gpuscope.owners.users import UserBook
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
 
-_NO_CONTAINERS: Containers = {}
+AskContainers = Callable[[frozenset[str], frozenset[str]], Containers]
+_UNNAMED = ContainerName()
 
 
 def build_ownership(
@@ -54,15 +55,23 @@ class _Outside:
     """Names and claims, as far as there is somebody to ask; nothing where there is not."""
 
     ask_pods: Callable[[], Pods] = lambda: NO_PODS
-    ask_containers: Callable[[frozenset[str]], Containers] = lambda wanted: _NO_CONTAINERS
+    ask_containers: list[AskContainers] = field(default_factory=list)
     claims: list[Callable[[], Claims]] = field(default_factory=list)
     specs: list[SourceSpec] = field(default_factory=list)
+    _told: list[Containers] = field(default_factory=list)
+    _names: Containers = field(default_factory=dict)
 
     def pods(self) -> Pods:
         return self.ask_pods()
 
-    def containers(self, wanted: frozenset[str]) -> Containers:
-        return self.ask_containers(wanted)
+    def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> Containers:
+        """The same object until a runtime says something new: owners are made again when it is another."""
+        told = [ask(wanted, in_pods) for ask in self.ask_containers]
+        if [id(one) for one in told] != [id(one) for one in self._told]:
+            self._told = told
+            # A runtime that does not know a container must not hide the name another has for it.
+            self._names = {key: name for names in told for key, name in names.items() if name != _UNNAMED}
+        return self._names
 
 
 def _outside(settings: Settings, environment: Mapping[str, str]) -> _Outside:
@@ -80,8 +89,15 @@ def _outside(settings: Settings, environment: Mapping[str, str]) -> _Outside:
         from gpuscope.owners.containers import ContainerNames, containers_spec
 
         containers = ContainerNames(settings.container_sockets)
-        outside.ask_containers = containers.want
+        outside.ask_containers.append(lambda wanted, in_pods: containers.want(wanted))
         outside.specs.append(containers_spec(containers))
+    if settings.cri_sockets:
+        from gpuscope.owners.cri import CriNames, cri_spec
+
+        cri = CriNames(settings.cri_sockets, settings.path_rootfs)
+        # The agent's own pod shows without its UID: those are asked for as well.
+        outside.ask_containers.append(lambda wanted, in_pods: cri.want(wanted | in_pods))
+        outside.specs.append(cri_spec(cri))
     if settings.job_map_dir:
         from gpuscope.owners.job_files import JobFiles, job_files_spec
 
