@@ -201,6 +201,17 @@ def test_auto_asks_the_usual_places_that_exist_under_the_machines_root(tmp_path:
     assert names.known == {ID: ContainerName("x")}
 
 
+def test_a_place_that_may_not_be_looked_at_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/containerd").symlink_to("x" * 300)  # looking there fails, for root as well
+    names = CriNames(["auto"], str(tmp_path))
+    names.want(frozenset([ID]))
+    with running_kubelet(tmp_path / "run/k3s/containerd/containerd.sock") as runtime:
+        runtime.answer = lambda context: container(ID, "x")
+        names.read(frozenset())
+    assert names.known == {ID: ContainerName("x")}
+
+
 def test_a_failing_runtime_is_the_workers_to_report(tmp_path: Path) -> None:
     names = CriNames([str(tmp_path / "c.sock")])
     names.want(frozenset([ID]))

@@ -7,6 +7,7 @@ The image is often told as a mere digest; what the user called it comes in a fie
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -83,9 +84,10 @@ class CriNames:
         return found, failures
 
     def _sockets(self) -> tuple[str, ...]:
-        paths = self._named + tuple(path for path in self._usual if Path(path).exists())
+        # Not `Path.exists`: a folder that may not be entered must not keep the other places from being tried.
+        paths = self._named + tuple(path for path in self._usual if os.path.exists(path))  # noqa: PTH110
         if not paths:
-            raise SourceMissing(f"no CRI socket: none of {', '.join(self._usual)} is here")
+            raise SourceMissing(f"no CRI socket: {', '.join(self._usual)} are not here, or not for this user")
         return tuple(dict.fromkeys(paths))
 
 
