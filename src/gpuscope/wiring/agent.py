@@ -28,6 +28,7 @@ from gpuscope.sources import load_source
 from gpuscope.wiring.owners import build_ownership
 
 FIRST_PROFILING_SECONDS = 5.0
+M_ARENA_MAX = -8  # as glibc's malloc.h has it
 MOST_SECONDS_FOR_ONE_SHOT = 5.0  # a slow driver or nvidia-smi is waited for; one that hangs is not
 
 log = logging.getLogger("gpuscope")
@@ -138,6 +139,17 @@ class Running:
                 worker.join(timeout=1.0)  # a stuck driver call must not keep the agent from stopping
 
 
+def keep_one_heap() -> None:
+    """To be called before there are threads: glibc gives each a heap of its own, and none uses what another has
+    freed, which costs an agent with a thread for every source some 1 MiB. The interpreter lets one thread run
+    at a time, so that one heap makes nobody wait."""
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and one heap anyway
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 1)
+
+
 def build_exporter(plan: ListenerPlan) -> Exporter:
     needs_gpus = set(plan.families) != {"host"}
     return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title, needs_gpus=needs_gpus)
@@ -167,6 +179,7 @@ def write_textfile(
     running: Running, exporter: Exporter, writer: TextfileWriter, *, every: float, stop: threading.Event
 ) -> None:
     """Rewrites the file at a fixed beat until `stop` is set, then takes it away."""
+    keep_one_heap()
     running.start()
     try:
         # A file without GPUs would look like GPUs lost, and the slow numbers come with the second reading.
@@ -185,6 +198,7 @@ def write_textfile(
 
 def serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
     """Runs until SIGINT or SIGTERM."""
+    keep_one_heap()
     asyncio.run(_serve_agent(running, plans))
 
 
