@@ -18,7 +18,8 @@ MOST_PER_READING: Final = 1000  # a GPU in agony can report faster than we read
 
 def address(handle: Any) -> int:
     """What two handles of one GPU have in common."""
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+    # Not by a cast: its result refers to itself, and stays until the garbage collector comes by.
+    return ctypes.c_void_p.from_buffer(handle).value or 0
 
 
 class XidWatch:
