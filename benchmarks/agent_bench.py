@@ -164,12 +164,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="how long sampling is watched")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--cycles", type=int, default=100_000, help="of the soak")
+    parser.add_argument("--soak-only", action="store_true", help="memory over many cycles, nothing else")
     parser.add_argument("--soak-seconds", type=float, default=600.0, help="when the soak stops at the latest")
     chosen = parser.parse_args()
     logging.disable(logging.WARNING)  # the soak breaks the driver on purpose, thousands of times
     with tempfile.TemporaryDirectory() as folder:
         try:
-            compare(Path(folder), chosen.seconds, chosen.runs)
+            if not chosen.soak_only:
+                compare(Path(folder), chosen.seconds, chosen.runs)
             soak(Path(folder), chosen.cycles, chosen.soak_seconds)
         except Unavailable as missing:
             print(f"not measured: {missing}")
