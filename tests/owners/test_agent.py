@@ -151,6 +151,8 @@ def test_a_prologs_files_say_whom_a_gpu_was_given_to(driver: FakeDriver, tmp_pat
     (tmp_path / "1").write_text("4711\n")
     flags = ("--source", "nvml", "--job-map-dir", str(tmp_path))
     with running_agent(*flags, env=driver.env) as agent:
-        series = agent.until(lambda series: bool(with_labels(series, "gpuscope_allocation_used", slurm_job="4711")))
+        series = agent.until(
+            lambda series: bool(with_labels(series, "gpuscope_allocation_used", slurm_job="4711"))
+        )
     assert list(with_labels(series, "gpuscope_allocation_used", gpu="1", slurm_job="4711").values()) == [0]
     assert series['gpuscope_owner_gpus_held{kind="job",namespace="",name="4711"}'] == 1
