@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.wiring import agent as wiring
-    from gpuscope.wiring.server import STORED_FAMILIES, fill_with_history, run_up
+    from gpuscope.wiring.up import STORED_FAMILIES, fill_with_history, run_up
 
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo

@@ -1,173 +1,219 @@
-"""Builds and runs `up`: collects on this machine, keeps it, and answers about it."""
+"""Builds and runs `server`: scrape a fleet into a store and answer, or answer over another engine.
+
+Scraping has a thread and an event loop of its own, so that neither a slow query nor a busy page delays a
+scrape. SIGHUP reads the configuration again; a wrong one is refused and the old one stays.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import sys
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
 
-from gpuscope.collect.collector import Collector
+import httpx2
+
+from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import Builder, load_family
 from gpuscope.promql import Engine
-from gpuscope.readings import Snapshot
-from gpuscope.scrape.local import LocalTarget
+from gpuscope.promql.result import Vector
+from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
+from gpuscope.scrape.discovery import targets_from_argument
+from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.scrape.receive import Receiver
+from gpuscope.scrape.scraper import Scraper
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.remote import RemoteApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
+from gpuscope.server.live import LIVE_QUERY, Sample
 from gpuscope.server.own_metrics import store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
-from gpuscope.store import Appended, Store, StoreError
-from gpuscope.wiring.agent import Running
 from gpuscope.wiring.login import build_web
-from gpuscope.wiring.own_samples import OwnSamples
+from gpuscope.wiring.push import Pushes, build_pushes
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
-from gpuscope.wiring.turns import RunningInTurns
-
-if TYPE_CHECKING:
-    from gpuscope.wiring.demo import Demo
 
 log = logging.getLogger("gpuscope")
 
-STORED_FAMILIES = ("native", "host")
-HISTORY_SECONDS = 6 * 3600
-HISTORY_STEP_SECONDS = 60
+SCRAPE_WORKERS = 4
 
 
-class Feed:
-    """Stores one node's snapshots every `store_interval`; a failing store costs history, not the live view."""
+def read_scrape_config(settings: Settings) -> ScrapeConfig:
+    """From --config, --targets, or neither: a server may live from remote write alone."""
+    if settings.config and settings.targets:
+        raise UsageError(
+            "--config and --targets: give one of them; targets can stand in the configuration file"
+        )
+    if settings.config:
+        return load_config(Path(settings.config).expanduser())
+    if settings.targets:
+        return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval)
+    return ScrapeConfig()
 
-    def __init__(self, settings: Settings, store: Store, node: str) -> None:
-        self._builders: list[Builder] = [load_family(name).build(settings) for name in STORED_FAMILIES]
-        self._every = settings.store_interval
-        self._next_at = 0.0
-        self._trouble = ""
-        self._storing: Future[Appended] | None = None
-        self.target = LocalTarget(store, {"job": "gpuscope", "instance": node})
 
-    def take(self, snapshot: Snapshot) -> None:
-        # Half a second of tolerance: snapshots come on a beat of their own.
-        if snapshot.taken_at < self._next_at - 0.5:
-            return
-        self._next_at = snapshot.taken_at + self._every
-        # The one before is waited for, not this one: a disk that is slow to confirm holds up no reading.
-        storing, self._storing = self._storing, None
+class ScraperThread:
+    """A scraper with the thread, the event loop and the workers it runs on."""
+
+    def __init__(self, build: Callable[[ThreadPoolExecutor], Scraper]) -> None:
+        self._workers = ThreadPoolExecutor(SCRAPE_WORKERS, thread_name_prefix="gpuscope-scrape")
+        self.scraper = build(self._workers)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="gpuscope-scraper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
         try:
-            if storing is not None:
-                storing.result()
-                if self._trouble:
-                    log.info("history is stored again")
-                self._trouble = ""
-            self._storing = self.submit(snapshot)
-        except StoreError as error:
-            if str(error) != self._trouble:
-                log.error("history is not stored: %s", error)
-            self._trouble = str(error)
+            self._loop.run_until_complete(self.scraper.run(self._stop))
+        except Exception:
+            log.exception("the scraper stopped")
 
-    def submit(self, snapshot: Snapshot) -> Future[Appended]:
-        families = [family for builder in self._builders for family in builder.to_families(snapshot)]
-        return self.target.submit(families, int(snapshot.taken_at * 1000))
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._loop.close()
+        self._workers.shutdown()
 
 
-def fill_with_history(demo: Demo, settings: Settings, store: Store) -> None:
-    """Six hours of a simulated fleet's past into an empty store, with a line of progress for whoever waits."""
-    if store.stats().newest_ms is not None:
-        return
-    started = time.monotonic()
-    end = int(time.time()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
-    times = range(end - HISTORY_SECONDS, end, HISTORY_STEP_SECONDS)
-    names = demo.fleet.node_names
-    for index, name in enumerate(names):
-        feed = Feed(settings, store, name)
-        for done, snapshot in enumerate(demo.past(index, times), 1):
-            stored = feed.submit(snapshot)  # not waited for one by one: many ticks share a commit
-            _show_progress(index * len(times) + done, len(times) * len(names))
-        stored.result()
-    log.info("filled with 6 h of simulated history in %.1f s", time.monotonic() - started)
+def run_server(settings: Settings) -> None:
+    """Serves until SIGINT or SIGTERM."""
+    if settings.store:
+        _run_over_engine(settings)
+    else:
+        _run_embedded(settings)
 
 
-def _show_progress(done: int, total: int) -> None:
-    if sys.stderr.isatty() and (done % 20 == 0 or done == total):
-        end = "\n" if done == total else ""
-        sys.stderr.write(f"\rsimulating 6 h of history: {100 * done // total:3d} %{end}")
-        sys.stderr.flush()
-
-
-class LocalTargets:
-    """The API's view of the nodes this process collects from itself."""
-
-    def __init__(self, feeds: Sequence[tuple[Collector, Feed]]) -> None:
-        self._feeds = feeds
-
-    def targets_json(self, state: str) -> dict[str, Any]:
-        active = [self._target(collector) for collector, _ in self._feeds] if state != "dropped" else []
-        return {"activeTargets": active, "droppedTargets": [], "droppedTargetCounts": {}}
-
-    def _target(self, collector: Collector) -> dict[str, Any]:
-        snapshot = collector.snapshot
-        troubles = [f"{status.name}: {status.why}" for status in snapshot.sources if not status.up]
-        labels = {"job": "gpuscope", "instance": snapshot.node}
-        return {
-            "discoveredLabels": labels,
-            "labels": labels,
-            "scrapePool": "gpuscope",
-            "scrapeUrl": "",
-            "globalUrl": "",
-            "lastError": "; ".join(troubles),
-            "lastScrape": _rfc3339(snapshot.taken_at),
-            "lastScrapeDuration": 0,
-            "health": "up" if snapshot.devices else "unknown",
-            "scrapeInterval": "5s",
-            "scrapeTimeout": "5s",
-        }
-
-    def metadata(self) -> dict[str, list[dict[str, str]]]:
-        merged: dict[str, list[dict[str, str]]] = {}
-        for _, feed in self._feeds:
-            merged |= feed.target.metadata()
-        return merged
-
-    def config_text(self) -> str:
-        return ""
-
-
-def _rfc3339(at: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-
-
-def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callable[[Store], None]) -> None:
-    """Collects, stores and serves until SIGINT or SIGTERM. `prepare` may fill an empty store first."""
+def _run_embedded(settings: Settings) -> None:
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
+    config = read_scrape_config(settings)
+    _warn(config)
+    pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
     store = open_store(settings)
     try:
-        feeds = [(collector, Feed(settings, store, collector.snapshot.node)) for collector in collectors]
         store.start()
-        prepare(store)
-        for collector, feed in feeds:
-            collector.subscribe(feed.take)
-        api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
-        live = LiveFleet(OwnSamples(collectors).read, "this process")
+        scraping = ScraperThread(
+            lambda workers: Scraper(
+                store, config, workers, sink=pushes, read_again=lambda: read_scrape_config(settings)
+            )
+        )
+        scraper, receiver, engine = scraping.scraper, Receiver(store), Engine(store)
+        external = tuple(sorted(config.external_labels.items()))
+        api = EmbeddedApi(store, engine, scraper, external_labels=external)
+        live = LiveFleet(lambda: _stored_samples(engine), "store")
         app = build_app(
-            [*api.routes(), write_route(Receiver(store)), *page_routes(live)],
-            own_metrics=lambda: encode_text(store_families(store.stats())),
-            ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
+            [*api.routes(), write_route(receiver), *page_routes(live)],
+            own_metrics=lambda: encode_text(
+                [
+                    *store_families(store.stats()),
+                    *scraper.families(),
+                    *receiver.families(),
+                    *(pushes.families() if pushes else ()),
+                ]
+            ),
+            ready=lambda: "",
             door=web.door,
         )
-        running = (
-            Running(collectors[0]) if len(collectors) == 1 else RunningInTurns(collectors, settings.interval)
-        )
-        running.start()
-        try:
+        _reload_on_hangup(settings, scraper, config)
+        with _Started(scraping, pushes):
             serve(app, listen, web.tls)
-        finally:
-            running.stop()
     finally:
         store.close()
+
+
+class _Started:
+    """Scraper and senders run inside; the senders stop last, so that the last samples go out."""
+
+    def __init__(self, scraping: ScraperThread, pushes: Pushes | None) -> None:
+        self._scraping = scraping
+        self._pushes = pushes
+
+    def __enter__(self) -> None:
+        if self._pushes is not None:
+            self._pushes.start()
+        self._scraping.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._scraping.stop()
+        if self._pushes is not None:
+            self._pushes.stop()
+
+
+def _warn(config: ScrapeConfig) -> None:
+    for warning in config.warnings:
+        log.warning("%s", warning)
+
+
+def _reload_on_hangup(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) -> None:
+    def reload(number: int, frame: FrameType | None) -> None:
+        try:
+            config = read_scrape_config(settings)
+        except UsageError as error:
+            log.error("the configuration was not read again: %s; the old one stays", error)
+            return
+        _warn(config)
+        fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
+        if fixed[0] != fixed[1]:
+            log.warning("external_labels and remote_write are as they were; a restart would change them")
+        scraper.reload(config)
+        log.info("the configuration was read again")
+
+    signal.signal(signal.SIGHUP, reload)
+
+
+async def _stored_samples(engine: Engine) -> list[Sample]:
+    def ask() -> list[Sample]:
+        result = engine.instant(LIVE_QUERY, time.time_ns() // 1_000_000)
+        assert isinstance(result, Vector)  # noqa: S101 - a selector's answer is one
+        rows = zip(map(dict, result.labels), result.values.tolist(), strict=True)
+        return [(labels["__name__"], labels, value) for labels, value in rows]
+
+    return await asyncio.to_thread(ask)
+
+
+def _run_over_engine(settings: Settings) -> None:
+    for name in ("config", "targets", "remote_write"):
+        if getattr(settings, name):
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} with --store: that engine scrapes and keeps the data; give only one")
+    listen = settings.listen or DEFAULT_LISTEN
+    web = build_web(settings, listen)
+    api = build_remote_api(settings)
+    app = build_app(
+        [*api.routes(), *page_routes(LiveFleet(lambda: _engine_samples(api), api.url))],
+        own_metrics=lambda: b"",
+        ready=lambda: "",
+        door=web.door,
+    )
+    serve(app, listen, web.tls)
+
+
+def build_remote_api(settings: Settings) -> RemoteApi:
+    http = HttpConfig()
+    if settings.store_http_config:
+        http = load_http_config(Path(settings.store_http_config).expanduser())
+    if settings.store_tenant:
+        if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
+            raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
+        http = http.with_headers(("X-Scope-OrgID", settings.store_tenant))
+    url, http = split_credentials(settings.store, http, f"--store {settings.store}")
+    return RemoteApi(url.partition("?")[0].rstrip("/"), http)
+
+
+async def _engine_samples(api: RemoteApi) -> list[Sample]:
+    try:
+        found = await api.query(LIVE_QUERY)
+    except (httpx2.HTTPError, OSError, ValueError, KeyError) as error:
+        log.warning("the live view has no data: %s", error)
+        return []
+    return [(one["metric"]["__name__"], one["metric"], float(one["value"][1])) for one in found]
