@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 
 import httpx2
 
@@ -124,9 +122,8 @@ def _run_embedded(settings: Settings) -> None:
             ready=lambda: "",
             door=web.door,
         )
-        _reload_on_hangup(settings, scraper, config)
         with _Started(scraping, pushes):
-            serve(app, listen, web.tls)
+            serve(app, listen, web.tls, lambda: _reload(settings, scraper, config))
     finally:
         store.close()
 
@@ -154,21 +151,18 @@ def _warn(config: ScrapeConfig) -> None:
         log.warning("%s", warning)
 
 
-def _reload_on_hangup(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) -> None:
-    def reload(number: int, frame: FrameType | None) -> None:
-        try:
-            config = read_scrape_config(settings)
-        except UsageError as error:
-            log.error("the configuration was not read again: %s; the old one stays", error)
-            return
-        _warn(config)
-        fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
-        if fixed[0] != fixed[1]:
-            log.warning("external_labels and remote_write are as they were; a restart would change them")
-        scraper.reload(config)
-        log.info("the configuration was read again")
-
-    signal.signal(signal.SIGHUP, reload)
+def _reload(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) -> None:
+    try:
+        config = read_scrape_config(settings)
+    except UsageError as error:
+        log.error("the configuration was not read again: %s; the old one stays", error)
+        return
+    _warn(config)
+    fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
+    if fixed[0] != fixed[1]:
+        log.warning("external_labels and remote_write are as they were; a restart would change them")
+    scraper.reload(config)
+    log.info("the configuration was read again")
 
 
 async def _stored_samples(engine: Engine) -> list[Sample]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
@@ -36,7 +37,13 @@ def open_store(settings: Settings) -> Store:
         raise UsageError(f"--data {folder}: {error.strerror}; choose another folder") from None
 
 
-def serve(app: ASGIApp, listen: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+def serve(
+    app: ASGIApp,
+    listen: tuple[str, int],
+    tls: ssl.SSLContext | None,
+    on_hangup: Callable[[], None] | None = None,
+) -> None:
+    """Serves until SIGINT or SIGTERM; SIGHUP calls `on_hangup`, one after the other."""
     host, port = listen
     # Whose forwarded headers are believed is the door's to judge; uvicorn would believe all of this machine.
     config = uvicorn.Config(
@@ -54,16 +61,22 @@ def serve(app: ASGIApp, listen: tuple[str, int], tls: ssl.SSLContext | None) -> 
         config.load()
         config.ssl = tls
     server = _Server(config)
+    server.on_hangup = on_hangup
     asyncio.run(server.run_until_stopped("https" if tls else "http", host))
 
 
 class _Server(uvicorn.Server):
     """uvicorn, with our own signals and our own word on where it listens."""
 
+    on_hangup: Callable[[], None] | None = None
+
     async def run_until_stopped(self, scheme: str, host: str) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._leave)
+        if self.on_hangup is not None:
+            # Through the loop: a plain handler could be interrupted by the next signal and finish after it.
+            loop.add_signal_handler(signal.SIGHUP, self.on_hangup)
         serving = loop.create_task(self._serve())
         while not self.started and not serving.done():
             await asyncio.sleep(0.01)
