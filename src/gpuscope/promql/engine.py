@@ -121,13 +121,11 @@ def _samples(evaluator: Evaluator, tree: Expr, steps: Steps) -> Samples:
     """A range asked for by itself."""
     labels, timestamps, values = [], [], []
     if isinstance(tree, MatrixSelector):
-        names, chunks = evaluator.windows(tree, steps)
-        for rows, windows in chunks:
-            for one, low, high in zip(names[rows], windows.low[:, 0], windows.high[:, 0], strict=True):
-                if high > low:
-                    labels.append(one)
-                    timestamps.append(windows.timestamps[low:high])
-                    values.append(windows.values[low:high])
+        for series in evaluator.samples(tree, steps):
+            if len(series.timestamps):
+                labels.append(series.labels)
+                timestamps.append(series.timestamps)
+                values.append(series.values)
     elif isinstance(tree, Subquery):
         frame, times = evaluator.subquery(tree, steps.start_ms)
         for one, value, present in zip(frame.labels, frame.values, frame.present, strict=True):

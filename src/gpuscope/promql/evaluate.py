@@ -168,12 +168,18 @@ class Evaluator:
             return self._subquery_windows(expr, steps)
         if not isinstance(expr, MatrixSelector):
             raise BadQueryError(f"{value_type(expr).value} where a range vector is expected")
-        selector = expr.vector
-        ends = self._reference_times(selector.at, selector.offset_ms, steps)
+        ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
+        series = self._in_range(expr, ends)
+        return [one.labels for one in series], select.windows(series, ends, expr.range_ms)
+
+    def samples(self, expr: MatrixSelector, steps: Steps) -> list[Series]:
+        """A range asked for by itself, at one time: what is stored, markers left out."""
+        ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
+        return [select.without_markers(one) for one in self._in_range(expr, ends)]
+
+    def _in_range(self, expr: MatrixSelector, ends: Ints) -> Sequence[Series]:
         start_ms, end_ms = int(ends.min()) - expr.range_ms + 1, int(ends.max())
-        series = self._select(self._storage.select, selector, start_ms, end_ms)
-        chunks = select.windows(series, ends, expr.range_ms)
-        return [one.labels for one in series], chunks
+        return self._select(self._storage.select, expr.vector, start_ms, end_ms)
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps

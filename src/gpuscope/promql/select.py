@@ -123,8 +123,9 @@ def _windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Windows:
     low = np.empty((len(series), len(ends)), dtype=np.int64)
     high = np.empty_like(low)
     start = 0
-    kept = [_without_markers(one) for one in series]
-    for row, (timestamps, _) in enumerate(kept):
+    kept = [without_markers(one) for one in series]
+    for row, one in enumerate(kept):
+        timestamps = one.timestamps
         number = axes.number(timestamps)
         if number == len(edges):
             left = np.searchsorted(timestamps, ends - range_ms, side="right")
@@ -132,16 +133,14 @@ def _windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Windows:
         np.add(edges[number][0], start, out=low[row])
         np.add(edges[number][1], start, out=high[row])
         start += len(timestamps)
-    all_times = np.concatenate([times for times, _ in kept])
-    all_values = np.concatenate([values for _, values in kept])
+    all_times = np.concatenate([one.timestamps for one in kept])
+    all_values = np.concatenate([one.values for one in kept])
     return Windows(all_times, all_values, low, high, ends, range_ms)
 
 
-def _without_markers(one: Series) -> tuple[Ints, Floats]:
+def without_markers(one: Series) -> Series:
     stale = one.values.view(np.int64) == STALE_NAN_BITS
-    if not stale.any():
-        return one.timestamps, one.values
-    return one.timestamps[~stale], one.values[~stale]
+    return Series(one.labels, one.timestamps[~stale], one.values[~stale]) if stale.any() else one
 
 
 def windows_of_frame(frame: Frame, times: Ints, ends: Ints, range_ms: int) -> Iterator[tuple[slice, Windows]]:

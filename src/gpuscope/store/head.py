@@ -21,6 +21,7 @@ _MIN_ROWS, _MAX_ROWS = 8, 128
 _FREE_ROWS = 16
 """Sparse rows that a head may hold before it must be a quarter full."""
 _MAX_LAYOUTS = 8
+_BEFORE_ALL = -(1 << 63)
 
 
 @dataclass(slots=True)
@@ -76,6 +77,8 @@ class Head:
         self._side = _Side()
         self._side_used = 0
         self._cells = 0
+        self._ascending = True
+        self._last_row = _BEFORE_ALL
         self.rows = 0
         self.samples = 0
         self.first: int | None = None
@@ -174,6 +177,9 @@ class Head:
 
     def _finish_row(self, segment: _Segment, time: int, count: int) -> None:
         segment.times[segment.used] = time
+        # Before the row shows: a reader must not take its segments for ordered when they no longer are.
+        self._ascending &= time > self._last_row
+        self._last_row = time
         self._cells += segment.cells.shape[1]
         self._note(time, time, count)
         self.rows += 1
@@ -268,6 +274,7 @@ class Head:
         return HeadView(
             *self._order,
             tuple((segment.times[: segment.used], segment.cells[: segment.used]) for segment in self._segments),
+            self._ascending,  # after the segments: it may say less of them than is true, never more
             (side.times[:used], side.series[:used], side.values[:used]),
         )
 
@@ -299,6 +306,8 @@ class Head:
     def _adopt(self, times: Int64s, cells: Float64s) -> None:
         """Rows of another head, as a segment that is full."""
         self._segments.append(_Segment(times, np.ascontiguousarray(cells), len(times)))
+        self._ascending &= bool(times[0] > self._last_row and (times[1:] > times[:-1]).all())
+        self._last_row = int(times[-1])
         self._cells += cells.size
         self._note(
             int(times.min()), int(times.max()), int(np.count_nonzero(cells.view(np.int64) != ABSENT_BITS))

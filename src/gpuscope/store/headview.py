@@ -24,11 +24,21 @@ class HeadView:
     sorted_series: Int64s
     columns: Int64s
     segments: tuple[Samples, ...]
+    ascending: bool
+    """Whether the rows, segment after segment, are in time order: they are unless some came late."""
     side: tuple[Int64s, Int64s, Float64s]
 
     def has(self, series: Int64s) -> Int64s:
-        """Those of the series (ascending ids) that the head knows."""
-        return series[np.isin(series, self.sorted_series)]
+        """Those of the series that the head knows."""
+        return self._known(series)[0]
+
+    def _known(self, series: Int64s) -> tuple[Int64s, Int64s]:
+        """Those of the series that the head knows, and their columns."""
+        if not len(self.sorted_series):
+            return series[:0], series[:0]
+        at = np.minimum(self.sorted_series.searchsorted(series), len(self.sorted_series) - 1)
+        hit = self.sorted_series[at] == series
+        return (series, self.columns[at]) if hit.all() else (series[hit], self.columns[at[hit]])
 
     def overlaps(self, start: int, end: int) -> bool:
         """Whether any sample lies in [start, end]."""
@@ -38,10 +48,9 @@ class HeadView:
     def read(self, series: Int64s, start: int, end: int) -> dict[int, Samples]:
         """Samples of each series in [start, end], in time order; series with equal times share the array."""
         found: dict[int, Samples] = {}
-        known = self.has(series)
+        known, columns = self._known(series)
         if not len(known):
             return found
-        columns = self.columns[np.searchsorted(self.sorted_series, known)]
         times, cells = self.dense(columns, start, end)
         if len(times):
             present = cells.view(np.int64) != ABSENT_BITS
@@ -63,37 +72,44 @@ class HeadView:
 
     def dense(self, columns: Int64s, start: int, end: int) -> tuple[Int64s, Float64s]:
         """Times of the rows in [start, end], ascending, and a matrix of one line for each column."""
-        picked: list[tuple[Int64s, Float64s, slice]] = []
-        for times, cells in self.segments:
-            rows = np.flatnonzero((times >= start) & (times <= end))
-            if len(rows):
-                # A run of rows as a slice: no copy of whole rows only to pick a few columns of them.
-                breaks = np.flatnonzero(np.diff(rows) > 1) + 1
-                for part in np.split(rows, breaks):
-                    picked.append((times, cells, slice(int(part[0]), int(part[-1]) + 1)))
+        picked = [
+            (times[run], cells[run]) for times, cells in self.segments for run in self._runs(times, start, end)
+        ]
         if not picked:
             return _NO_TIMES, np.empty((len(columns), 0))
-        moments = np.concatenate([times[run] for times, _, run in picked])
+        moments = np.concatenate([times for times, _ in picked])
         matrix = np.empty((len(columns), len(moments)))
+        width = int(columns.max()) + 1 if len(columns) else 0
         at = 0
-        for _, cells, run in picked:
-            stop = at + run.stop - run.start
-            inside = columns < cells.shape[1]
-            if inside.all():
-                matrix[:, at:stop] = cells[run][:, columns].T
+        for times, cells in picked:
+            part = matrix[:, at : at + len(times)]
+            if width <= cells.shape[1]:
+                part[:] = cells[:, columns].T
             else:
-                matrix[:, at:stop] = ABSENT
-                matrix[inside, at:stop] = cells[run][:, columns[inside]].T
-            at = stop
-        if (np.diff(moments) < 0).any():
+                inside = columns < cells.shape[1]
+                part[:] = ABSENT
+                part[inside] = cells[:, columns[inside]].T
+            at += len(times)
+        if not self.ascending:
             order = np.argsort(moments, kind="stable")
             moments, matrix = moments[order], np.ascontiguousarray(matrix[:, order])
         return moments, matrix
 
+    def _runs(self, times: Int64s, start: int, end: int) -> list[slice]:
+        """Where a segment's rows in [start, end] lie: slices, so that no whole row is copied only to pick a
+        few columns of it."""
+        if self.ascending:
+            low, high = times.searchsorted((start, end + 1)).tolist()
+            return [slice(low, high)] if low < high else []
+        rows = np.flatnonzero((times >= start) & (times <= end))
+        if not len(rows):
+            return []
+        breaks = np.flatnonzero(np.diff(rows) > 1) + 1
+        return [slice(int(part[0]), int(part[-1]) + 1) for part in np.split(rows, breaks)]
+
     def latest(self, series: Int64s, start: int, end: int) -> tuple[Int64s, Int64s, Float64s]:
         """The newest sample in [start, end] of each series: ids, times and values; others are left out."""
-        known = self.has(series)
-        columns = self.columns[np.searchsorted(self.sorted_series, known)]
+        known, columns = self._known(series)
         times = np.full(len(known), -1, np.int64)
         values = np.empty(len(known))
         missing = np.arange(len(known))
@@ -113,6 +129,12 @@ class HeadView:
         return known[found], times[found], values[found]
 
     def _rows_newest_first(self, start: int, end: int) -> Iterator[tuple[int, Float64s]]:
+        if self.ascending:
+            for times, cells in reversed(self.segments):
+                for run in self._runs(times, start, end):
+                    for row in range(run.stop - 1, run.start - 1, -1):
+                        yield int(times[row]), cells[row]
+            return
         rows = []
         for times, cells in self.segments:
             inside = np.flatnonzero((times >= start) & (times <= end)).tolist()

@@ -58,6 +58,8 @@ class Index:
         self._new = NewRows([], [], [])
         self.epoch = 0
         """Grows when series are removed: ids cached by a caller may then be gone."""
+        self.version = 0
+        """Grows with every change of what a selection could find."""
 
     def load(
         self,
@@ -97,6 +99,7 @@ class Index:
                 self._target[sid] = target
                 self._postings.add(sid, key)
                 self._new.series.append((sid, target, key))
+                self.version += 1
             return sid
 
     def find(self, labels: Labels) -> int | None:
@@ -163,6 +166,7 @@ class Index:
                 if target not in others:
                     others.add(target)
                     self._new.shared.append((sid, target))
+                    self.version += 1
 
     def by_target(self, sids: Int64s) -> dict[int, Int64s]:
         """Series grouped by the targets that write them; a shared series is in more than one group."""
@@ -293,6 +297,7 @@ class Index:
                     del self._of_name[name]
             self._regexes.clear()
             self.epoch += 1
+            self.version += 1
 
 
 def _inverse(matcher: Matcher) -> Matcher:

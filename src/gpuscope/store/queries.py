@@ -10,6 +10,7 @@ from gpuscope.store.catalog import Catalog
 from gpuscope.store.headview import Samples
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
+from gpuscope.store.selections import Selections
 from gpuscope.store.series import Labels, Matcher, Series
 from gpuscope.store.tick import Int64s
 
@@ -23,13 +24,14 @@ class Queries:
         self._index = index
         self._catalog = catalog
         self._reader = reader
+        self._selections = Selections(index)
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
-        groups = self._index.by_target(self._index.select(matchers))
+        groups = self._selections.groups(matchers)
         return self._named(self._reader.read(groups, start_ms, end_ms))
 
     def latest(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
-        groups = self._index.by_target(self._index.select(matchers))
+        groups = self._selections.groups(matchers)
         return self._named(self._reader.latest(groups, start_ms, end_ms))
 
     def _named(self, found: dict[int, Samples]) -> list[Series]:

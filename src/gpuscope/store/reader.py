@@ -54,12 +54,15 @@ class Reader:
 
     @contextmanager
     def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
+        """Some targets at this moment; of no target: the file alone."""
         db = self._take()
         try:
             with self._catalog.lock:
-                # The first SELECT fixes what this connection sees until the transaction ends.
-                _begin(db)
                 views = {target: self._catalog.view(target, start, end) for target in targets}
+                # What the heads alone can answer needs no transaction. Otherwise the first SELECT fixes what
+                # this connection sees until the transaction ends.
+                if not targets or any(view is not None and view.blocks for view in views.values()):
+                    _begin(db)
             yield Snapshot(
                 db,
                 BlockReader(db, self.cache, self.health),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.promql.result import Matrix, Samples, Scalar, Text, Vector
-from gpuscope.server.api.encode import encode_result, failure, number_text, success, values_text
+from gpuscope.server.api.encode import encode_result, failure, number_text, success, time_text, values_text
 
 A = (("__name__", "a"), ("x", 'q"\n'))
 
@@ -43,6 +43,16 @@ def test_a_matrix_with_a_gap() -> None:
         "resultType": "matrix",
         "result": [{"metric": dict(A), "values": [[1, "1"], [2, "0"]]}],
     }
+
+
+@given(
+    st.lists(st.integers(-(10**13), 3 * 10**13) | st.integers(999_999_999_000, 1_000_000_002_000), max_size=20)
+)
+def test_times_have_milliseconds_only_where_they_need_them(times: list[int]) -> None:
+    times = sorted({time // 4 * 4 for time in times} | {time // 1000 * 1000 for time in times})
+    samples = Samples([A], [np.array(times, dtype=np.int64)], [np.zeros(len(times))])
+    points = encode_result(samples).partition(b'"values":[')[2].removesuffix(b"]}]}")
+    assert points == b",".join(b'[%b,"0"]' % time_text(time) for time in times)
 
 
 def test_the_other_kinds() -> None:

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuscope.store import selections
+from gpuscope.store.index import Index
+from gpuscope.store.selections import Selections
+from gpuscope.store.series import Matcher, MatchOp
+from tests.store.support import labels
+
+X = (Matcher("__name__", MatchOp.EQUAL, "x"),)
+
+
+def test_a_question_asked_again_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index()
+    index.resolve(1, labels("x", gpu="0"))
+    known = Selections(index)
+    first = known.groups(X)
+    monkeypatch.setattr(index, "select", lambda matchers: pytest.fail("looked up again"))
+    assert known.groups(list(X)) is first
+
+
+def test_every_change_of_the_index_shows_at_once() -> None:
+    index = Index()
+    one = index.resolve(1, labels("x", gpu="0"))
+    known = Selections(index)
+    assert _ids(known) == {1: [one]}
+    two = index.resolve(2, labels("x", gpu="1"))
+    assert _ids(known) == {1: [one], 2: [two]}
+    index.claim(2, np.array([one]))
+    assert _ids(known) == {1: [one], 2: [two, one]}
+    with index.removing([two]):
+        pass
+    assert _ids(known) == {1: [one], 2: [one]}
+
+
+def test_what_was_found_while_the_index_changed_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index()
+    index.resolve(1, labels("x", gpu="0"))
+    known, select = Selections(index), index.select
+
+    def slow_select(matchers: object) -> object:
+        found = select(X)
+        index.resolve(1, labels("x", gpu="1"))
+        return found
+
+    monkeypatch.setattr(index, "select", slow_select)
+    assert len(_ids(known)[1]) == 1
+    monkeypatch.setattr(index, "select", select)
+    assert len(_ids(known)[1]) == 2
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selections, "_MOST_SERIES", 5)
+    index = Index()
+    for number in range(4):
+        index.resolve(1, labels("x", gpu=str(number)))
+    known = Selections(index)
+    first = known.groups(X)
+    assert known.groups(X) is first
+    known.groups((*X, Matcher("gpu", MatchOp.REGEX, "0|1|2")))  # seven series together: the older answer goes
+    assert known.groups(X) is not first
+
+
+def _ids(known: Selections) -> dict[int, list[int]]:
+    return {target: series.tolist() for target, series in known.groups(X).items()}
