@@ -228,7 +228,9 @@ class Settings:
     store: str = _setting(
         "", str, "Prometheus, VictoriaMetrics, Thanos or Mimir to ask instead of keeping history here", "URL"
     )
-    store_tenant: str = _setting("", str, "tenant of a shared --store, sent as X-Scope-OrgID", "NAME")
+    store_tenant: str = _setting(
+        "", str, "tenant of a shared --store, sent as X-Scope-OrgID and as THANOS-TENANT", "NAME"
+    )
     store_http_config: str = _setting(
         "", str, "file with credentials and TLS for --store, as promtool's --http.config.file", "FILE"
     )

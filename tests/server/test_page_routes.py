@@ -8,7 +8,10 @@ from collections.abc import Iterable
 
 import orjson
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
+from gpuscope.errors import GpuscopeError
 from gpuscope.server import page_routes
 from gpuscope.server.live import Sample
 from gpuscope.server.page_routes import FRESH_SECONDS, OLDEST_SECONDS, LiveFleet
@@ -139,3 +142,12 @@ def test_gzip_has_the_same_in_it(clock: Clock) -> None:
         assert gzip.decompress(await live.body(gzipped=True)) == await live.body(gzipped=False)
 
     asyncio.run(scene())
+
+
+def test_a_failure_with_a_reason_reaches_the_viewer() -> None:
+    async def read() -> Iterable[Sample]:
+        raise GpuscopeError("http://engine cannot be reached")
+
+    with TestClient(Starlette(routes=page_routes.page_routes(LiveFleet(read, "test")))) as client:
+        answer = client.get("/api/live")
+    assert (answer.status_code, answer.json()["error"]) == (503, "http://engine cannot be reached")

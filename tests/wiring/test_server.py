@@ -19,6 +19,7 @@ def test_an_engine_with_prefix_tenant_and_credentials(tmp_path: Path) -> None:
     assert dict(api.http.headers) == {
         "X-Extra": "one",
         "X-Scope-OrgID": "team",
+        "THANOS-TENANT": "team",
         "authorization": "Basic dTpw",
     }
     assert "Basic" not in repr(api)

@@ -1,10 +1,16 @@
-"""The server's own metrics: what its store holds, takes and refuses."""
+"""The server's own metrics: what its store holds, takes and refuses, or how the engine it asks instead answers.
+
+`gpuscope_engine_up` is absent until the engine was asked for the first time.
+"""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 
+from gpuscope import __version__
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.server.api.traffic import Traffic
 from gpuscope.store.maintenance import Stats
 
 _ROWS = (
@@ -35,4 +41,41 @@ def store_families(stats: Stats) -> Iterator[MetricFamily]:
     refused = [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.refused.items())]
     yield MetricFamily(
         "gpuscope_store_refused_samples_total", "counter", "Samples refused, by reason.", refused
+    )
+
+
+def build_families() -> Iterator[MetricFamily]:
+    labels = LabelSet((("version", __version__), ("pythonversion", platform.python_version())))
+    yield MetricFamily("gpuscope_build_info", "gauge", "1, with this program's version.", [Sample(labels, 1)])
+
+
+def engine_families(traffic: Traffic) -> Iterator[MetricFamily]:
+    """What a server over another engine knows of it. Endpoints are those we have, so labels are few."""
+    if traffic.up is not None:
+        yield MetricFamily(
+            "gpuscope_engine_up",
+            "gauge",
+            "1 if the engine's last answer could be used, 0 if not or if it gave none.",
+            [Sample(NO_LABELS, int(traffic.up))],
+        )
+    yield MetricFamily(
+        "gpuscope_engine_requests_total",
+        "counter",
+        "Requests the engine has answered, by endpoint and HTTP status.",
+        [
+            Sample(LabelSet((("endpoint", endpoint), ("code", str(status)))), count)
+            for (endpoint, status), count in sorted(traffic.requests.items())
+        ],
+    )
+    yield MetricFamily(
+        "gpuscope_engine_request_seconds_total",
+        "counter",
+        "Seconds until the engine began to answer, all requests together, by endpoint.",
+        [Sample(LabelSet((("endpoint", one),)), seconds) for one, seconds in sorted(traffic.seconds.items())],
+    )
+    yield MetricFamily(
+        "gpuscope_engine_failures_total",
+        "counter",
+        "Requests without an answer that could be used, by reason.",
+        [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(traffic.failures.items())],
     )

@@ -19,6 +19,8 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpuscope.errors import GpuscopeError
+from gpuscope.server.api.encode import failure
 from gpuscope.server.live import Sample, fleet_state
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
@@ -89,7 +91,11 @@ def page_routes(live: LiveFleet) -> list[BaseRoute]:
         headers = {"cache-control": "no-store", "vary": "accept-encoding"}
         if gzipped:
             headers["content-encoding"] = "gzip"
-        return Response(await live.body(gzipped), media_type="application/json", headers=headers)
+        try:
+            body = await live.body(gzipped)
+        except GpuscopeError as error:  # the page keeps its last picture and says why
+            return Response(failure("unavailable", str(error)), 503, media_type="application/json")
+        return Response(body, media_type="application/json", headers=headers)
 
     return [
         Route("/api/live", live_fleet),

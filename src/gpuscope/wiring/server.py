@@ -14,8 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx2
-
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.promql import Engine
@@ -30,7 +28,7 @@ from gpuscope.server.api.remote import RemoteApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
 from gpuscope.server.live import LIVE_QUERY, Sample
-from gpuscope.server.own_metrics import store_families
+from gpuscope.server.own_metrics import build_families, engine_families, store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.wiring.login import build_web
@@ -40,6 +38,8 @@ from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 log = logging.getLogger("gpuscope")
 
 SCRAPE_WORKERS = 4
+TENANT_HEADERS = ("X-Scope-OrgID", "THANOS-TENANT")
+"""Mimir's (and Cortex') and Thanos'; each ignores the other's."""
 
 
 def read_scrape_config(settings: Settings) -> ScrapeConfig:
@@ -185,11 +185,22 @@ def _run_over_engine(settings: Settings) -> None:
     api = build_remote_api(settings)
     app = build_app(
         [*api.routes(), *page_routes(LiveFleet(lambda: _engine_samples(api), api.url))],
-        own_metrics=lambda: b"",
+        own_metrics=lambda: encode_text([*build_families(), *engine_families(api.traffic)]),
         ready=lambda: "",
         door=web.door,
     )
+    # An engine that is away or does not know us is told at the start, not when the first viewer comes.
+    threading.Thread(target=_look_once, args=(api,), daemon=True).start()
     serve(app, listen, web.tls)
+
+
+def _look_once(api: RemoteApi) -> None:
+    async def look() -> None:
+        own = RemoteApi(api.url, api.http, api.traffic)  # a client belongs to the loop it is used in
+        await own.reachable()  # what is wrong is counted and in the log
+        await own.close()
+
+    asyncio.run(look())
 
 
 def build_remote_api(settings: Settings) -> RemoteApi:
@@ -199,15 +210,11 @@ def build_remote_api(settings: Settings) -> RemoteApi:
     if settings.store_tenant:
         if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
             raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
-        http = http.with_headers(("X-Scope-OrgID", settings.store_tenant))
+        http = http.with_headers(*((name, settings.store_tenant) for name in TENANT_HEADERS))
     url, http = split_credentials(settings.store, http, f"--store {settings.store}")
     return RemoteApi(url.partition("?")[0].rstrip("/"), http)
 
 
 async def _engine_samples(api: RemoteApi) -> list[Sample]:
-    try:
-        found = await api.query(LIVE_QUERY)
-    except (httpx2.HTTPError, OSError, ValueError, KeyError) as error:
-        log.warning("the live view has no data: %s", error)
-        return []
+    found = await api.query(LIVE_QUERY)
     return [(one["metric"]["__name__"], one["metric"], float(one["value"][1])) for one in found]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -13,18 +15,22 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from gpuscope import __version__
+from gpuscope.exposition.text import encode_text
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.server.api import remote
 from gpuscope.server.api.embedded import ENDPOINTS
-from gpuscope.server.api.remote import PATHS, RemoteApi
+from gpuscope.server.api.remote import PATHS, EngineError, RemoteApi, endpoint_name
+from gpuscope.server.api.traffic import Traffic
+from gpuscope.server.own_metrics import build_families, engine_families
 from tests.scrape.exporters import Page, serving, text
 
 JSON = "application/json"
 
 
 @contextmanager
-def over(url: str, http: HttpConfig | None = None) -> Iterator[TestClient]:
-    api = RemoteApi(url, http or HttpConfig())
+def over(url: str, http: HttpConfig | None = None, traffic: Traffic | None = None) -> Iterator[TestClient]:
+    api = RemoteApi(url, http or HttpConfig(), traffic or Traffic())
 
     @asynccontextmanager
     async def closing(app: Starlette) -> AsyncIterator[None]:
@@ -109,3 +115,148 @@ def test_a_form_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "MOST_FORM_BYTES", 100)
     with over("http://127.0.0.1:1") as client:
         assert client.post("/api/v1/query", content=b"x" * 101).status_code == 400
+
+
+def saying(status: int, words: str, kind: str = "text/plain") -> Page:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        body = words.encode()
+        request.send_response(status)
+        request.send_header("Content-Type", kind)
+        request.send_header("Content-Length", str(len(body)))
+        request.send_header("WWW-Authenticate", "Basic")
+        request.end_headers()
+        request.wfile.write(body)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("page", "status", "kind", "said", "counted"),
+    [
+        (saying(401, "no\norg id"), 502, "unavailable", "us with 401 (no org id): --store-tenant", "refused"),
+        (saying(403, '{"status":"error"}', JSON), 502, "unavailable", "refuses us with 403", "refused"),
+        (saying(404, "404 page not found"), 404, "not_found", "a path may be missing", "not_prometheus"),
+        (saying(200, "<html></html>", "text/html"), 502, "unavailable", "with text/html", "not_prometheus"),
+        (saying(502, "<h1>Bad</h1>"), 502, "unavailable", "answers 502 (<h1>Bad</h1>)", "failed"),
+        (saying(500, "x" * 100_000), 500, "unavailable", "answers 500 (xxx", "failed"),
+        (saying(500, ""), 500, "unavailable", "answers 500", "failed"),
+        (saying(422, "too many series"), 422, "execution", "answers 422 (too many series)", ""),
+        (saying(429, "slow down"), 429, "execution", "answers 429 (slow down)", ""),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_one_sentence(page: Page, status: int, kind: str, said: str, counted: str) -> None:
+    traffic = Traffic()
+    with serving({"/api/v1/query": page}) as address, over(f"http://{address}", traffic=traffic) as client:
+        answer = client.get("/api/v1/query?query=up")
+        told = answer.json()
+        assert (answer.status_code, told["status"], told["errorType"]) == (status, "error", kind)
+        assert said in told["error"]
+        assert address in told["error"]
+        assert len(told["error"]) < 600
+        assert "www-authenticate" not in answer.headers
+    assert {why: count for why, count in traffic.failures.items() if count} == ({counted: 1} if counted else {})
+    assert traffic.up is (False if counted else None)
+
+
+def test_an_endpoint_that_an_engine_lacks_says_nothing_about_the_others() -> None:
+    traffic = Traffic()
+    pages = {
+        "/api/v1/query": text('{"status":"success"}', JSON),
+        "/api/v1/alerts": saying(400, "unsupported path"),
+    }
+    with serving(pages) as address, over(f"http://{address}", traffic=traffic) as client:
+        client.get("/api/v1/query?query=up")
+        alerts, pools = client.get("/api/v1/alerts"), client.get("/api/v1/scrape_pools")
+    assert (alerts.status_code, alerts.json()["error"]) == (
+        400,
+        "this engine has no /api/v1/alerts: 400 (unsupported path)",
+    )
+    assert pools.status_code == 404
+    assert traffic.up is True
+    assert not any(traffic.failures.values())
+
+
+def test_trouble_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gpuscope.api")
+    pages = {"/api/v1/query": saying(401, "no org id"), "/api/v1/labels": text('{"status":"success"}', JSON)}
+    with serving(pages) as address, over(f"http://{address}") as client:
+        for path in ("query", "query", "labels", "labels"):
+            client.get(f"/api/v1/{path}")
+    assert [record.levelname for record in caplog.records if record.name == "gpuscope.api"] == ["ERROR", "INFO"]
+
+
+def test_an_answer_that_breaks_off_is_counted() -> None:
+    def cut(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Content-Type", JSON)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        request.wfile.write(b"{")
+        request.close_connection = True
+
+    traffic = Traffic()
+    with (
+        serving({"/api/v1/query": cut}) as address,
+        over(f"http://{address}", traffic=traffic) as client,
+        pytest.raises(Exception, match=r"(?i)closed|incomplete"),
+    ):
+        client.get("/api/v1/query?query=up")
+    assert traffic.failures["broken_off"] == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (
+            text('{"status":"error","errorType":"execution","error":"too much"}', JSON),
+            "has no answer: too much",
+        ),
+        (text("{", JSON), "cannot be read"),
+        (text("[]", JSON), "cannot be read"),
+        (text('{"status":"success"}', JSON), "cannot be read"),
+        (saying(401, "no org id"), "refuses us"),
+    ],
+)
+def test_the_live_view_is_told_why_there_is_nothing(page: Page, said: str) -> None:
+    async def ask(url: str) -> str:
+        api = RemoteApi(url, HttpConfig())
+        with pytest.raises(EngineError, match=said):
+            await api.query("up")
+        told = await api.reachable()
+        await api.close()
+        return told
+
+    def posted(request: BaseHTTPRequestHandler) -> None:
+        request.rfile.read(int(request.headers["Content-Length"]))
+        page(request)
+
+    with serving({"/api/v1/query": posted}) as address:
+        assert said in asyncio.run(ask(f"http://{address}"))
+
+
+def test_own_metrics() -> None:
+    traffic = Traffic()
+    assert b"gpuscope_engine_up" not in encode_text(engine_families(traffic)), "nobody asked yet"
+    pages = {"/api/v1/query": text('{"status":"success"}', JSON), "/federate": text("a 1\n")}
+    with serving(pages) as address, over(f"http://{address}", traffic=traffic) as client:
+        for path in ("/api/v1/query", "/api/v1/query", "/federate", "/api/v1/series"):
+            client.get(path)
+    said = encode_text([*build_families(), *engine_families(traffic)]).decode()
+    for line in (
+        "gpuscope_engine_up 0",
+        'gpuscope_engine_requests_total{endpoint="query",code="200"} 2',
+        'gpuscope_engine_requests_total{endpoint="federate",code="200"} 1',
+        'gpuscope_engine_requests_total{endpoint="series",code="404"} 1',
+        'gpuscope_engine_failures_total{reason="not_prometheus"} 1',
+        'gpuscope_engine_failures_total{reason="unreachable"} 0',
+    ):
+        assert f"\n{line}\n" in said
+    assert f'gpuscope_build_info{{version="{__version__}"' in said
+    assert 'gpuscope_engine_request_seconds_total{endpoint="query"} ' in said
+
+
+def test_every_endpoint_has_a_name_of_its_own() -> None:
+    names = [endpoint_name(path) for path in PATHS]
+    assert {"query", "label_values", "status_tsdb", "federate"} < set(names)
+    assert len(set(names)) == len(PATHS)
+    assert all(name.replace("_", "").isalpha() for name in names)

@@ -1,13 +1,16 @@
 """Prometheus' API over another engine: every query goes to it as it came, every answer comes back as it is.
 
 Only the reading endpoints are passed on; what deletes or shuts down is not reachable through here. The client's
-own credentials stay here, the engine gets those of `--store-http-config`. An engine that cannot be reached is
-an answer in Prometheus' error shape, 503.
+own credentials stay here, the engine gets those of `--store-http-config`. Where it refuses those, the client
+has no 401, which he would take for a refusal of his own, but one sentence in Prometheus' error shape; as for an
+engine that cannot be reached and an address where there is none.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +22,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from gpuscope.errors import GpuscopeError
 from gpuscope.scrape.fetch import new_client, root_cause
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.server.api.encode import failure
+from gpuscope.server.api.traffic import Traffic
 
 log = logging.getLogger("gpuscope.api")
 
@@ -36,9 +41,21 @@ PATHS = (
 ASKED = ("accept", "accept-encoding", "content-type")
 ANSWERED = ("content-type", "content-encoding", "content-length", "vary", "retry-after")
 MOST_FORM_BYTES = 1 << 20
+MOST_SAID = 300
+"""Characters of an engine's own words that go into our sentence."""
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 150.0
 """Longer than any engine's own query time-out, so that its error reaches the client and not ours."""
+
+
+class EngineError(GpuscopeError):
+    """No answer of Prometheus' API. Our client has `status` and `kind`; `reason`, if any, is counted."""
+
+    def __init__(self, message: str, *, status: int, kind: str, reason: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -47,30 +64,41 @@ class RemoteApi:
 
     url: str
     http: HttpConfig
+    traffic: Traffic = field(default_factory=Traffic)
     _client: httpx2.AsyncClient | None = field(default=None, repr=False)
 
     def routes(self) -> list[Route]:
-        return [Route(path, self._pass_on, methods=["GET", "POST"]) for path in PATHS]
+        return [
+            Route(path, functools.partial(self._pass_on, endpoint_name(path)), methods=["GET", "POST"])
+            for path in PATHS
+        ]
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()
 
     async def query(self, expression: str) -> list[dict[str, Any]]:
-        """An instant vector, for the page's live view; an engine that does not answer has none."""
-        answer = await self._connected().post(
-            f"{self.url}/api/v1/query", data={"query": expression}, timeout=ANSWER_SECONDS
-        )
-        answer.raise_for_status()
-        found: list[dict[str, Any]] = orjson.loads(answer.content)["data"]["result"]
+        """An instant vector, for the page's live view; an EngineError says why there is none."""
+        request = self._request("POST", "/api/v1/query", data={"query": expression})
+        answer = await self._send("query", request)
+        try:
+            told = orjson.loads(await answer.aread())
+            if told["status"] != "success":
+                message = f"{self.url} has no answer: {told['error']}"
+                raise EngineError(message, status=answer.status_code, kind="execution", reason="")
+            found: list[dict[str, Any]] = told["data"]["result"]
+        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise self._failed(_away(self.url, f"its answer cannot be read: {root_cause(error)}")) from None
+        finally:
+            await answer.aclose()
         return found
 
     async def reachable(self) -> str:
         """Nothing if the engine answers, else one sentence."""
         try:
             await self.query("1")
-        except (httpx2.HTTPError, OSError, ValueError, KeyError) as error:
-            return f"{self.url} does not answer queries: {root_cause(error)}"
+        except EngineError as error:
+            return str(error)
         return ""
 
     def _connected(self) -> httpx2.AsyncClient:
@@ -78,45 +106,132 @@ class RemoteApi:
             self._client = new_client(self.http)
         return self._client
 
-    async def _pass_on(self, request: Request) -> Response:
+    def _request(self, method: str, path: str, **parts: Any) -> httpx2.Request:
+        return self._connected().build_request(
+            method,
+            f"{self.url}{path}",
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            extensions={"sni_hostname": self.http.server_name} if self.http.server_name else {},
+            **parts,
+        )
+
+    async def _send(self, endpoint: str, request: httpx2.Request) -> httpx2.Response:
+        """The answer, its body still to come, if it is one of Prometheus' API; an EngineError if not."""
+        began_at = time.monotonic()
+        try:
+            answer = await self._connected().send(request, stream=True)
+        except httpx2.TimeoutException:
+            raise self._failed(_late(self.url, time.monotonic() - began_at)) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise self._failed(_away(self.url, root_cause(error))) from None
+        self.traffic.answered(endpoint, answer.status_code, time.monotonic() - began_at)
+        if _is_usable(endpoint, answer):
+            self.traffic.went_well(self.url)
+            return answer
+        problem = _unusable(self.url, answer, await _beginning(answer))
+        raise self._failed(problem) if problem.reason else problem
+
+    def _failed(self, error: EngineError) -> EngineError:
+        self.traffic.went_wrong(error.reason, str(error))
+        return error
+
+    async def _pass_on(self, endpoint: str, request: Request) -> Response:
         try:
             body = await _bounded_body(request)
         except ClientDisconnect:
             return _error("canceled", "the request ended early", 499)
         if body is None:
             return _error("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes", 400)
-        client = self._connected()
         query = f"?{request.url.query}" if request.url.query else ""
         path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.url.path
-        outgoing = client.build_request(
-            request.method,
-            f"{self.url}{path.partition('?')[0]}{query}",
-            headers={name: request.headers[name] for name in ASKED if name in request.headers},
-            content=body or None,
-            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            extensions={"sni_hostname": self.http.server_name} if self.http.server_name else {},
-        )
+        headers = {name: request.headers[name] for name in ASKED if name in request.headers}
         try:
-            answer = await client.send(outgoing, stream=True)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            return _error("unavailable", f"{self.url} cannot be reached: {root_cause(error)}", 503)
+            outgoing = self._request(
+                request.method, f"{path.partition('?')[0]}{query}", headers=headers, content=body or None
+            )
+            answer = await self._send(endpoint, outgoing)
+        except EngineError as error:
+            return _error(error.kind, str(error), error.status)
+        except httpx2.InvalidURL as error:
+            return _error("bad_data", f"the request cannot be passed on: {error}", 400)
         headers = {name: answer.headers[name] for name in ANSWERED if name in answer.headers}
         return StreamingResponse(
-            _pieces(answer), answer.status_code, headers, background=BackgroundTask(answer.aclose)
+            self._pieces(answer), answer.status_code, headers, background=BackgroundTask(answer.aclose)
         )
 
+    async def _pieces(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
+        """As they come, still compressed."""
+        try:
+            async for piece in answer.aiter_raw():
+                yield piece
+        except httpx2.HTTPError as error:
+            # The status is out already: the client sees an answer cut short, the log says why.
+            self.traffic.went_wrong("broken_off", f"{self.url}: the answer broke off: {root_cause(error)}")
+            raise
+        finally:
+            await answer.aclose()
 
-async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """As they come, still compressed."""
+
+def endpoint_name(path: str) -> str:
+    """A route's path as a label: `query_range`, `label_values`, `status_tsdb`."""
+    return path.removeprefix("/api/v1").strip("/").replace("/{name}/", "_").replace("/", "_")
+
+
+def _is_usable(endpoint: str, answer: httpx2.Response) -> bool:
+    """Errors in JSON are the engine's own word on a query; 401 and 403 are about us, whatever their form."""
+    if answer.status_code in (401, 403):
+        return False
+    is_json = answer.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+    return is_json or (endpoint == "federate" and answer.status_code == 200)
+
+
+def _away(url: str, why: str) -> EngineError:
+    return EngineError(f"{url} cannot be reached: {why}", status=503, kind="unavailable", reason="unreachable")
+
+
+def _late(url: str, seconds: float) -> EngineError:
+    return EngineError(
+        f"{url} did not answer within {seconds:.0f} s", status=503, kind="timeout", reason="timeout"
+    )
+
+
+def _unusable(url: str, answer: httpx2.Response, said: str) -> EngineError:
+    """The sentence for an answer that is not one of Prometheus' API."""
+    status, path = answer.status_code, answer.request.url.path
+    everyone_has_it = path.endswith(("/query", "/query_range", "/series", "/labels"))
+    told = f"{status} ({said})" if said else str(status)
+    if status in (401, 403):
+        message = f"{url} refuses us with {told}: --store-tenant and --store-http-config say who we are"
+        return EngineError(message, status=502, kind="unavailable", reason="refused")
+    if status == 404 and everyone_has_it:
+        message = (
+            f"{url} has no Prometheus API, it answers {told}: a path may be missing, as Mimir's /prometheus"
+        )
+        return EngineError(message, status=404, kind="not_found", reason="not_prometheus")
+    if status in (400, 404, 405, 501) and not everyone_has_it:
+        return EngineError(f"this engine has no {path}: {told}", status=status, kind="not_found", reason="")
+    if status >= 500:
+        return EngineError(f"{url} answers {told}", status=status, kind="unavailable", reason="failed")
+    if status >= 400:  # the engine's own word on this request, in plain text
+        return EngineError(f"{url} answers {told}", status=status, kind="execution", reason="")
+    kind = answer.headers.get("content-type", "nothing")
+    message = f"{url} answers {path} with {kind}, not with Prometheus' JSON: is this the engine's address?"
+    return EngineError(message, status=502, kind="unavailable", reason="not_prometheus")
+
+
+async def _beginning(answer: httpx2.Response) -> str:
+    """An unusable answer's first words, on one line; the rest may be a whole web page and is not read."""
+    body = b""
     try:
-        async for piece in answer.aiter_raw():
-            yield piece
+        async for piece in answer.aiter_bytes():
+            body += piece
+            if len(body) > 4 * MOST_SAID:
+                break
     except httpx2.HTTPError as error:
-        # The status is out already: the client sees an answer cut short, the log says why.
-        log.warning("the engine's answer broke off: %s", root_cause(error))
-        raise
+        return root_cause(error)
     finally:
         await answer.aclose()
+    return " ".join(body.decode("utf-8", "replace").split())[:MOST_SAID]
 
 
 async def _bounded_body(request: Request) -> bytes | None:
