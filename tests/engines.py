@@ -1,14 +1,16 @@
 """Real engines for tests: where their programs are, and how to run one for the length of a test.
 
 `engine("prometheus")` gives the program's path, or skips the test naming the engine and the reason;
-`tools/get-engines` fetches them. Each `running_*` gives the base URL of a fresh engine on a free loopback
-port with an empty data folder, ready to answer, and stops it whatever happens. An engine of a major version
-the tests were not written for is skipped by name: its answers may rightly differ.
+`tools/get-engines` fetches them, with `--all` also those that are built for minutes (Thanos, Mimir: for tests
+marked slow). Each `running_*` gives the base URL of a fresh engine on a free loopback port with an empty data
+folder, ready to answer, and stops it whatever happens. An engine of a major version the tests were not written
+for is skipped by name: its answers may rightly differ.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -19,7 +21,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,7 +34,10 @@ KNOWN_MAJORS = {
     "amtool": "0",
     "node_exporter": "1",
     "victoria-metrics": None,  # Debian's build does not say its version
+    "thanos": "0",
+    "mimir": "3",
 }
+BUILT = frozenset({"thanos", "mimir"})
 READY_WITHIN_SECONDS = 60
 EMPTY_PROMETHEUS = "global: {scrape_interval: 1h}\n"
 SILENT_ALERTMANAGER = "route: {receiver: none}\nreceivers: [{name: none}]\n"
@@ -51,7 +57,8 @@ def _find(name: str) -> Path | str:
     major = KNOWN_MAJORS[name]
     path = next((p for p in _candidates(name) if os.access(p, os.X_OK)), None)
     if path is None:
-        return "not found; tools/get-engines fetches it"
+        how = "--all builds it" if name in BUILT else "fetches it"
+        return f"not found; tools/get-engines {how}"
     if major is None:
         return path
     version = _version(path)
@@ -136,14 +143,18 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def running_prometheus(
-    config_text: str = EMPTY_PROMETHEUS, *, flags: Sequence[str] = (), data: Path | None = None
+    config_text: str = EMPTY_PROMETHEUS,
+    *,
+    flags: Sequence[str] = (),
+    data: Path | None = None,
+    port: int | None = None,
 ) -> Iterator[str]:
-    """Takes remote write and, given `data`, serves the blocks that are there."""
+    """Takes remote write and, given `data`, serves what is there; with `port` it comes back where it was."""
     program = engine("prometheus")
     with tempfile.TemporaryDirectory(prefix="prometheus-") as folder:
         config = Path(folder) / "prometheus.yml"
         config.write_text(config_text)
-        address = f"127.0.0.1:{free_port()}"
+        address = f"127.0.0.1:{port or free_port()}"
         command: list[str | Path] = [
             program,
             f"--config.file={config}",
@@ -204,3 +215,88 @@ def running_node_exporter(*, flags: Sequence[str] = ()) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     with running([program, f"--web.listen-address={address}", *flags], f"http://{address}/metrics"):
         yield f"http://{address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An engine that several tenants share: where it is asked and written to, and the header that names one."""
+
+    query: str
+    write: str
+    tenant_header: str
+
+    def headers(self, tenant: str) -> dict[str, str]:
+        return {self.tenant_header: tenant}
+
+
+@contextmanager
+def running_thanos(
+    *, flags: Sequence[str] = (), data: Path | None = None, port: int | None = None
+) -> Iterator[Shared]:
+    """`receive` and `query`: who writes names a tenant, which becomes a label; who asks sees its own only.
+
+    `flags` are those of `receive`; with `data` and `port` it comes back where it was.
+    """
+    program = engine("thanos")
+    store, receive_http, query_http = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    write = f"127.0.0.1:{port or free_port()}"
+    receive: list[str | Path] = [
+        program, "receive", "--log.level=warn", '--label=replica="only"', f"--http-address={receive_http}",
+        f"--grpc-address={store}", f"--remote-write.address={write}", "--grpc-grace-period=1s",
+        "--http-grace-period=1s", f"--receive.capnproto-address=127.0.0.1:{free_port()}", *flags,
+    ]  # fmt: skip
+    query: list[str | Path] = [
+        program, "query", "--log.level=warn", f"--http-address={query_http}", f"--endpoint={store}",
+        f"--grpc-address=127.0.0.1:{free_port()}", "--query.replica-label=replica", "--query.enforce-tenancy",
+        "--http-grace-period=1s", "--grpc-grace-period=1s",
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="thanos-") as folder, ExitStack() as both:
+        receive.append(f"--tsdb.path={data or folder}")
+        both.enter_context(running(receive, f"http://{receive_http}/-/ready"))
+        both.enter_context(running(query, f"http://{query_http}/-/ready"))
+        yield Shared(f"http://{query_http}", f"http://{write}/api/v1/receive", "THANOS-TENANT")
+
+
+@contextmanager
+def running_mimir(*, data: Path | None = None, port: int | None = None) -> Iterator[Shared]:
+    """The whole of it in one process, on local files; every request must name its tenant."""
+    program = engine("mimir")
+    with tempfile.TemporaryDirectory(prefix="mimir-") as folder:
+        http, grpc = port or free_port(), free_port()
+        config = Path(folder) / "mimir.yaml"
+        config.write_text(json.dumps(_mimir_config(str(data or folder), http, grpc)))  # JSON is YAML too
+        base = f"http://127.0.0.1:{http}"
+        with running([program, f"-config.file={config}"], f"{base}/ready", cwd=Path(folder)):
+            yield Shared(f"{base}/prometheus", f"{base}/api/v1/push", "X-Scope-OrgID")
+
+
+def _mimir_config(folder: str, http: int, grpc: int) -> dict[str, object]:
+    ring = {"instance_addr": "127.0.0.1", "kvstore": {"store": "inmemory"}}
+    alone = {**ring, "replication_factor": 1}
+    return {
+        "target": "all",
+        "usage_stats": {"enabled": False},
+        "activity_tracker": {"filepath": ""},
+        "server": {
+            "http_listen_address": "127.0.0.1",
+            "http_listen_port": http,
+            "grpc_listen_address": "127.0.0.1",
+            "grpc_listen_port": grpc,
+            "log_level": "warn",
+        },
+        "common": {"storage": {"backend": "filesystem", "filesystem": {"dir": f"{folder}/common"}}},
+        "blocks_storage": {
+            "storage_prefix": "blocks",
+            "tsdb": {"dir": f"{folder}/tsdb"},
+            "bucket_store": {"sync_dir": f"{folder}/sync"},
+        },
+        "distributor": {"ring": ring},
+        "ingester": {"ring": {**alone, "min_ready_duration": "0s", "final_sleep": "0s"}},
+        "store_gateway": {"sharding_ring": alone},
+        "compactor": {"data_dir": f"{folder}/compactor", "sharding_ring": ring},
+        "ruler": {"rule_path": f"{folder}/rules", "ring": ring},
+        "ruler_storage": {"storage_prefix": "ruler"},
+        "frontend": {"address": "127.0.0.1"},
+        "query_scheduler": {"ring": ring},
+        "querier": {"ring": ring},
+    }
