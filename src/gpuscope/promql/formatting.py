@@ -1,7 +1,8 @@
-"""A query in its canonical form: one way to write each tree, broken into lines where it is long.
+"""A query as Prometheus' `format_query` writes it: one line where it fits, else its parts below each other.
 
-Parentheses are those that precedence needs, so some of the author's may be gone; comments always are. What
-comes out parses to the tree it came from.
+Parentheses stay where the author put them; comments are gone. What comes out parses to the tree it came from,
+also in the two places where Prometheus 3.5 loses something: label names in quotes after `on` and `ignoring`,
+and `group_left` after an empty `ignoring ()`.
 """
 
 from __future__ import annotations
@@ -10,195 +11,143 @@ import re
 
 from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.labels import METRIC_NAME, quote
-from gpuscope.promql.numeric import number_text
-from gpuscope.promql.parse import parse
-from gpuscope.promql.syntax import (
-    COMPARISONS,
-    Aggregate,
-    At,
-    Binary,
-    Call,
-    Expr,
-    Matching,
-    MatrixSelector,
-    Negation,
-    Number,
-    String,
-    Subquery,
-    VectorSelector,
-)
-from gpuscope.store.series import MatchOp
+from gpuscope.promql.written import Node, describe
 
-MAX_WIDTH = 100
+MOST_BYTES_IN_A_LINE = 100
 
-_UNITS = (("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
-_PRECEDENCE = {
-    "or": 1,
-    **dict.fromkeys(("and", "unless"), 2),
-    **dict.fromkeys(COMPARISONS, 3),
-    **dict.fromkeys("+-", 4),
-    **dict.fromkeys(("*", "/", "%", "atan2"), 5),
-    "^": 6,
-}
-_WORD_OPERATORS = [op for op in _PRECEDENCE if op.isalnum()]
-_UNARY = _PRECEDENCE["*"]
+# Years and weeks only where nothing is left over: 9d, not 1w2d.
+_WHOLE_UNITS = (("y", 31_536_000_000), ("w", 604_800_000))
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-# Read as numbers or operators where a metric's name could stand.
-_RESERVED = frozenset(
-    {"inf", "nan", "and", "or", "unless", "atan2", "bool", "on", "ignoring", "by", "without", "offset"}
-)
 
 
 def format_query(text: str) -> str:
     """The canonical form of a query; `BadQueryError` where it has none."""
     try:
-        return _lines(parse(text), "")
+        return _lines(describe(text), 0)
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
 
 
-def _lines(expr: Expr, indent: str) -> str:
-    """On one line if it fits, else its parts indented below each other."""
-    flat = indent + to_text(expr)
-    if len(flat) <= MAX_WIDTH:
-        return flat
-    deeper = indent + "  "
-    match expr:
-        case Binary():
-            operator = _operator(expr)
-            left, right = (
-                _operand_lines(expr, expr.left, deeper),
-                _operand_lines(expr, expr.right, deeper, right=True),
-            )
-            return f"{left}\n{indent}{operator}\n{right}"
-        case Aggregate():
-            parts = [expr.expr] if expr.param is None else [expr.param, expr.expr]
-            return _wrapped(
-                f"{indent}{expr.op}{_grouping(expr)}(", [_lines(part, deeper) for part in parts], indent
-            )
-        case Call() if expr.args:
-            return _wrapped(f"{indent}{expr.name}(", [_lines(arg, deeper) for arg in expr.args], indent)
+def _lines(node: Node, level: int) -> str:
+    """On one line if it fits, else its parts indented below each other. How deep it stands does not count."""
+    flat, indent = to_text(node), "  " * level
+    kind = node["type"]
+    if kind == "unaryExpr":
+        return f"{indent}{node['op']}{_lines(node['expr'], level).strip()}"
+    if len(flat.encode()) <= MOST_BYTES_IN_A_LINE:
+        return flat if kind == "subquery" else indent + flat  # a subquery that fits stands at the margin
+    match kind:
+        case "binaryExpr":
+            left, right = _lines(node["lhs"], level + 1), _lines(node["rhs"], level + 1)
+            return f"{left}\n{indent}{_operator(node)}\n{right}"
+        case "aggregation":
+            parts = [node["expr"]] if node["param"] is None else [node["param"], node["expr"]]
+            return _wrapped(f"{node['op']}{_grouping(node)}", parts, level)
+        case "call" if node["args"]:
+            return _wrapped(node["func"]["name"], node["args"], level)
+        case "parenExpr":
+            return _wrapped("", [node["expr"]], level)
+        case "subquery":
+            return _lines(node["expr"], level) + _subquery_range(node)
         case _:
-            return flat
+            return indent + flat
 
 
-def _operand_lines(parent: Binary, operand: Expr, indent: str, *, right: bool = False) -> str:
-    if not _needs_parentheses(parent.op, operand, right=right):
-        return _lines(operand, indent)
-    return f"{indent}(\n{_lines(operand, indent + '  ')}\n{indent})"
+def _wrapped(head: str, parts: list[Node], level: int) -> str:
+    indent = "  " * level
+    inner = ",\n".join(_lines(part, level + 1) for part in parts)
+    return f"{indent}{head}(\n{inner}\n{indent})"
 
 
-def _wrapped(head: str, parts: list[str], indent: str) -> str:
-    return head + "\n" + ",\n".join(parts) + f"\n{indent})"
-
-
-def to_text(expr: Expr) -> str:
+def to_text(node: Node) -> str:
     """The tree on one line."""
-    match expr:
-        case Number():
-            return number_text(expr.value) if abs(expr.value) < 1e15 else repr(expr.value).replace("inf", "Inf")
-        case String():
-            return quote(expr.value)
-        case VectorSelector():
-            return _selector(expr) + _modifiers(expr.offset_ms, expr.at)
-        case MatrixSelector():
-            vector = expr.vector
-            return f"{_selector(vector)}[{duration(expr.range_ms)}]{_modifiers(vector.offset_ms, vector.at)}"
-        case Subquery():
-            inner = to_text(expr.expr)
-            if isinstance(expr.expr, Binary | Negation):
-                inner = f"({inner})"
-            step = "" if expr.step_ms is None else duration(expr.step_ms)
-            return f"{inner}[{duration(expr.range_ms)}:{step}]{_modifiers(expr.offset_ms, expr.at)}"
-        case Negation():
-            operand = expr.expr
-            loose = isinstance(operand, Binary) and _PRECEDENCE[operand.op] <= _UNARY
-            return f"-({to_text(operand)})" if loose else f"-{to_text(operand)}"
-        case Binary():
-            left, right = _operand(expr, expr.left), _operand(expr, expr.right, right=True)
-            return f"{left} {_operator(expr)} {right}"
-        case Aggregate():
-            param = "" if expr.param is None else f"{to_text(expr.param)}, "
-            return f"{expr.op}{_grouping(expr)}({param}{to_text(expr.expr)})"
-        case Call():
-            return f"{expr.name}({', '.join(map(to_text, expr.args))})"
+    match node["type"]:
+        case "numberLiteral":
+            return str(node["val"])
+        case "stringLiteral":
+            return quote(node["val"])
+        case "parenExpr":
+            return f"({to_text(node['expr'])})"
+        case "unaryExpr":
+            return f"{node['op']}{to_text(node['expr'])}"
+        case "vectorSelector":
+            return _selector(node) + _modifiers(node)
+        case "matrixSelector":
+            return f"{_selector(node)}[{duration(node['range'])}]{_modifiers(node)}"
+        case "subquery":
+            return to_text(node["expr"]) + _subquery_range(node)
+        case "binaryExpr":
+            return f"{to_text(node['lhs'])} {_operator(node)} {to_text(node['rhs'])}"
+        case "aggregation":
+            param = "" if node["param"] is None else f"{to_text(node['param'])}, "
+            return f"{node['op']}{_grouping(node)}({param}{to_text(node['expr'])})"
+        case _:
+            return f"{node['func']['name']}({', '.join(map(to_text, node['args']))})"
 
 
-def _operand(parent: Binary, operand: Expr, *, right: bool = False) -> str:
-    text = to_text(operand)
-    return f"({text})" if _needs_parentheses(parent.op, operand, right=right) else text
+def _subquery_range(node: Node) -> str:
+    step = duration(node["step"]) if node["step"] else ""
+    return f"[{duration(node['range'])}:{step}]{_modifiers(node)}"
 
 
-def _needs_parentheses(op: str, operand: Expr, *, right: bool) -> bool:
-    if isinstance(operand, Number):
-        # -2 ^ 2 is -(2 ^ 2).
-        return op == "^" and not right and str(operand.value).startswith("-")
-    if isinstance(operand, Negation):
-        return op == "^" and not right
-    if not isinstance(operand, Binary):
-        return False
-    outer, inner = _PRECEDENCE[op], _PRECEDENCE[operand.op]
-    if inner != outer:
-        return inner < outer
-    # Only ^ groups to the right.
-    return right != (op == "^")
-
-
-def _operator(expr: Binary) -> str:
-    words = [expr.op]
-    if expr.returns_bool:
+def _operator(node: Node) -> str:
+    words = [node["op"]]
+    if node["bool"]:
         words.append("bool")
-    words += _matching(expr.matching)
+    matching = node["matching"]
+    if matching is not None:
+        sided = matching["card"] in ("many-to-one", "one-to-many")
+        if matching["on"] or matching["labels"] or (sided and matching["include"]):
+            words.append(f"{'on' if matching['on'] else 'ignoring'} ({_names(matching['labels'])})")
+            if sided:
+                side = "left" if matching["card"] == "many-to-one" else "right"
+                words.append(f"group_{side} ({_names(matching['include'])})")
     return " ".join(words)
 
 
-def _matching(matching: Matching) -> list[str]:
-    words = []
-    if matching.on or matching.labels or matching.many:
-        words.append(f"{'on' if matching.on else 'ignoring'} ({_names(matching.labels)})")
-    if matching.many:
-        words.append(f"group_{matching.many} ({_names(matching.include)})")
-    return words
+def _grouping(node: Node) -> str:
+    if node["without"]:
+        return f" without ({_names(node['grouping'])}) "
+    return f" by ({_names(node['grouping'])}) " if node["grouping"] else ""
 
 
-def _grouping(expr: Aggregate) -> str:
-    if expr.without:
-        return f" without ({_names(expr.grouping)}) "
-    return f" by ({_names(expr.grouping)}) " if expr.grouping else ""
-
-
-def _names(names: tuple[str, ...]) -> str:
-    return ", ".join(_label_name(name) for name in names)
+def _names(names: list[str]) -> str:
+    return ", ".join(name if _PLAIN_METRIC.fullmatch(name) else quote(name) for name in names)
 
 
 def _label_name(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else quote(name)
 
 
-def _selector(selector: VectorSelector) -> str:
-    matchers = list(selector.matchers)
-    name = ""
-    if matchers and matchers[0].name == METRIC_NAME and matchers[0].op is MatchOp.EQUAL:
-        metric = matchers[0].value
-        if _PLAIN_METRIC.fullmatch(metric) and metric.lower() not in _RESERVED:
-            name = metric
-            del matchers[0]
-    inner = ",".join(f"{_label_name(m.name)}{m.op.value}{quote(m.value)}" for m in matchers)
-    return f"{name}{{{inner}}}" if inner or not name else name
+def _selector(node: Node) -> str:
+    name = node["name"]
+    conditions = sorted(
+        f"{_label_name(one['name'])}{one['type']}{quote(one['value'])}"
+        for one in node["matchers"]
+        if not (name and one["name"] == METRIC_NAME and one["type"] == "=" and one["value"] == name)
+    )
+    return f"{name}{{{','.join(conditions)}}}" if conditions else name
 
 
-def _modifiers(offset_ms: int, at: At | None) -> str:
+def _modifiers(node: Node) -> str:
     text = ""
-    if at is not None:
-        text += f" @ {at}()" if isinstance(at, str) else f" @ {at / 1000:.3f}"
-    if offset_ms:
-        text += f" offset {'-' if offset_ms < 0 else ''}{duration(abs(offset_ms))}"
+    if node["startOrEnd"]:
+        text += f" @ {node['startOrEnd']}()"
+    elif node["timestamp"] is not None:
+        text += f" @ {node['timestamp'] / 1000:.3f}"
+    offset = node["offset"]
+    if offset:
+        text += f" offset {'-' if offset < 0 else ''}{duration(abs(offset))}"
     return text
 
 
 def duration(milliseconds: int) -> str:
     text = ""
+    for unit, length in _WHOLE_UNITS:
+        if milliseconds and milliseconds % length == 0:
+            return f"{milliseconds // length}{unit}"
     for unit, length in _UNITS:
         count, milliseconds = divmod(milliseconds, length)
         text += f"{count}{unit}" if count else ""

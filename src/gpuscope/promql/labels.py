@@ -47,7 +47,24 @@ def render(labels: Labels) -> str:
     return f"{get(labels, METRIC_NAME)}{{{inner}}}"
 
 
+_ESCAPES = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+    "\\": "\\\\", '"': '\\"',
+}  # fmt: skip
+
+
 def quote(value: str) -> str:
-    """A string literal."""
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    """A string literal, as Prometheus writes one in queries and messages (Go's `%q`)."""
+    return '"' + "".join(map(_escaped, value)) + '"'
+
+
+def _escaped(character: str) -> str:
+    known = _ESCAPES.get(character)
+    if known is not None:
+        return known
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -7,7 +7,8 @@ VictoriaMetrics; what Prometheus 3.x does not promise is refused here by name, s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
@@ -131,9 +132,16 @@ _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 @lru_cache(maxsize=512)
 def parse(text: str) -> Expr:
     """The tree of `text`. Dashboards ask the same few questions again and again, so trees are kept."""
+    tree = grammar_tree(text)
+    with converting():
+        return _Converter(text).expr(tree)
+
+
+def grammar_tree(text: str) -> Any:
+    """The library's own tree: nothing is left out of it, but what is not supported has not been refused yet."""
     check_size(text)
     try:
-        tree = promql_parser.parse(simplified(text))
+        return promql_parser.parse(simplified(text))
     except ValueError as error:
         raise BadQueryError(f"parse error: {error}") from error
     except BaseException as error:
@@ -141,8 +149,13 @@ def parse(text: str) -> Expr:
         if type(error).__name__ == "PanicException":
             raise BadQueryError("parse error: the parser cannot read this query") from error
         raise
+
+
+@contextmanager
+def converting() -> Iterator[None]:
+    """What walking the library's tree may run into, as the user's error."""
     try:
-        return _Converter(text).expr(tree)
+        yield
     except RecursionError as error:
         raise BadQueryError("parse error: the query is nested too deeply") from error
     except OverflowError as error:
@@ -174,27 +187,27 @@ class _Converter:
     def _vector_selector(self, node: Any) -> VectorSelector:
         if node.matchers.or_matchers:
             raise UnsupportedError('"or" between label matchers is a VictoriaMetrics extension')
-        matchers = [_matcher(matcher) for matcher in node.matchers.matchers]
+        matchers = [read_matcher(matcher) for matcher in node.matchers.matchers]
         if node.name is not None:
             matchers.insert(0, Matcher("__name__", MatchOp.EQUAL, node.name))
-        return VectorSelector(tuple(matchers), _milliseconds(node.offset), self._at(node))
+        return VectorSelector(tuple(matchers), milliseconds(node.offset), read_at(node, self._text))
 
     def _negation(self, node: Any) -> Expr:
         inner = self.expr(node.expr)
         return Negation(inner, value_type(inner))
 
     def _matrix_selector(self, node: Any) -> Expr:
-        return MatrixSelector(self._vector_selector(node.vector_selector), _range(node.range))
+        return MatrixSelector(self._vector_selector(node.vector_selector), length_ms(node.range))
 
     def _subquery(self, node: Any) -> Expr:
-        step = None if node.step is None else _range(node.step)
+        step = None if node.step is None else length_ms(node.step)
         inner = self.expr(node.expr)
-        return Subquery(inner, _range(node.range), step, _milliseconds(node.offset), self._at(node))
+        return Subquery(
+            inner, length_ms(node.range), step, milliseconds(node.offset), read_at(node, self._text)
+        )
 
     def _aggregate(self, node: Any) -> Expr:
-        op = str(node.op)
-        if op in EXPERIMENTAL_AGGREGATIONS:
-            raise UnsupportedError(f"{op} is experimental in Prometheus and not supported")
+        op = aggregation_name(node)
         grouping: tuple[str, ...] = ()
         without = False
         if node.modifier is not None:
@@ -204,11 +217,9 @@ class _Converter:
         return Aggregate(op, self.expr(node.expr), param, grouping, without)
 
     def _call(self, node: Any) -> Expr:
-        name = node.func.name
+        name = function_name(node)
         if name in NATIVE_HISTOGRAM_FUNCTIONS:
             raise UnsupportedError(f"{name}: native histograms are not supported")
-        if name not in FUNCTIONS:
-            raise UnsupportedError(f"function {name} is experimental in Prometheus and not supported")
         args = tuple(self.expr(arg) for arg in node.args)
         return Call(name, args, _VALUE_TYPES[str(node.func.return_type)])
 
@@ -218,27 +229,44 @@ class _Converter:
         returns_bool = modifier is not None and modifier.return_bool
         sides = {value_type(left), value_type(right)}
         returns = ValueType.SCALAR if sides == {ValueType.SCALAR} else ValueType.VECTOR
-        return Binary(str(node.op), left, right, returns_bool, _matching(modifier), returns)
-
-    def _at(self, node: Any) -> At | None:
-        if node.at is None:
-            return None
-        kind = node.at.type
-        if kind == promql_parser.AtModifierType.Start:
-            return "start"
-        if kind == promql_parser.AtModifierType.End:
-            return "end"
-        # Reading a time before 1970 from the library panics, so the time is read from the printed node.
-        printed = _AT.search(str(node))
-        seconds = float(printed.group(1)) if printed else 0.0
-        if printed is None or (seconds == 0 and _NEGATIVE_AT.search(self._text)):
-            raise UnsupportedError("@ with a time before 1970 is not supported")
-        if seconds > 9e15:
-            raise BadQueryError(f"parse error: timestamp out of bounds for @ modifier: {seconds}")
-        return round(seconds * 1000)
+        return Binary(str(node.op), left, right, returns_bool, read_matching(modifier), returns)
 
 
-def _matcher(node: Any) -> Matcher:
+def aggregation_name(node: Any) -> str:
+    op = str(node.op)
+    if op in EXPERIMENTAL_AGGREGATIONS:
+        raise UnsupportedError(f"{op} is experimental in Prometheus and not supported")
+    return op
+
+
+def function_name(node: Any) -> str:
+    """Of a stable function, those about native histograms among them."""
+    name: str = node.func.name
+    if name not in FUNCTIONS and name not in NATIVE_HISTOGRAM_FUNCTIONS:
+        raise UnsupportedError(f"function {name} is experimental in Prometheus and not supported")
+    return name
+
+
+def read_at(node: Any, text: str) -> At | None:
+    """The @ modifier of a selector or subquery in `text`."""
+    if node.at is None:
+        return None
+    kind = node.at.type
+    if kind == promql_parser.AtModifierType.Start:
+        return "start"
+    if kind == promql_parser.AtModifierType.End:
+        return "end"
+    # Reading a time before 1970 from the library panics, so the time is read from the printed node.
+    printed = _AT.search(str(node))
+    seconds = float(printed.group(1)) if printed else 0.0
+    if printed is None or (seconds == 0 and _NEGATIVE_AT.search(text)):
+        raise UnsupportedError("@ with a time before 1970 is not supported")
+    if seconds > 9e15:
+        raise BadQueryError(f"parse error: timestamp out of bounds for @ modifier: {seconds}")
+    return round(seconds * 1000)
+
+
+def read_matcher(node: Any) -> Matcher:
     op = _MATCH_OPS[str(node.op)]
     if op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
         # The library has tried it with another engine, whose limits are not RE2's.
@@ -249,7 +277,7 @@ def _matcher(node: Any) -> Matcher:
     return Matcher(node.name, op, node.value)
 
 
-def _matching(modifier: Any) -> Matching:
+def read_matching(modifier: Any) -> Matching:
     if modifier is None:
         return Matching(on=False, labels=())
     fill = modifier.fill_values
@@ -266,12 +294,12 @@ def _matching(modifier: Any) -> Matching:
     return Matching(on, labels)
 
 
-def _milliseconds(duration: timedelta | None) -> int:
+def milliseconds(duration: timedelta | None) -> int:
     return 0 if duration is None else duration // timedelta(milliseconds=1)
 
 
-def _range(duration: timedelta) -> int:
-    length = _milliseconds(duration)
+def length_ms(duration: timedelta) -> int:
+    length = milliseconds(duration)
     if length < 1:
         raise BadQueryError("parse error: a duration must be at least 1ms")
     return length
