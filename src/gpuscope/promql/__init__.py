@@ -21,6 +21,7 @@ from gpuscope.promql.errors import (
 from gpuscope.promql.formatting import format_query
 from gpuscope.promql.parse import parse
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.statistics import Statistics
 
 __all__ = [
     "MAX_POINTS_PER_SERIES",
@@ -34,6 +35,7 @@ __all__ = [
     "Result",
     "Samples",
     "Scalar",
+    "Statistics",
     "Text",
     "UnsupportedError",
     "Vector",

@@ -15,7 +15,7 @@ from gpuscope.promql.errors import ExecutionError, QueryCanceledError, QueryTime
 class Budget:
     """Counts what a query loads and makes; raises once it is too much."""
 
-    __slots__ = ("_cancelled", "_deadline", "_max_samples", "samples")
+    __slots__ = ("_cancelled", "_deadline", "_max_samples", "peak", "samples")
 
     def __init__(
         self,
@@ -23,21 +23,23 @@ class Budget:
         timeout_seconds: float | None = None,
         cancelled: threading.Event | None = None,
     ) -> None:
-        self.samples = 0
+        self.samples = self.peak = 0
         self._max_samples = max_samples
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._cancelled = cancelled
 
     def check(self) -> None:
         if self._cancelled is not None and self._cancelled.is_set():
-            raise QueryCanceledError("query was canceled")
+            raise QueryCanceledError("query was canceled in expression evaluation")
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise QueryTimeoutError("query timed out")
+            raise QueryTimeoutError("query timed out in expression evaluation")
 
     def charge(self, samples: int) -> None:
         """Count samples that are, or are about to be, held in memory."""
         self.afford(samples)
         self.samples += samples
+        if self.samples > self.peak:
+            self.peak = self.samples
         self.check()
 
     def release(self, samples: int) -> None:
@@ -51,4 +53,6 @@ class Budget:
     def afford(self, samples: int) -> None:
         """Refuse a step that would need more memory than is left, before it takes it."""
         if self.samples + samples > self._max_samples:
-            raise ExecutionError(f"query would load more than {self._max_samples} samples into memory")
+            raise ExecutionError(
+                "query processing would load too many samples into memory in query execution"
+            )

@@ -1,7 +1,7 @@
 """PromQL over any `Storage`: query text and times in, a `Result` out.
 
 Prometheus 3.x rules: windows are open at their older end, samples older than the lookback are not seen, a range
-query gives at most 11,000 points per series. Native histograms and experimental functions are refused by name.
+query gives at most 11,001 points per series. Native histograms and experimental functions are refused by name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from gpuscope.promql.frame import Frame, Steps
 from gpuscope.promql.notes import Notes
 from gpuscope.promql.parse import parse
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.statistics import CountingEvaluator, Statistics
 from gpuscope.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
 from gpuscope.store.series import Storage
 
-MAX_POINTS_PER_SERIES = 11_000
+MAX_POINTS_PER_SERIES = 11_001  # Prometheus allows 11,000 steps between the first point and the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,16 @@ class Engine:
         timeout_seconds: float | None = None,
         lookback_ms: int | None = None,
         cancelled: threading.Event | None = None,
+        statistics: Statistics | None = None,
     ) -> Result:
-        """The value of `expr` at one time."""
+        """The value of `expr` at one time; what it took is noted in `statistics`."""
+        if statistics is not None:
+            statistics.begin()
         tree = parse(expr)
         steps = Steps(time_ms, 1, 1)
-        evaluator = self._evaluator(time_ms, time_ms, timeout_seconds, lookback_ms, cancelled)
-        with _evaluation():
+        settings = Settings(time_ms, time_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
+        evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
+        with _evaluation(statistics):
             return _instant(evaluator, tree, steps)
 
     def range(
@@ -62,8 +67,11 @@ class Engine:
         timeout_seconds: float | None = None,
         lookback_ms: int | None = None,
         cancelled: threading.Event | None = None,
+        statistics: Statistics | None = None,
     ) -> Matrix:
         """The value of `expr` at start, start + step, ... up to end."""
+        if statistics is not None:
+            statistics.begin()
         if step_ms <= 0:
             raise BadQueryError("zero or negative query resolution step widths are not accepted")
         if end_ms < start_ms:
@@ -74,32 +82,36 @@ class Engine:
                 f"{steps.count} points per series are more than {MAX_POINTS_PER_SERIES}; use a longer step"
             )
         tree = parse(expr)
-        evaluator = self._evaluator(start_ms, end_ms, timeout_seconds, lookback_ms, cancelled)
-        with _evaluation():
+        settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
+        evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
+        with _evaluation(statistics):
             return _range(evaluator, tree, steps)
 
-    def _evaluator(
-        self,
-        start_ms: int,
-        end_ms: int,
-        timeout_seconds: float | None,
-        lookback_ms: int | None,
-        cancelled: threading.Event | None,
-    ) -> Evaluator:
+    def _budget(self, timeout_seconds: float | None, cancelled: threading.Event | None) -> Budget:
         limits = [limit for limit in (timeout_seconds, self.timeout_seconds) if limit is not None]
-        budget = Budget(self.max_samples, min(limits, default=None), cancelled)
-        settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
-        return Evaluator(self.storage, settings, budget, Notes())
+        return Budget(self.max_samples, min(limits, default=None), cancelled)
+
+    def _evaluator(
+        self, settings: Settings, budget: Budget, steps: Steps, statistics: Statistics | None
+    ) -> Evaluator:
+        if statistics is None:
+            return Evaluator(self.storage, settings, budget, Notes())
+        statistics.prepared(steps, budget)
+        evaluator = CountingEvaluator(self.storage, settings, budget, Notes())
+        evaluator.count = statistics.count
+        return evaluator
 
 
 @contextmanager
-def _evaluation() -> Iterator[None]:
+def _evaluation(statistics: Statistics | None) -> Iterator[None]:
     """Division by zero and overflow are values here; a tree too deep for the stack is the user's error."""
     try:
         with np.errstate(all="ignore"):
             yield
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
+    if statistics is not None:
+        statistics.end()
 
 
 def _instant(evaluator: Evaluator, tree: Expr, steps: Steps) -> Result:
