@@ -188,6 +188,15 @@ class Scraper:
                     known.append(entry)
         return merged
 
+    def target_metadata(self) -> Iterator[tuple[dict[str, str], dict[str, dict[str, str]]]]:
+        """Each target's labels, and its metadata by metric."""
+        for loop in sorted((*self._loops.values(),), key=lambda loop: loop.target.job.name):
+            known = {
+                name: {"type": one.type, "help": one.help, "unit": one.unit}
+                for name, one in loop.scraped.metadata.items()
+            }
+            yield dict(loop.target.labels), known
+
     def config_text(self) -> str:
         return self._config.text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,11 @@ class LocalTargets:
             merged |= feed.target.metadata()
         return merged
 
+    def target_metadata(self) -> Iterator[tuple[dict[str, str], dict[str, dict[str, str]]]]:
+        for collector, feed in self._feeds:
+            labels = {"job": "gpuscope", "instance": collector.snapshot.node}
+            yield labels, {name: one[0] for name, one in feed.target.metadata().items()}
+
     def config_text(self) -> str:
         return ""
 
@@ -156,7 +161,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
-            [*api.routes(), write_route(Receiver(store)), *page_routes(live)],
+            [*api.routes(), write_route(Receiver(store)), api.last_route(), *page_routes(live)],
             own_metrics=lambda: encode_text(store_families(store.stats())),
             ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
             door=web.door,

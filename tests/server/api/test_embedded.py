@@ -138,7 +138,7 @@ def test_a_form_too_large_is_refused(client: TestClient) -> None:
 def test_federation_sends_the_newest_sample_and_nothing_stale(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuscope.server.api.embedded._now_ms", lambda: END * 1000)
+    monkeypatch.setattr("gpuscope.server.api.series.now_ms", lambda: END * 1000)
     text = client.get("/federate", params={"match[]": ['{__name__=~".+"}', "temp"]}).text
     assert text == (
         "# TYPE power untyped\n"

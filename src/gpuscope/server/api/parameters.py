@@ -1,42 +1,38 @@
-"""What a request asks: times, durations and selectors as Prometheus' API takes them, in query or form."""
+"""What a request asks: times, durations and selectors as Prometheus' API takes them, in query or form.
+
+Everything is absent, repeated or malformed sooner or later. What is left out has a default or Prometheus' own
+sentence; of what is repeated the first counts, the form's before the URL's; what cannot be unescaped is not
+there, except where the endpoint looks at `malformed`.
+"""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
-from gpuscope.promql import BadQueryError, parse
-from gpuscope.promql.syntax import VectorSelector
+from gpuscope.promql import BadQueryError
+from gpuscope.promql.labels import quote
+from gpuscope.promql.written import matches, parse_selector
+from gpuscope.server.api.go_values import parse_duration_ms, parse_int, parse_time_ms
 from gpuscope.store.series import Matcher
 
 MOST_FORM_BYTES = 1 << 20
-_UNITS_MS = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-    "y": 31_536_000_000,
-}
-_DURATION = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z")
-_LONGEST_MS = 2**62 // 1_000_000
+NO_MATCHER = "match[] must contain at least one non-empty matcher"
 
 STATUS_CODES = {
     "bad_data": 400,
     "execution": 422,
     "canceled": 499,
     "timeout": 503,
-    "unavailable": 503,
     "internal": 500,
     "not_found": 404,
+    "unavailable": 500,  # Prometheus 3.5 has no status of its own for it
 }
+
+Pairs = Sequence[tuple[str, str]]
 
 
 class ApiError(Exception):
@@ -53,7 +49,11 @@ def bad(name: str, message: object) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    pairs: Sequence[tuple[str, str]]
+    """`pairs` are the form's and then the URL's; `in_url` only those of the URL."""
+
+    pairs: Pairs
+    in_url: Pairs = ()
+    malformed: str = ""
 
     def get(self, name: str, default: str = "") -> str:
         return next((value for key, value in self.pairs if key == name), default)
@@ -61,19 +61,26 @@ class Parameters:
     def all(self, name: str) -> list[str]:
         return [value for key, value in self.pairs if key == name]
 
+    def from_url(self, name: str) -> str:
+        """For the few parameters that Prometheus does not look for in a form."""
+        return next((value for key, value in self.in_url if key == name), "")
+
     def time_ms(self, name: str, default_ms: int | None = None) -> int:
         text = self.get(name)
-        if not text:
-            if default_ms is None:
-                raise bad(name, 'cannot parse "" to a valid timestamp')
+        if not text and default_ms is not None:
             return default_ms
         try:
             return parse_time_ms(text)
         except ValueError as error:
-            raise bad(name, error) from None
+            # A parameter that may be left out is named twice, as Prometheus does it.
+            raise bad(
+                name, error if default_ms is None else f"invalid time value for '{name}': {error}"
+            ) from None
 
-    def optional_time_ms(self, name: str) -> int | None:
-        return self.time_ms(name) if self.get(name) else None
+    def span_ms(self) -> tuple[int | None, int | None]:
+        """`start` and `end`, each of which may be left out."""
+        start, end = (self.time_ms(name, 0) if self.get(name) else None for name in ("start", "end"))
+        return start, end
 
     def duration_ms(self, name: str) -> int:
         try:
@@ -85,77 +92,102 @@ class Parameters:
         """A duration that may be left out, in seconds."""
         return self.duration_ms(name) / 1000 if self.get(name) else None
 
+    def lookback_ms(self) -> int | None:
+        """Nothing where the engine's own is wanted, which zero and less mean too."""
+        text = self.get("lookback_delta")
+        if not text:
+            return None
+        try:
+            length = parse_duration_ms(text)
+        except ValueError as error:
+            raise ApiError("bad_data", f"error parsing lookback delta duration: {error}") from None
+        return length if length > 0 else None
+
     def limit(self) -> int | None:
         """The most results wanted; 0 and nothing mean all."""
         text = self.get("limit")
         if not text:
             return None
-        if text.startswith("-"):
+        try:
+            limit = parse_int(text)
+        except ValueError as error:
+            raise bad("limit", error) from None
+        if limit < 0:
             raise bad("limit", "limit must be non-negative")
-        if not (text.isascii() and text.isdigit()) or len(text) > 18:
-            raise bad("limit", f"cannot parse {text!r} to a whole number")
-        return int(text) or None
+        return limit or None
 
-    def selectors(self, required: bool = False) -> list[list[Matcher]]:
-        texts = self.all("match[]")
-        if required and not texts:
-            raise ApiError("bad_data", "no match[] parameter provided")
-        return [parse_selector(text) for text in texts]
+    def number(self, name: str) -> int:
+        """A limit that may be left out; -1 is none."""
+        text = self.get(name)
+        try:
+            return parse_int(text) if text else -1
+        except ValueError:
+            raise ApiError("bad_data", f"{name} must be a number") from None
+
+    def well_formed(self) -> None:
+        if self.malformed:
+            raise ApiError("bad_data", f"error parsing form values: {self.malformed}")
+
+    def selectors(self) -> list[list[Matcher]]:
+        return [parse_matchers(text) for text in self.all("match[]")]
+
+
+def parse_matchers(text: str) -> list[Matcher]:
+    """A selector that must select something."""
+    try:
+        matchers = parse_selector(text)
+    except BadQueryError as error:
+        raise ApiError("bad_data", str(error)) from None
+    if all(matches(one, "") for one in matchers):
+        raise ApiError("bad_data", NO_MATCHER)
+    return matchers
 
 
 async def read_parameters(request: Request) -> Parameters:
     """Form before query, as Go's `FormValue`; a form too large is refused before it is read."""
-    pairs: list[tuple[str, str]] = []
+    pairs, malformed = parse_form(request.scope.get("query_string", b""))
+    in_url = pairs
     if request.method == "POST":
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > MOST_FORM_BYTES:
                 raise ApiError("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes")
-        if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-            pairs += parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
-    pairs += request.query_params.multi_items()
-    return Parameters(pairs)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if body and kind == "application/x-www-form-urlencoded":
+            posted, trouble = parse_form(body)
+            pairs, malformed = [*posted, *pairs], trouble or malformed
+    return Parameters(pairs, in_url, malformed)
 
 
-def parse_time_ms(text: str) -> int:
-    """Seconds since the epoch, or RFC 3339."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            when = datetime.fromisoformat(text)
-        except ValueError:
-            raise ValueError(f"cannot parse {text!r} to a valid timestamp") from None
-        if when.tzinfo is None:
-            raise ValueError(f"cannot parse {text!r} to a valid timestamp: it lacks a time zone") from None
-        seconds = when.timestamp()
-    if not math.isfinite(seconds) or abs(seconds * 1000) > _LONGEST_MS:
-        raise ValueError(f"cannot parse {text!r} to a valid timestamp")
-    return round(seconds * 1000)
+def parse_form(encoded: bytes) -> tuple[list[tuple[str, str]], str]:
+    """The pairs that can be read, and what is wrong with the first that cannot, as Go's `ParseQuery`."""
+    pairs: list[tuple[str, str]] = []
+    trouble = ""
+    for part in encoded.split(b"&"):
+        if b";" in part:
+            trouble = trouble or "invalid semicolon separator in query"
+            continue
+        if not part:
+            continue
+        name, _, value = part.partition(b"=")
+        wrong = _bad_escape(name) or _bad_escape(value)
+        if wrong:
+            trouble = trouble or f"invalid URL escape {quote(wrong)}"
+            continue
+        pairs.append((_unescaped(name), _unescaped(value)))
+    return pairs, trouble
 
 
-def parse_duration_ms(text: str) -> int:
-    """Seconds, or Prometheus' `1h30m`."""
-    try:
-        milliseconds = float(text) * 1000
-    except ValueError:
-        match = _DURATION.match(text)
-        if not match or not text:
-            raise ValueError(f"cannot parse {text!r} to a valid duration") from None
-        years, weeks, days, hours, minutes, seconds, millis = (int(group or 0) for group in match.groups())
-        counts = {"y": years, "w": weeks, "d": days, "h": hours, "m": minutes, "s": seconds, "ms": millis}
-        milliseconds = float(sum(_UNITS_MS[unit] * count for unit, count in counts.items()))
-    if not math.isfinite(milliseconds) or abs(milliseconds) > _LONGEST_MS:
-        raise ValueError(f"cannot parse {text!r} to a valid duration")
-    return round(milliseconds)
+def _bad_escape(text: bytes) -> str:
+    at = text.find(b"%")
+    while at >= 0:
+        digits = text[at + 1 : at + 3]
+        if len(digits) < 2 or any(one not in b"0123456789abcdefABCDEF" for one in digits):
+            return text[at : at + 3].decode("utf-8", "replace")
+        at = text.find(b"%", at + 3)
+    return ""
 
 
-def parse_selector(text: str) -> list[Matcher]:
-    try:
-        tree = parse(text)
-    except BadQueryError as error:
-        raise bad("match[]", error) from None
-    if not isinstance(tree, VectorSelector):
-        raise bad("match[]", f"{text!r} is not a series selector")
-    return list(tree.matchers)
+def _unescaped(text: bytes) -> str:
+    return unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8", "replace")

@@ -1,0 +1,68 @@
+"""Answers in Prometheus' shape: JSON with status, data, notes and errors, compressed where asked and worth it.
+
+`pack` is for the thread that made the bytes: compressing a large answer takes longer than most queries, and on
+the event loop every other client would wait for it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuscope.server.api.encode import failure, success
+from gpuscope.server.api.parameters import STATUS_CODES
+
+JSON = "application/json"
+# One packet: below it nobody has the answer sooner for its being smaller.
+SMALLEST_PACKED_BYTES = 1400
+# Measured on range answers of 0.1 to 30 MB: level 1 packs to 13 % at 100 MB/s, 3 to 12 % at 70, 6 to 9 % at 20.
+PACKING_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    content: bytes
+    encoding: str = ""
+
+    def answer(self, kind: str = JSON) -> Response:
+        headers = {"content-type": kind, "vary": "Accept-Encoding"}
+        if self.encoding:
+            headers["content-encoding"] = self.encoding
+        return Response(self.content, headers=headers)
+
+
+def packer(request: Request) -> Callable[[bytes], Body]:
+    """How this client's answer is packed: the first of gzip and deflate it names, as Prometheus reads it."""
+    # Like Prometheus no weights are understood: "gzip;q=0" is not "gzip", so it is not packed.
+    named = (one.strip() for one in request.headers.get("accept-encoding", "").split(","))
+    encoding = next((one for one in named if one in ("gzip", "deflate")), "")
+
+    def pack(content: bytes) -> Body:
+        if not encoding or len(content) < SMALLEST_PACKED_BYTES:
+            return Body(content)
+        compressor = zlib.compressobj(PACKING_LEVEL, wbits=31 if encoding == "gzip" else 15)
+        return Body(compressor.compress(content) + compressor.flush(), encoding)
+
+    return pack
+
+
+def data_bytes(value: object, warnings: Iterable[str] = ()) -> bytes:
+    return success(orjson.dumps(value), tuple(warnings))
+
+
+def data_answer(value: object, warnings: Iterable[str] = ()) -> Response:
+    return Response(data_bytes(value, warnings), media_type=JSON)
+
+
+def error_answer(error_type: str, message: str) -> Response:
+    return Response(failure(error_type, message), STATUS_CODES.get(error_type, 500), media_type=JSON)
+
+
+def plain_answer(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    """As Go's server answers what no endpoint does."""
+    return Response(text + "\n", status, headers, media_type="text/plain")

@@ -1,0 +1,52 @@
+"""What begins like the API but is no endpoint of it: another method, another path, or what is not served here.
+
+Answered as Prometheus does with its administration and OTLP receiver off. OPTIONS is answered, but never with
+headers that would let another site's page read this server: whoever wants that puts a proxy in front.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpuscope.server.api.answers import error_answer, plain_answer
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+NO_OTLP = "otlp write receiver needs to be enabled with --web.enable-otlp-receiver"
+
+_ADMINISTRATION = re.compile(r"/api/v1/admin/tsdb/(delete_series|clean_tombstones|snapshot)")
+_OTHERS: Mapping[str, Sequence[str]] = {
+    "/api/v1/write": ("POST",),
+    "/api/v1/otlp/v1/metrics": ("POST",),
+    "/api/v1/admin/tsdb/delete_series": ("POST", "PUT"),
+    "/api/v1/admin/tsdb/clean_tombstones": ("POST", "PUT"),
+    "/api/v1/admin/tsdb/snapshot": ("POST", "PUT"),
+}
+
+
+def elsewhere_route(endpoints: Mapping[str, Sequence[str]]) -> Route:
+    """`endpoints` are the paths that are served, with their methods."""
+    allowed = [(_pattern(path), methods) for path, methods in {**endpoints, **_OTHERS}.items()]
+
+    async def answer(request: Request) -> Response:
+        path, method = request.url.path, request.method
+        if method == "OPTIONS":
+            return Response(status_code=204)
+        methods = next((found for pattern, found in allowed if pattern.fullmatch(path)), None)
+        if methods is not None and method not in methods and (method, path) != ("DELETE", "/api/v1/series"):
+            return plain_answer("Method Not Allowed", 405, {"allow": ", ".join(sorted([*methods, "OPTIONS"]))})
+        if _ADMINISTRATION.fullmatch(path):
+            return error_answer("unavailable", "admin APIs disabled")
+        if path == "/api/v1/series":
+            return error_answer("internal", "not implemented")
+        return plain_answer(NO_OTLP if path == "/api/v1/otlp/v1/metrics" else "404 page not found", 404)
+
+    return Route("/api/v1/{rest:path}", answer, methods=METHODS)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)))

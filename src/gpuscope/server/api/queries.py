@@ -1,0 +1,139 @@
+"""Endpoints that take a PromQL expression: query, query_range, query_exemplars, format_query and parse_query.
+
+Parameters are looked at in Prometheus' order, so that of two mistakes the same one is named. Parsing happens in
+the query's thread too: a long expression takes a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuscope.promql import BadQueryError, Statistics, format_query, parse
+from gpuscope.promql.result import Result, Scalar, Text, first_series
+from gpuscope.promql.syntax import ValueType, value_type
+from gpuscope.promql.written import describe, has_selector
+from gpuscope.server.api.answers import Body, data_answer, packer
+from gpuscope.server.api.encode import encode_result, success
+from gpuscope.server.api.parameters import ApiError, Parameters, bad
+
+if TYPE_CHECKING:
+    from gpuscope.server.api.embedded import EmbeddedApi
+
+TRUNCATED = "results truncated due to limit"
+MOST_STEPS = 11_000
+TOO_MANY_POINTS = (
+    "exceeded maximum resolution of 11,000 points per timeseries."
+    " Try decreasing the query resolution (?step=XX)"
+)
+NO_STEP = "zero or negative query resolution step widths are not accepted. Try a positive integer"
+_WRITTEN_TYPES = {ValueType.MATRIX: "range vector", ValueType.STRING: "string"}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    limit, at = asked.limit(), asked.time_ms("time", now_ms())
+    timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
+    text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+
+    def work(cancelled: threading.Event) -> Body:
+        _parsed(text)
+        result = api.engine.instant(
+            text, at, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics
+        )
+        return pack(_result(result, limit, statistics))
+
+    return (await api.evaluate(request, work)).answer()
+
+
+async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    limit, start, end = asked.limit(), asked.time_ms("start"), asked.time_ms("end")
+    if end < start:
+        raise bad("end", "end timestamp must not be before start time")
+    step = asked.duration_ms("step")
+    if step <= 0:
+        raise bad("step", NO_STEP)
+    if (end - start) // step > MOST_STEPS:
+        raise ApiError("bad_data", TOO_MANY_POINTS)
+    timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
+    text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+
+    def work(cancelled: threading.Event) -> Body:
+        kind = _WRITTEN_TYPES.get(_parsed(text))
+        if kind is not None:
+            wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
+            raise bad("query", wrong)
+        result = api.engine.range(
+            text, start, end, step,
+            timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics,
+        )  # fmt: skip
+        return pack(_result(result, limit, statistics))
+
+    return (await api.evaluate(request, work)).answer()
+
+
+def _parsed(text: str) -> ValueType:
+    try:
+        return value_type(parse(text))
+    except BadQueryError as error:
+        raise bad("query", error) from None
+
+
+def _statistics(asked: Parameters) -> Statistics | None:
+    wanted = asked.get("stats")
+    return Statistics(per_step=wanted == "all", asked_at=time.perf_counter()) if wanted else None
+
+
+def _result(result: Result, limit: int | None, statistics: Statistics | None) -> bytes:
+    warnings = tuple(result.warnings)
+    if limit is not None and not isinstance(result, Scalar | Text) and len(result.labels) > limit:
+        result, warnings = first_series(result, limit), (*warnings, TRUNCATED)
+    data = encode_result(result)
+    if statistics is not None:
+        data = b'%b,"stats":%b}' % (data.removesuffix(b"}"), orjson.dumps(statistics.as_json()))
+    return success(data, warnings, result.infos)
+
+
+async def format_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return await _told(api, request, asked, format_query)
+
+
+async def parse_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return await _told(api, request, asked, describe)
+
+
+async def _told(
+    api: EmbeddedApi, request: Request, asked: Parameters, tell: Callable[[str], object]
+) -> Response:
+    text = asked.get("query")
+
+    def work(cancelled: threading.Event) -> object:
+        try:
+            return tell(text)
+        except BadQueryError as error:
+            raise bad("query", error) from None
+
+    return data_answer(await api.evaluate(request, work))
+
+
+async def query_exemplars(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    """None are stored; that the question is a good one is looked at all the same."""
+    start, end = asked.span_ms()
+    if start is not None and end is not None and end < start:
+        raise ApiError("bad_data", "end timestamp must not be before start timestamp")
+    text = asked.get("query")
+
+    def work(cancelled: threading.Event) -> bool:
+        return has_selector(describe(text))
+
+    # Without a selector there is nothing to look for, and Prometheus says nothing at all.
+    return data_answer([]) if await api.evaluate(request, work) else Response(status_code=204)

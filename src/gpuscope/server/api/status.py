@@ -1,0 +1,134 @@
+"""Endpoints about the server itself: its configuration, flags, build, state, and what its store holds.
+
+Clients look here for Prometheus' keys, so these are they, also where the thing behind them is another: series
+live in one store, not in a head, and threads stand where goroutines would. What only Go has is left out.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuscope import __version__
+from gpuscope.server.api.answers import data_answer
+from gpuscope.server.api.go_values import parse_int
+from gpuscope.server.api.parameters import ApiError, Parameters
+
+if TYPE_CHECKING:
+    from gpuscope.server.api.embedded import EmbeddedApi
+
+API_VERSION = "3.5.0"  # the Prometheus whose API and PromQL this is; Grafana asks for it
+EVERYTHING = 1 << 62
+
+Rows = list[tuple[str, int]]
+
+
+async def config(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer({"yaml": api.targets.config_text()})
+
+
+async def flags(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer(api.flags)
+
+
+async def build(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer(
+        {
+            "version": API_VERSION,
+            "application": "gpuscope",
+            "revision": f"gpuscope {__version__}",
+            "branch": "",
+            "buildUser": "",
+            "buildDate": "",
+            "goVersion": "",
+        }
+    )
+
+
+async def runtime(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    stats = await api.evaluate(request, lambda cancelled: api.store.stats())
+    started = _rfc3339(api.started_at)
+    return data_answer(
+        {
+            "startTime": started,
+            "CWD": str(Path.cwd()),
+            "hostname": socket.gethostname(),
+            "serverTime": _rfc3339(time.time()),
+            "reloadConfigSuccess": True,
+            "lastConfigTime": started,
+            "corruptionCount": stats.damaged_chunks,
+            "goroutineCount": threading.active_count(),
+            "storageRetention": _retention(api),
+        }
+    )
+
+
+def _retention(api: EmbeddedApi) -> str:
+    options = api.store.options
+    limits = [f"{options.retention_ms // 3_600_000}h"]
+    if options.retention_bytes is not None:
+        limits.append(f"{options.retention_bytes}B")
+    return " or ".join(limits)
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+async def tsdb(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    limit = _rows_wanted(asked)
+    stats, top = await api.evaluate(
+        request, lambda cancelled: (api.store.stats(), api.store.cardinality(EVERYTHING))
+    )
+
+    def named(rows: Rows) -> list[dict[str, object]]:
+        return [{"name": name, "value": value} for name, value in rows[:limit]]
+
+    return data_answer(
+        {
+            "headStats": {
+                "numSeries": stats.series,
+                "numLabelPairs": len(top.by_pair),
+                "chunkCount": stats.blocks,
+                "minTime": stats.oldest_ms or 0,
+                "maxTime": stats.newest_ms or 0,
+            },
+            "seriesCountByMetricName": named(top.by_metric),
+            "labelValueCountByLabelName": named(top.by_label),
+            "memoryInBytesByLabelName": named(_bytes_by_label(top.by_pair)),
+            "seriesCountByLabelValuePair": named(top.by_pair),
+        }
+    )
+
+
+def _rows_wanted(asked: Parameters) -> int:
+    text = asked.get("limit")
+    try:
+        limit = parse_int(text) if text else 10
+    except ValueError:
+        limit = 0
+    if limit < 1:
+        raise ApiError("bad_data", "limit must be a positive number")
+    return limit
+
+
+def _bytes_by_label(pairs: Rows) -> Rows:
+    """What the values of each label would take, were they written out for every series that has them."""
+    sizes: Counter[str] = Counter()
+    for pair, series in pairs:
+        name, _, value = pair.partition("=")
+        sizes[name] += len(value.encode()) * series
+    return sizes.most_common()
+
+
+async def replay(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    """Of Prometheus' log after a start: here nothing is left to replay once the server answers."""
+    return data_answer({"min": 0, "max": 0, "current": 0})

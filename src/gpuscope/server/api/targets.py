@@ -1,0 +1,157 @@
+"""Endpoints about what is scraped and what is made of it: targets, their metadata, rules, alerts.
+
+There are no rules here yet, so those answers are empty, as on a Prometheus without rules; their parameters are
+checked all the same. Who knows the targets is whoever scrapes: `Targets` is what the API asks of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gpuscope.promql import BadQueryError
+from gpuscope.promql.labels import quote
+from gpuscope.promql.written import matches, parse_selector
+from gpuscope.server.api.answers import data_answer
+from gpuscope.server.api.go_values import parse_bool, parse_int
+from gpuscope.server.api.parameters import Parameters, bad
+from gpuscope.store.series import Matcher
+
+if TYPE_CHECKING:
+    from gpuscope.server.api.embedded import EmbeddedApi
+
+Metadata = Mapping[str, str]
+"""`type`, `help` and `unit`."""
+
+
+class Targets(Protocol):
+    """What is known of scraped targets; the scraper's side of the API."""
+
+    def targets_json(self, state: str) -> dict[str, Any]: ...
+
+    def metadata(self) -> dict[str, list[dict[str, str]]]: ...
+
+    def target_metadata(self) -> Iterable[tuple[Mapping[str, str], Mapping[str, Metadata]]]:
+        """Each target's labels, and its metadata by metric."""
+        ...
+
+    def config_text(self) -> str: ...
+
+
+class NoTargets:
+    """For a server that scrapes nothing."""
+
+    def targets_json(self, state: str) -> dict[str, Any]:
+        return {"activeTargets": [], "droppedTargets": [], "droppedTargetCounts": {}}
+
+    def metadata(self) -> dict[str, list[dict[str, str]]]:
+        return {}
+
+    def target_metadata(self) -> Iterable[tuple[Mapping[str, str], Mapping[str, Metadata]]]:
+        return ()
+
+    def config_text(self) -> str:
+        return ""
+
+
+async def targets(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    state, pool = asked.from_url("state").lower() or "any", asked.from_url("scrapePool")
+    found = api.targets.targets_json(state)
+    if state not in ("any", "active"):
+        found["activeTargets"] = []
+    if state not in ("any", "dropped"):
+        found |= {"droppedTargets": [], "droppedTargetCounts": None}
+    for kind in ("activeTargets", "droppedTargets"):
+        kept = [one for one in found[kind] if not pool or one["scrapePool"] == pool]
+        found[kind] = sorted(kept, key=lambda one: one["scrapePool"])
+    return data_answer(found)
+
+
+async def scrape_pools(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    found = api.targets.targets_json("any")
+    pools = {one["scrapePool"] for kind in ("activeTargets", "droppedTargets") for one in found[kind]}
+    return data_answer({"scrapePools": sorted(pools)})
+
+
+async def metadata(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    limit, each = asked.number("limit"), asked.number("limit_per_metric")
+    known, wanted = api.targets.metadata(), asked.get("metric")
+    names = sorted(known) if not wanted else [wanted] if wanted in known else []
+    if limit >= 0:
+        names = names[:limit]
+    return data_answer({name: known[name][:each] if each > 0 else known[name] for name in names})
+
+
+async def target_metadata(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    limit, matchers, metric = asked.number("limit"), _target_matchers(asked), asked.get("metric")
+    found: list[dict[str, Any]] = []
+    for labels, known in api.targets.target_metadata():
+        # Between targets only: the last one's metadata are never cut in two.
+        if 0 <= limit <= len(found):
+            break
+        if not all(matches(one, labels.get(one.name, "")) for one in matchers):
+            continue
+        if not metric:
+            found += [{"target": labels, "metric": name, **one} for name, one in known.items()]
+        elif metric in known:
+            found.append({"target": labels, **known[metric]})
+    return data_answer(found)
+
+
+def _target_matchers(asked: Parameters) -> list[Matcher]:
+    text = asked.get("match_target")
+    try:
+        return parse_selector(text) if text else []
+    except BadQueryError as error:
+        raise bad("match_target", error) from None
+
+
+async def rules(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    asked.well_formed()
+    asked.selectors()
+    kind = asked.from_url("type").lower()
+    if kind not in ("", "alert", "record"):
+        raise bad("type", f"not supported value {quote(kind)}")
+    _check_switch(asked, "exclude_alerts")
+    _check_page(asked)
+    return data_answer({"groups": []})
+
+
+def _check_switch(asked: Parameters, name: str) -> None:
+    text = asked.from_url(name).lower()
+    try:
+        if text:
+            parse_bool(text)
+    except ValueError as error:
+        raise bad(name, f"error converting {name}: {error}") from None
+
+
+def _check_page(asked: Parameters) -> None:
+    most, after = asked.from_url("group_limit"), asked.from_url("group_next_token")
+    if after and not most:
+        raise bad("group_next_token", "group_limit needs to be present in order to paginate over the groups")
+    if not most:
+        return
+    try:
+        count = parse_int(most, bits=32, by="ParseInt")
+    except ValueError as error:
+        raise bad("group_limit", f"group_limit needs to be a valid number: {error}") from None
+    if count <= 0:
+        raise bad("group_limit", "group_limit needs to be greater than 0")
+    if after:
+        raise bad("group_next_token", f"invalid group_next_token '{after}'. were rule groups changed?")
+
+
+async def alerts(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer({"alerts": []})
+
+
+async def alertmanagers(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer({"activeAlertmanagers": [], "droppedAlertmanagers": []})
+
+
+async def notifications(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer([])
