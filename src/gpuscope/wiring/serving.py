@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gpuscope.errors import UsageError
+from gpuscope.server.bounded_http import BoundedHttp
 from gpuscope.settings import Settings
 from gpuscope.store import Store, StoreError, StoreOptions
 from gpuscope.wiring.login import address_text
@@ -50,6 +51,8 @@ def serve(
         app,
         host=host,
         port=port,
+        http=BoundedHttp,
+        ws="none",
         log_level="warning",
         access_log=False,
         lifespan="off",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from starlette.types import Scope
@@ -71,6 +72,7 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
     return parsed is not None and any(parsed in network for network in networks)
 
 
+@lru_cache(maxsize=1024)
 def parse_address(text: str) -> Address | None:
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
