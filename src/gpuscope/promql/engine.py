@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscope.promql import weight
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.evaluate import Evaluator, Settings
@@ -86,6 +87,14 @@ class Engine:
         evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
         with _evaluation(statistics):
             return _range(evaluator, tree, steps)
+
+    def is_small(self, expr: str, start_ms: int, end_ms: int, step_ms: int, lookback_ms: int | None) -> bool:
+        """Whether answering takes less than handing the question to a thread; a wrong question is small."""
+        try:
+            steps = Steps.between(start_ms, end_ms, step_ms)
+            return weight.is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms)
+        except BadQueryError:
+            return True
 
     def _budget(self, timeout_seconds: float | None, cancelled: threading.Event | None) -> Budget:
         limits = [limit for limit in (timeout_seconds, self.timeout_seconds) if limit is not None]

@@ -32,20 +32,27 @@ class Selections:
 
     def groups(self, matchers: Sequence[Matcher]) -> Groups:
         """Callers share the answer and do not change it."""
-        key = tuple(matchers)
         version = self._index.version
+        known = self.known(matchers)
+        if known is not None:
+            return known
+        series = self._index.select(matchers)
+        groups = self._index.by_target(series)
+        self._keep(tuple(matchers), version, groups, len(series))
+        return groups
+
+    def known(self, matchers: Sequence[Matcher]) -> Groups | None:
+        """The answer, if nothing has to be looked up for it."""
+        key, version = tuple(matchers), self._index.version
         with self._lock:
             if version != self._version:
                 self._known.clear()
                 self._version, self._series = version, 0
             found = self._known.get(key)
-            if found is not None:
-                self._known.move_to_end(key)
-                return found[0]
-        series = self._index.select(matchers)
-        groups = self._index.by_target(series)
-        self._keep(key, version, groups, len(series))
-        return groups
+            if found is None:
+                return None
+            self._known.move_to_end(key)
+            return found[0]
 
     def _keep(self, key: tuple[Matcher, ...], version: int, groups: Groups, size: int) -> None:
         with self._lock:
