@@ -68,8 +68,13 @@ class EmbeddedApi:
 
         return Route(path, answer, methods=["GET", "POST"] if path in TAKES_FORMS else ["GET"])
 
-    async def evaluate(self, request: Request, work: Callable[[threading.Event], T]) -> T:
-        """Runs `work` in a thread, at most `most_queries` at once, cancelled when the client goes away."""
+    async def evaluate(
+        self, request: Request, work: Callable[[threading.Event], T], *, small: bool = False
+    ) -> T:
+        """Runs `work` in a thread, at most `most_queries` at once, cancelled when the client goes away; small
+        work at once, since the way to a thread and back would take longer."""
+        if small:
+            return work(threading.Event())
         if self._workers is None:
             # Threads of their own: slow queries must not take those that remote writes are stored with.
             self._workers = ThreadPoolExecutor(self.most_queries, thread_name_prefix="gpuscope-query")

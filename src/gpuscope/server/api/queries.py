@@ -1,7 +1,7 @@
 """Endpoints that take a PromQL expression: query, query_range, query_exemplars, format_query and parse_query.
 
 Parameters are looked at in Prometheus' order, so that of two mistakes the same one is named. Parsing happens in
-the query's thread too: a long expression takes a while.
+the query's thread too, unless the expression is short: a long one takes a while.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
         )
         return pack(_result(result, limit, statistics))
 
-    return (await api.evaluate(request, work)).answer()
+    small = api.engine.is_small(text, at, at, 1, lookback)
+    return (await api.evaluate(request, work, small=small)).answer()
 
 
 async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
@@ -78,7 +79,8 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         )  # fmt: skip
         return pack(_result(result, limit, statistics))
 
-    return (await api.evaluate(request, work)).answer()
+    small = api.engine.is_small(text, start, end, step, lookback)
+    return (await api.evaluate(request, work, small=small)).answer()
 
 
 def _parsed(text: str) -> ValueType:
