@@ -156,7 +156,7 @@ class Evaluator:
         at = self._reference_times(selector.at, selector.offset_ms, steps)
         if selector.at is not None:
             at = at[:1]
-        start_ms, end_ms = int(at.min()) - self._settings.lookback_ms + 1, int(at.max())
+        start_ms, end_ms = int(at[0]) - self._settings.lookback_ms + 1, int(at[-1])
         ask = self._newest if len(at) == 1 else self._storage.select
         series = self._select(ask, selector, start_ms, end_ms)
         self.budget.afford(len(series) * len(at))
@@ -178,14 +178,14 @@ class Evaluator:
         return [select.without_markers(one) for one in self._in_range(expr, ends)]
 
     def _in_range(self, expr: MatrixSelector, ends: Ints) -> Sequence[Series]:
-        start_ms, end_ms = int(ends.min()) - expr.range_ms + 1, int(ends.max())
+        start_ms, end_ms = int(ends[0]) - expr.range_ms + 1, int(ends[-1])
         return self._select(self._storage.select, expr.vector, start_ms, end_ms)
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps
     ) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
         ends = self._reference_times(expr.at, expr.offset_ms, steps)
-        inner = self._subquery_steps(expr, int(ends.min()), int(ends.max()))
+        inner = self._subquery_steps(expr, int(ends[0]), int(ends[-1]))
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
         return frame.labels, select.windows_of_frame(frame, inner.times, ends, expr.range_ms)
 
@@ -209,7 +209,7 @@ class Evaluator:
         return frame, inner.times
 
     def _reference_times(self, at: At | None, offset_ms: int, steps: Steps) -> Ints:
-        """The times a selector looks at: each step, or the fixed `@` time, less the offset."""
+        """The times a selector looks at, ascending: each step, or the fixed `@` time, less the offset."""
         if at is None:
             return steps.times - offset_ms
         if at == "start":

@@ -98,7 +98,8 @@ def _openings_with_milliseconds(times_ms: Ints, whole: Bools) -> list[bytes]:
     """The same for scraped times: every digit has its place, so they are put there for all at once."""
     text = orjson.dumps(np.ascontiguousarray(times_ms), option=orjson.OPT_SERIALIZE_NUMPY)
     digits = np.frombuffer(text[1:], np.uint8).reshape(-1, 14)  # 13 and a comma, or the closing bracket
-    cells = np.tile(_OPENING, (len(times_ms), 1))
+    cells = np.empty((len(times_ms), _OPENING.size), np.uint8)
+    cells[:] = _OPENING
     cells[:, 4:14], cells[:, 15:18] = digits[:, :10], digits[:, 10:13]
     openings: list[bytes] = cells.view(f"S{_OPENING.size}").ravel().tolist()
     for at in np.flatnonzero(whole).tolist():
