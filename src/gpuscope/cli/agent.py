@@ -110,7 +110,7 @@ def _serve(running: Running, plans: list[ListenerPlan], settings: Settings, fami
     if not settings.remote_write:  # what pushes is not even loaded
         wiring.serve_agent(running, plans)
         return
-    from gpuscope.wiring.push import pushing
+    from gpuscope.wiring.agent_push import pushing
 
     with pushing(settings, running.collector, families) as push:
         first, *others = plans

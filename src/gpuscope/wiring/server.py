@@ -110,7 +110,7 @@ def _run_embedded(settings: Settings) -> None:
         api = EmbeddedApi(store, engine, scraper, external_labels=external)
         live = LiveFleet(lambda: _stored_samples(engine), "store")
         app = build_app(
-            [*api.routes(), write_route(receiver), api.last_route(), *page_routes(live)],
+            [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(
                 [
                     *store_families(store.stats()),

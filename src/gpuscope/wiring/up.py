@@ -161,7 +161,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
-            [*api.routes(), write_route(Receiver(store)), api.last_route(), *page_routes(live)],
+            [*api.routes(), write_route(Receiver(store)), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(store_families(store.stats())),
             ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
             door=web.door,
