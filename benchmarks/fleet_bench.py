@@ -2,7 +2,8 @@
 
 One cheap process plays the 100 exporters and notes when each is scraped, so that lateness is seen from the
 outside: how far each interval between two scrapes of a target is from the 15 s it should be. Then what
-`up --demo` takes. About two and a half minutes.
+`up --demo` takes. About two and a half minutes; `--soak 70` watches the fleet for that many minutes instead, past
+several sealings of every head.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ def observe(pid: int, pipe: Connection, seconds: float) -> list[str]:
     ]
 
 
-def fleet(folder: Path, seconds: float) -> None:
+@contextmanager
+def fleet_server(folder: Path) -> Iterator[tuple[int, int, Connection]]:
+    """A server that scrapes them all: its process id, its port, and the exporters' pipe."""
     port = free_port()
     with exporters() as (exporter_port, pipe):
         config = folder / "prometheus.yml"
@@ -179,21 +182,38 @@ def fleet(folder: Path, seconds: float) -> None:
         ]  # fmt: skip
         with running(command, f"http://127.0.0.1:{port}/-/ready") as process:
             time.sleep(EVERY + 3)  # the first scrape of each makes its series
-            rows = [["nobody asks", *observe(process.pid, pipe, seconds), "-"]]
-            stop = threading.Event()
-            clients = [Client(port, stop) for _ in range(CLIENTS)]
-            for one in clients:
-                one.start()
-            cells = observe(process.pid, pipe, seconds)
-            stop.set()
-            for one in clients:
-                one.join()
-            latencies = [1000 * spent for one in clients for spent in one.latencies]
-            p95 = statistics.quantiles(latencies, n=20)[-1]
-            asked = f"{len(latencies) / seconds:.0f}/s, {statistics.median(latencies):.0f} / {p95:.0f} ms"
-            rows.append([f"{CLIENTS} clients ask", *cells, asked])
-    head = [f"{TARGETS} × {SERIES} @ {EVERY} s", "CPU of one core", "RSS", "scrapes/s"]
-    print(table([*head, "late by p50/p99/max, ms", "queries, p50/p95"], rows), "\n", flush=True)
+            yield process.pid, port, pipe
+
+
+HEADINGS = ["CPU of one core", "RSS", "scrapes/s", "late by p50/p99/max, ms"]
+
+
+def fleet(folder: Path, seconds: float) -> None:
+    with fleet_server(folder) as (pid, port, pipe):
+        rows = [["nobody asks", *observe(pid, pipe, seconds), "-"]]
+        stop = threading.Event()
+        clients = [Client(port, stop) for _ in range(CLIENTS)]
+        for one in clients:
+            one.start()
+        cells = observe(pid, pipe, seconds)
+        stop.set()
+        for one in clients:
+            one.join()
+        latencies = [1000 * spent for one in clients for spent in one.latencies]
+        p95 = statistics.quantiles(latencies, n=20)[-1]
+        asked = f"{len(latencies) / seconds:.0f}/s, {statistics.median(latencies):.0f} / {p95:.0f} ms"
+        rows.append([f"{CLIENTS} clients ask", *cells, asked])
+    head = [f"{TARGETS} × {SERIES} @ {EVERY} s", *HEADINGS, "queries, p50/p95"]
+    print(table(head, rows), "\n", flush=True)
+
+
+def soak(folder: Path, minutes: int) -> None:
+    rows = []
+    with fleet_server(folder) as (pid, _, pipe):
+        for after in range(10, minutes + 1, 10):
+            rows.append([f"minute {after - 10} to {after}", *observe(pid, pipe, 600)])
+            print(rows[-1], file=sys.stderr, flush=True)
+    print(table([f"{TARGETS} × {SERIES} @ {EVERY} s", *HEADINGS], rows), flush=True)
 
 
 def demo(folder: Path, seconds: float) -> None:
@@ -218,8 +238,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--only", choices=("fleet", "demo"))
+    parser.add_argument("--soak", type=int, metavar="MINUTES")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as name:
+        if chosen.soak:
+            soak(Path(name), chosen.soak)
+            return
         if chosen.only in (None, "fleet"):
             fleet(Path(name), chosen.seconds)
         if chosen.only in (None, "demo"):
