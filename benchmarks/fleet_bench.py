@@ -2,8 +2,8 @@
 
 One cheap process plays the 100 exporters and notes when each is scraped, so that lateness is seen from the
 outside: how far each interval between two scrapes of a target is from the 15 s it should be. Then what
-`up --demo` takes. About two and a half minutes; `--soak 70` watches the fleet for that many minutes instead, past
-several sealings of every head.
+`up --demo` takes. About two and a half minutes; `--soak 70` watches the fleet for that many minutes instead,
+past several sealings of every head.
 """
 
 from __future__ import annotations
