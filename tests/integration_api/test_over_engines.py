@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.engines import running_victoria_metrics
-from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for
+from tests.integration_api.servers import Day, ask, differences, running_gpuscope
 from tests.integration_api.test_same_answers import RANGES, sorted_labels
-from tests.promql.prometheus import fill
 
 # VictoriaMetrics answers some of PromQL by rules of its own (rate without extrapolation, windows closed at
 # both ends, gaps filled by the scrape interval it guesses): only what both define alike is compared.
@@ -23,24 +19,6 @@ ALIKE = [
     "quantile by (node) (0.5, watts)",
     "abs(watts) > 100",
 ]
-
-
-@pytest.fixture(scope="module")
-def over_prometheus(prometheus: str) -> Iterator[str]:
-    with running_gpuscope(None, "--store", prometheus) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def over_victoria_metrics(day: Day) -> Iterator[str]:
-    # It hides the newest 30 s and remembers answers; both would make it differ from itself.
-    flags = ("-search.latencyOffset=0s", "-search.disableCache")
-    with running_victoria_metrics(flags=flags) as engine, running_gpuscope(None, "--store", engine) as url:
-        fill(engine, day.series)
-        ask(engine, "/internal/force_flush")
-        last = {"query": "count(last_over_time(watts[2h]))", "time": day.end}
-        wait_for("the data to be found", lambda: ask(url, "/api/v1/query", last).body["data"]["result"])
-        yield url
 
 
 def compare(ours: str, over: str, path: str, parameters: dict[str, object]) -> None:

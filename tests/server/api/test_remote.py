@@ -176,6 +176,12 @@ def test_an_endpoint_that_an_engine_lacks_says_nothing_about_the_others() -> Non
     assert not any(traffic.failures.values())
 
 
+def test_victoria_metrics_json_is_json() -> None:
+    pages = {"/api/v1/query": text('{"status":"success"}', "application/stream+json; charset=utf-8")}
+    with serving(pages) as address, over(f"http://{address}") as client:
+        assert client.get("/api/v1/query?query=up[5m]").json() == {"status": "success"}
+
+
 def test_trouble_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gpuscope.api")
     pages = {"/api/v1/query": saying(401, "no org id"), "/api/v1/labels": text('{"status":"success"}', JSON)}

@@ -181,7 +181,8 @@ def _is_usable(endpoint: str, answer: httpx2.Response) -> bool:
     """Errors in JSON are the engine's own word on a query; 401 and 403 are about us, whatever their form."""
     if answer.status_code in (401, 403):
         return False
-    is_json = answer.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+    # VictoriaMetrics says application/stream+json where samples themselves were asked for.
+    is_json = answer.headers.get("content-type", "").partition(";")[0].strip().lower().endswith("json")
     return is_json or (endpoint == "federate" and answer.status_code == 200)
 
 
