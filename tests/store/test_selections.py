@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from gpuscope.store import Store, selections
+from gpuscope.store import selections
 from gpuscope.store.index import Index
 from gpuscope.store.selections import Selections
 from gpuscope.store.series import Matcher, MatchOp
-from tests.store.support import NOW, HandClock, labels, tick
+from tests.store.support import labels
 
 X = (Matcher("__name__", MatchOp.EQUAL, "x"),)
 
@@ -67,21 +65,3 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _ids(known: Selections) -> dict[int, list[int]]:
     return {target: series.tolist() for target, series in known.groups(X).items()}
-
-
-def test_what_is_held_in_memory_is_known_once_it_was_asked_for(tmp_path: Path) -> None:
-    clock = HandClock()
-    with Store(tmp_path, clock=clock) as store:
-        target = store.target("node")
-        series = store.resolve(target, [labels("x", gpu="0"), labels("x", gpu="1")])
-        for step in range(3):
-            store.append(tick(target, NOW + step * 1000, series, (1.0, 2.0)))
-        clock.at = NOW + 3000
-        assert store.held(X, NOW, NOW + 5000) is None
-        assert len(store.select(X, NOW, NOW + 5000)) == 2
-        assert store.held(X, NOW, NOW + 5000) == (2, 6)
-        with store._catalog.lock:  # somebody publishes a block: a query would have to wait
-            assert store.held(X, NOW, NOW + 5000) is None
-        store.seal()
-        assert store.held(X, NOW, NOW + 5000) is None
-        assert store.held(X, NOW + 2001, NOW + 5000) == (2, 0)

@@ -18,6 +18,26 @@ from gpuscope.store.tick import Int64s
 
 log = logging.getLogger(__name__)
 _MASK = (1 << BLOCK_BITS) - 1
+_NO_SAMPLES: Samples = np.empty(0, np.int64), np.empty(0, np.float64)
+
+
+class NotCached(Exception):
+    """A chunk must be read from the file."""
+
+
+class CachedBlocks:
+    """Samples of blocks from memory alone: needs no connection and no transaction."""
+
+    def __init__(self, cache: ChunkCache) -> None:
+        self._cache = cache
+
+    def read(self, block: Block, series: Int64s) -> dict[int, Samples]:
+        """As `BlockReader.read`; raises `NotCached` if anything of it is not there."""
+        wanted = ((block.id << BLOCK_BITS) | series).tolist()
+        cached = self._cache.get_many(wanted)
+        if len(cached) < len(wanted):
+            raise NotCached
+        return {chunk & _MASK: samples for chunk, samples in cached.items() if len(samples[0])}
 
 
 class BlockReader:
@@ -31,8 +51,7 @@ class BlockReader:
     def read(self, block: Block, series: Int64s) -> dict[int, Samples]:
         """All samples of the block for each of the series that is in it."""
         wanted = ((block.id << BLOCK_BITS) | series).tolist()
-        cached = self._cache.get_many(wanted)
-        found = {chunk & _MASK: samples for chunk, samples in cached.items()}
+        found = {chunk & _MASK: samples for chunk, samples in self._cache.get_many(wanted).items()}
         if len(found) < len(wanted):
             parts = self._parts(block)
             if parts is not None:
@@ -42,26 +61,32 @@ class BlockReader:
                     {block.id << BLOCK_BITS | sid: samples for sid, samples in fresh.items()}, parts
                 )
                 found.update(fresh)
-        return found
+        return {sid: samples for sid, samples in found.items() if len(samples[0])}
 
     def _decode(self, block: Block, parts: BlockParts, series: Int64s) -> dict[int, Samples]:
+        """Of each series its samples, or none; what cannot be read is left out."""
         found: dict[int, Samples] = {}
         series = np.sort(series)
         which = np.searchsorted(parts.starts, series, side="right") - 1
+        found.update(dict.fromkeys(series[which < 0].tolist(), _NO_SAMPLES))
         for number in np.unique(which[which >= 0]).tolist():
             bundle = block.id << BLOCK_BITS | int(parts.starts[number])
+            wanted = series[which == number]
             try:
                 rows = self._db.execute("SELECT data FROM bundle WHERE id = ?", (bundle,)).fetchall()
-                chunks = list(from_bundle(rows[0][0], series[which == number])) if rows else []
+                chunks = list(from_bundle(rows[0][0], wanted)) if rows else []
             except (sqlite3.DatabaseError, ValueError) as error:
                 self._damaged(bundle, error)
                 continue
+            if rows:
+                found.update(dict.fromkeys(wanted.tolist(), _NO_SAMPLES))
             for sid, data in chunks:
                 try:
                     where, values = split_chunk(data)
                     times = parts.pick(where)
                     found[sid] = times, values.decode(len(times))
                 except Exception as error:  # pcodec raises its own kinds on a torn blob
+                    del found[sid]
                     self._damaged(block.id << BLOCK_BITS | sid, error)
         return found
 

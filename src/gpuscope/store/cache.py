@@ -1,6 +1,7 @@
 """Decoded chunks that were asked for lately, bounded by bytes.
 
-Blocks never change and their ids are never reused, so an entry is never wrong, only unneeded.
+Blocks never change and their ids are never reused, so an entry is never wrong, only unneeded. That a series has
+no samples in a block is an entry too, an empty one.
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ class ChunkCache:
                     self._entries.move_to_end(chunk)
                     found[chunk] = entry[0]
         return found
+
+    def count(self, chunks: Iterable[int]) -> int | None:
+        """How many samples these chunks have together; None if one of them is not here."""
+        entries = self._entries
+        total = 0
+        for chunk in chunks:
+            entry = entries.get(chunk)
+            if entry is None:
+                return None
+            total += len(entry[0][0])
+        return total
 
     def put_many(self, samples: dict[int, Samples], parts: BlockParts) -> None:
         """Entries keep their block's parts alive, so that chunks decoded later share their timestamps."""

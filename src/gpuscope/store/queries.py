@@ -37,18 +37,10 @@ class Queries:
     def held(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> tuple[int, int] | None:
         """How many series, and at most how many samples; None if it is not known or not all in memory."""
         groups = self._selections.known(matchers)
-        if groups is None or self._catalog.lock.locked():
+        if groups is None:
             return None
-        series = samples = 0
-        for target, some in groups.items():
-            state = self._catalog.get(target)
-            if state is None:
-                continue
-            if any(block.first <= end_ms and block.last >= start_ms for block in state.blocks):
-                return None
-            series += len(some)
-            samples += len(some) * state.head.rows + state.head.side_samples
-        return series, samples
+        samples = self._reader.held(groups, start_ms, end_ms)
+        return None if samples is None else (sum(map(len, groups.values())), samples)
 
     def _named(self, found: dict[int, Samples]) -> list[Series]:
         labels = self._index.labels

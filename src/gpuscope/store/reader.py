@@ -10,25 +10,37 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from gpuscope.store.blocks import BlockReader
+from gpuscope.store.blocks import BlockReader, CachedBlocks, NotCached
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.catalog import Catalog, TargetView
+from gpuscope.store.catalog import Block, Catalog, TargetView
 from gpuscope.store.errors import StoreClosedError, from_sqlite
 from gpuscope.store.headview import Samples, merge_samples
 from gpuscope.store.health import Health
-from gpuscope.store.schema import connect
+from gpuscope.store.schema import BLOCK_BITS, connect
 from gpuscope.store.tick import Int64s
 
 log = logging.getLogger(__name__)
 _IDLE_CONNECTIONS = 4
+_MOST_HELD = 256
+"""Series that are worth counting the samples of."""
+
+
+class _Blocks(Protocol):
+    def read(self, block: Block, series: Int64s) -> dict[int, Samples]:
+        """All samples of the block for each of the series that is in it."""
+        ...
+
+
+_Work = Callable[[_Blocks, dict[int, TargetView], dict[int, Int64s], int, int], dict[int, Samples]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +70,10 @@ class Reader:
         db = self._take()
         try:
             with self._catalog.lock:
-                views = {target: self._catalog.view(target, start, end) for target in targets}
-                # What the heads alone can answer needs no transaction. Otherwise the first SELECT fixes what
-                # this connection sees until the transaction ends.
-                if not targets or any(view is not None and view.blocks for view in views.values()):
-                    _begin(db)
-            yield Snapshot(
-                db,
-                BlockReader(db, self.cache, self.health),
-                {target: view for target, view in views.items() if view is not None},
-            )
+                # The first SELECT fixes what this connection sees until the transaction ends.
+                _begin(db)
+                views = self._views(targets, start, end)
+            yield Snapshot(db, BlockReader(db, self.cache, self.health), views)
         finally:
             self._give_back(db)
 
@@ -101,37 +107,47 @@ class Reader:
 
     def read(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
         """Samples in [start, end] of each series that has any; `groups` is series by target."""
-        found: dict[int, Samples] = {}
-        with self.snapshot(list(groups), start, end) as snapshot:
-            for target, view in snapshot.targets.items():
-                for sid, samples in _read_target(snapshot.blocks, view, groups[target], start, end).items():
-                    # Two targets may write one series: the home target's samples win.
-                    found[sid] = merge_samples([found[sid], samples]) if sid in found else samples
-        return found
+        return self._answer(_read, groups, start, end)
 
     def latest(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
         """The newest sample in [start, end] of each series: from the head's last rows where it is there."""
-        found: dict[int, Samples] = {}
-        moments: dict[int, Int64s] = {}
-        with self.snapshot(list(groups), start, end) as snapshot:
-            for target, view in snapshot.targets.items():
-                series = groups[target]
-                known, times, values = view.head.latest(series, start, end)
-                if len(times) and any(block.last > times.min() for block in view.blocks):
-                    known = known[:0]  # after a clock jump a block may hold newer samples than the head
-                fresh: dict[int, Samples] = {}
-                for i, (sid, time) in enumerate(zip(known.tolist(), times.tolist(), strict=False)):
-                    if time not in moments:
-                        moments[time] = np.array([time], np.int64)
-                    fresh[sid] = moments[time], values[i : i + 1]
-                rest = series[~np.isin(series, known)]
-                if len(rest) and view.blocks:
-                    for sid, (own, some) in _read_target(snapshot.blocks, view, rest, start, end).items():
-                        fresh[sid] = own[-1:], some[-1:]
-                for sid, samples in fresh.items():
-                    if sid not in found or samples[0][0] > found[sid][0][0]:
-                        found[sid] = samples
-        return found
+        return self._answer(_latest, groups, start, end)
+
+    def _answer(self, work: _Work, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
+        """From memory if all of it is there: heads and cached chunks need no connection, no transaction."""
+        with self._catalog.lock:
+            views = self._views(groups, start, end)
+        try:
+            return work(CachedBlocks(self.cache), views, groups, start, end)
+        except NotCached:
+            with self.snapshot(list(groups), start, end) as snapshot:
+                return work(snapshot.blocks, snapshot.targets, groups, start, end)
+
+    def held(self, groups: dict[int, Int64s], start: int, end: int) -> int | None:
+        """About how many samples that would be; None if they are not all in memory, or too many to tell, or
+        if somebody is about to publish a block, for whom one would have to wait."""
+        if sum(map(len, groups.values())) > _MOST_HELD or self._catalog.lock.locked():
+            return None
+        total = 0
+        for target, series in groups.items():
+            state = self._catalog.get(target)
+            if state is None:
+                continue
+            total += len(series) * state.head.rows + state.head.side_samples
+            for block in state.blocks:
+                if block.first > end or block.last < start:
+                    continue
+                count = self.cache.count(((block.id << BLOCK_BITS) | series).tolist())
+                if count is None:
+                    return None
+                inside = min(end, block.last) - max(start, block.first) + 1
+                total += count * inside // (block.last - block.first + 1)
+        return total
+
+    def _views(self, targets: Iterable[int], start: int, end: int) -> dict[int, TargetView]:
+        """The caller holds the catalogue's lock."""
+        views = ((target, self._catalog.view(target, start, end)) for target in targets)
+        return {target: view for target, view in views if view is not None}
 
 
 class PinnedReader(Reader):
@@ -149,12 +165,8 @@ class PinnedReader(Reader):
     def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
         with self._turn:
             with self._catalog.lock:
-                views = {target: self._catalog.view(target, start, end) for target in targets}
-            yield Snapshot(
-                self._db,
-                BlockReader(self._db, self.cache, self.health),
-                {target: view for target, view in views.items() if view is not None},
-            )
+                views = self._views(targets, start, end)
+            yield Snapshot(self._db, BlockReader(self._db, self.cache, self.health), views)
 
     def close(self) -> None:
         with self._turn:
@@ -170,9 +182,43 @@ def _begin(db: sqlite3.Connection) -> None:
         raise from_sqlite(error) from error
 
 
-def _read_target(
-    blocks: BlockReader, view: TargetView, series: Int64s, start: int, end: int
+def _read(
+    blocks: _Blocks, views: dict[int, TargetView], groups: dict[int, Int64s], start: int, end: int
 ) -> dict[int, Samples]:
+    found: dict[int, Samples] = {}
+    for target, view in views.items():
+        for sid, samples in _read_target(blocks, view, groups[target], start, end).items():
+            # Two targets may write one series: the home target's samples win.
+            found[sid] = merge_samples([found[sid], samples]) if sid in found else samples
+    return found
+
+
+def _latest(
+    blocks: _Blocks, views: dict[int, TargetView], groups: dict[int, Int64s], start: int, end: int
+) -> dict[int, Samples]:
+    found: dict[int, Samples] = {}
+    moments: dict[int, Int64s] = {}
+    for target, view in views.items():
+        series = groups[target]
+        known, times, values = view.head.latest(series, start, end)
+        if len(times) and any(block.last > times.min() for block in view.blocks):
+            known = known[:0]  # after a clock jump a block may hold newer samples than the head
+        fresh: dict[int, Samples] = {}
+        for i, (sid, time) in enumerate(zip(known.tolist(), times.tolist(), strict=False)):
+            if time not in moments:
+                moments[time] = np.array([time], np.int64)
+            fresh[sid] = moments[time], values[i : i + 1]
+        rest = series[~np.isin(series, known)]
+        if len(rest) and view.blocks:
+            for sid, (own, some) in _read_target(blocks, view, rest, start, end).items():
+                fresh[sid] = own[-1:], some[-1:]
+        for sid, samples in fresh.items():
+            if sid not in found or samples[0][0] > found[sid][0][0]:
+                found[sid] = samples
+    return found
+
+
+def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, end: int) -> dict[int, Samples]:
     parts: dict[int, list[Samples]] = {}
     for block in view.blocks:
         cut = Cut(start, end, inside=block.first >= start and block.last <= end)

@@ -1,0 +1,91 @@
+"""What is answered from memory alone: heads, and chunks that were decoded before."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.store import Store
+from gpuscope.store.series import Matcher, MatchOp
+from tests.store.support import NOW, HandClock, contents_of, labels, tick
+
+X = (Matcher("__name__", MatchOp.EQUAL, "x"),)
+SPAN = (NOW, NOW + 5000)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Two series of one target, three ticks; the third series comes later."""
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as opened:
+        target = opened.target("node")
+        series = opened.resolve(target, [labels("x", gpu="0"), labels("x", gpu="1")])
+        for step in range(3):
+            opened.append(tick(target, NOW + step * 1000, series, (1.0, 2.0)))
+        clock.at = NOW + 3000
+        yield opened
+
+
+@pytest.fixture
+def no_file(monkeypatch: pytest.MonkeyPatch, store: Store) -> Any:
+    """From then on a read that needs the file fails."""
+
+    def close() -> None:
+        monkeypatch.setattr(store._reader, "_take", lambda: pytest.fail("the file was read"))
+
+    return close
+
+
+def test_a_head_needs_no_file(store: Store, no_file: Any) -> None:
+    no_file()
+    assert [len(one.timestamps) for one in store.select(X, *SPAN)] == [3, 3]
+    assert [one.timestamps.tolist() for one in store.latest(X, *SPAN)] == [[NOW + 2000]] * 2
+
+
+def test_a_block_read_once_needs_no_file(store: Store, no_file: Any) -> None:
+    store.seal()
+    before = contents_of(store)
+    no_file()
+    assert contents_of(store) == before
+    assert [one.timestamps.tolist() for one in store.latest(X, *SPAN)] == [[NOW + 2000]] * 2
+
+
+def test_that_a_series_is_not_in_a_block_is_remembered_too(store: Store, no_file: Any) -> None:
+    store.seal()
+    target = store.target("node")
+    late = store.resolve(target, [labels("x", gpu="2")])
+    store.append(tick(target, NOW + 3000, late, (3.0,)))
+    first = store.select(X, *SPAN)
+    assert [len(one.timestamps) for one in first] == [3, 3, 1]
+    no_file()
+    assert [len(one.timestamps) for one in store.select(X, *SPAN)] == [3, 3, 1]
+
+
+def test_what_cannot_be_read_now_is_not_remembered_as_missing(store: Store, tmp_path: Path) -> None:
+    store.seal()
+    with sqlite3.connect(tmp_path / "store.sqlite") as db:
+        whole = db.execute("SELECT id, data FROM bundle").fetchall()
+        db.execute("UPDATE bundle SET data = x'00'")
+    assert not store.select(X, *SPAN)
+    with sqlite3.connect(tmp_path / "store.sqlite") as db:
+        db.executemany("UPDATE bundle SET data = ? WHERE id = ?", [(data, number) for number, data in whole])
+    db.close()
+    assert [len(one.timestamps) for one in store.select(X, *SPAN)] == [3, 3]
+
+
+def test_how_much_is_held_is_known_once_it_was_asked_for(store: Store) -> None:
+    assert store.held(X, *SPAN) is None
+    store.select(X, *SPAN)
+    assert store.held(X, *SPAN) == (2, 6)
+    with store._catalog.lock:  # somebody publishes a block: a query would have to wait
+        assert store.held(X, *SPAN) is None
+    store.seal()
+    assert store.held(X, *SPAN) is None
+    assert store.held(X, NOW + 2001, NOW + 5000) == (2, 0)
+    store.select(X, *SPAN)
+    assert store.held(X, *SPAN) == (2, 6)
+    assert store.held(X, NOW, NOW + 1000) == (2, 3)  # about half of the block's time
