@@ -98,20 +98,21 @@ def problems(ours: str, over_engine: str, question: Question, expressions: tuple
     answers = (all_answers(url, question, expressions) for url in (ours, over_engine))
     found = []
     for expression, mine, its in zip(expressions, *answers, strict=True):
-        first = next(differences(_in_order(expression, mine), _in_order(expression, its)), None)
+        first = next(differences(in_order(expression, mine), in_order(expression, its)), None)
         if first is not None:
             found.append(f"{expression}\n    {question.path}{first}")
     return found
 
 
-def _in_order(expression: str, answer: Answer) -> Any:
-    """What is compared; only sort() promises an order of series."""
+def in_order(expression: str, answer: Answer) -> Any:
+    """What is compared; only sort() promises an order of series, and only at one instant."""
     told = compared(answer)
     for notes in ("warnings", "infos"):  # Prometheus has one for each value of a parameter, up to ten
         if notes in told.body:
             told.body[notes] = bool(told.body[notes])
     data = told.body.get("data") if isinstance(told.body, dict) else None
-    if data and data["resultType"] in ("vector", "matrix") and not expression.startswith("sort"):
+    kind = data["resultType"] if data else ""
+    if data and (kind == "matrix" or (kind == "vector" and not expression.startswith("sort"))):
         data["result"] = sorted(data["result"], key=lambda one: sorted_labels(one["metric"]))
     return {"status": told.status, "kind": told.kind, "body": told.body}
 
