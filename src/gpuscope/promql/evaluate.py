@@ -211,7 +211,7 @@ class Evaluator:
     def _reference_times(self, at: At | None, offset_ms: int, steps: Steps) -> Ints:
         """The times a selector looks at, ascending: each step, or the fixed `@` time, less the offset."""
         if at is None:
-            return steps.times - offset_ms
+            return steps.times - offset_ms if offset_ms else steps.times
         if at == "start":
             at = self._settings.start_ms
         elif at == "end":

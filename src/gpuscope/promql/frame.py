@@ -45,6 +45,8 @@ class Steps:
 
     @cached_property
     def times(self) -> Ints:
+        if self.count == 1:
+            return np.array((self.start_ms,), dtype=np.int64)
         return self.start_ms + self.step_ms * np.arange(self.count, dtype=np.int64)
 
     def first(self) -> Steps:

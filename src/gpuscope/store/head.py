@@ -39,7 +39,8 @@ class Layout:
 
 @dataclass(slots=True)
 class _Segment:
-    times: Int64s
+    first: int
+    """The number of its first row."""
     cells: Float64s
     used: int = 0
 
@@ -71,6 +72,7 @@ class Head:
     def __init__(self) -> None:
         # Ids ascending and the column of each: one attribute, so that a reader never sees half a change.
         self._order = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._times = np.empty(_MIN_ROWS, np.int64)
         self._segments: list[_Segment] = []
         self._layouts: OrderedDict[bytes, Layout] = OrderedDict()
         self._latest_layout: Layout | None = None
@@ -94,8 +96,8 @@ class Head:
 
     def nbytes(self) -> int:
         """Memory reserved for samples."""
-        dense = sum(segment.cells.nbytes + segment.times.nbytes for segment in self._segments)
-        return dense + 24 * len(self._side.times)
+        dense = sum(segment.cells.nbytes for segment in self._segments)
+        return dense + self._times.nbytes + 24 * len(self._side.times)
 
     def known_layout(self, series: Int64s) -> Layout | None:
         """The layout of exactly these series, if a tick had it before."""
@@ -158,32 +160,39 @@ class Head:
         width = max(1, self.series_count)
         if self._segments:
             segment = self._segments[-1]
-            if segment.used < len(segment.times) and width <= segment.cells.shape[1]:
+            if segment.used < len(segment.cells) and width <= segment.cells.shape[1]:
                 return segment
             self._close(segment)
         width += max(4, width // 16) if self._segments else 0
         limit = min(_MAX_ROWS, max(_MIN_ROWS, _SEGMENT_BYTES // (8 * width)))
         rows = min(limit, max(_MIN_ROWS, self.rows))
-        segment = _Segment(np.empty(rows, np.int64), np.empty((rows, width), np.float64))
+        segment = _Segment(self.rows, np.empty((rows, width), np.float64))
         self._segments.append(segment)
         return segment
 
     def _close(self, segment: _Segment) -> None:
         """A segment abandoned early gives its unused rows back (readers keep the old arrays)."""
-        if segment.used < len(segment.times) // 2:
-            closed = _Segment(segment.times[: segment.used].copy(), segment.cells[: segment.used].copy())
-            closed.used = segment.used
-            self._segments[-1] = closed
+        if segment.used < len(segment.cells) // 2:
+            self._segments[-1] = _Segment(segment.first, segment.cells[: segment.used].copy(), segment.used)
 
     def _finish_row(self, segment: _Segment, time: int, count: int) -> None:
-        segment.times[segment.used] = time
+        self._make_room_for_times(1)
+        self._times[self.rows] = time
         # Before the row shows: a reader must not take its segments for ordered when they no longer are.
         self._ascending &= time > self._last_row
         self._last_row = time
         self._cells += segment.cells.shape[1]
         self._note(time, time, count)
-        self.rows += 1
-        segment.used += 1  # last: from here on a reader sees the row
+        segment.used += 1
+        self.rows += 1  # last: from here on a reader sees the row
+
+    def _make_room_for_times(self, count: int) -> None:
+        """An array that is full is replaced: readers keep the old one."""
+        need = self.rows + count
+        if need > len(self._times):
+            grown = np.empty(max(need, 2 * len(self._times)), np.int64)
+            grown[: self.rows] = self._times[: self.rows]
+            self._times = grown
 
     def _note(self, first: int, last: int, count: int) -> None:
         self.first = first if self.first is None else min(first, self.first)
@@ -224,11 +233,12 @@ class Head:
         return self._cells + width <= 4 * (filled + count) + _FREE_ROWS * width
 
     def _find_row(self, moment: int) -> tuple[_Segment, int] | None:
-        for segment in reversed(self._segments):
-            rows = np.flatnonzero(segment.times[: segment.used] == moment)
-            if len(rows):
-                return segment, int(rows[0])
-        return None
+        rows = np.flatnonzero(self._times[: self.rows] == moment)
+        if not len(rows):
+            return None
+        row = int(rows[-1])
+        segment = next(one for one in reversed(self._segments) if one.first <= row)
+        return segment, row - segment.first
 
     def stored_bits(self, series: Int64s, times: Int64s) -> Int64s:
         """The bits of the sample each (series, time) already has; `ABSENT_BITS` where there is none."""
@@ -236,8 +246,9 @@ class Head:
         columns = self.find_columns(series)
         for segment in self._segments:
             width = segment.cells.shape[1]
-            rows_by_time = np.argsort(segment.times[: segment.used], kind="stable")
-            ordered = segment.times[: segment.used][rows_by_time]
+            times_here = self._times[segment.first : segment.first + segment.used]
+            rows_by_time = np.argsort(times_here, kind="stable")
+            ordered = times_here[rows_by_time]
             if not len(ordered):
                 continue
             at = np.minimum(np.searchsorted(ordered, times), len(ordered) - 1)
@@ -269,12 +280,19 @@ class Head:
 
     def view(self) -> HeadView:
         """What is here now, for readers; later appends do not show in it."""
-        used = self._side_used
-        side = self._side
+        # The number of rows before the segments: one that comes meanwhile has none of them.
+        rows, used, side = self.rows, self._side_used, self._side
+        segments: list[tuple[int, Float64s]] = []
+        end = rows
+        for one in reversed(self._segments):
+            if one.first < end:
+                segments.append((one.first, one.cells[: end - one.first]))
+                end = one.first
         return HeadView(
             *self._order,
-            tuple((segment.times[: segment.used], segment.cells[: segment.used]) for segment in self._segments),
-            self._ascending,  # after the segments: it may say less of them than is true, never more
+            self._times[:rows],
+            tuple(reversed(segments)),
+            self._ascending,  # after the rows: it may say less of them than is true, never more
             (side.times[:used], side.series[:used], side.values[:used]),
         )
 
@@ -283,7 +301,9 @@ class Head:
         rest = Head()
         view = self.view()
         kept = [
-            (times[late], cells[late]) for times, cells in view.segments if (late := times >= boundary).any()
+            (times[late], cells[late])
+            for first, cells in view.segments
+            if (late := (times := view.times[first : first + len(cells)]) >= boundary).any()
         ]
         side_times, side_series, side_values = view.side
         late = side_times >= boundary
@@ -305,7 +325,9 @@ class Head:
 
     def _adopt(self, times: Int64s, cells: Float64s) -> None:
         """Rows of another head, as a segment that is full."""
-        self._segments.append(_Segment(times, np.ascontiguousarray(cells), len(times)))
+        self._segments.append(_Segment(self.rows, np.ascontiguousarray(cells), len(times)))
+        self._make_room_for_times(len(times))
+        self._times[self.rows : self.rows + len(times)] = times
         self._ascending &= bool(times[0] > self._last_row and (times[1:] > times[:-1]).all())
         self._last_row = int(times[-1])
         self._cells += cells.size

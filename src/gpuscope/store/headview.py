@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuscope.store.tick import Float64s, Int64s
 
@@ -14,7 +16,6 @@ ABSENT_BITS = 0x7FF4_6162_7365_6E74
 ABSENT = np.int64(ABSENT_BITS).view(np.float64)
 
 Samples = tuple[Int64s, Float64s]
-_NO_TIMES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,12 @@ class HeadView:
 
     sorted_series: Int64s
     columns: Int64s
-    segments: tuple[Samples, ...]
+    times: Int64s
+    """Of each row."""
+    segments: tuple[tuple[int, Float64s], ...]
+    """The rows' cells: the number of a segment's first row, and a matrix of one line for each row."""
     ascending: bool
-    """Whether the rows, segment after segment, are in time order: they are unless some came late."""
+    """Whether the rows are in time order: they are unless some came late."""
     side: tuple[Int64s, Int64s, Float64s]
 
     def has(self, series: Int64s) -> Int64s:
@@ -42,8 +46,7 @@ class HeadView:
 
     def overlaps(self, start: int, end: int) -> bool:
         """Whether any sample lies in [start, end]."""
-        runs = [times for times, _ in self.segments] + [self.side[0]]
-        return any(bool(((times >= start) & (times <= end)).any()) for times in runs)
+        return any(bool(((times >= start) & (times <= end)).any()) for times in (self.times, self.side[0]))
 
     def read(self, series: Int64s, start: int, end: int) -> dict[int, Samples]:
         """Samples of each series in [start, end], in time order; series with equal times share the array."""
@@ -72,40 +75,33 @@ class HeadView:
 
     def dense(self, columns: Int64s, start: int, end: int) -> tuple[Int64s, Float64s]:
         """Times of the rows in [start, end], ascending, and a matrix of one line for each column."""
-        picked = [
-            (times[run], cells[run]) for times, cells in self.segments for run in self._runs(times, start, end)
-        ]
-        if not picked:
-            return _NO_TIMES, np.empty((len(columns), 0))
-        moments = np.concatenate([times for times, _ in picked])
-        matrix = np.empty((len(columns), len(moments)))
-        width = int(columns.max()) + 1 if len(columns) else 0
-        at = 0
-        for times, cells in picked:
-            part = matrix[:, at : at + len(times)]
-            if width <= cells.shape[1]:
-                part[:] = cells[:, columns].T
-            else:
-                inside = columns < cells.shape[1]
-                part[:] = ABSENT
-                part[inside] = cells[:, columns[inside]].T
-            at += len(times)
         if not self.ascending:
-            order = np.argsort(moments, kind="stable")
-            moments, matrix = moments[order], np.ascontiguousarray(matrix[:, order])
-        return moments, matrix
+            return self._sorted(columns, start, end)
+        low, high = self._span(start, end)
+        matrix = np.empty((len(columns), high - low))
+        for first, cells in self.segments:
+            begin, stop = max(low, first), min(high, first + len(cells))
+            if begin < stop:
+                _pick(cells[begin - first : stop - first], columns, matrix[:, begin - low : stop - low])
+        return self.times[low:high], matrix
 
-    def _runs(self, times: Int64s, start: int, end: int) -> list[slice]:
-        """Where a segment's rows in [start, end] lie: slices, so that no whole row is copied only to pick a
-        few columns of it."""
-        if self.ascending:
-            low, high = times.searchsorted((start, end + 1)).tolist()
-            return [slice(low, high)] if low < high else []
-        rows = np.flatnonzero((times >= start) & (times <= end))
-        if not len(rows):
-            return []
-        breaks = np.flatnonzero(np.diff(rows) > 1) + 1
-        return [slice(int(part[0]), int(part[-1]) + 1) for part in np.split(rows, breaks)]
+    def _span(self, start: int, end: int) -> tuple[int, int]:
+        """The rows in [start, end] of a head whose rows ascend."""
+        return int(self.times.searchsorted(start)), int(self.times.searchsorted(end, side="right"))
+
+    def _sorted(self, columns: Int64s, start: int, end: int) -> tuple[Int64s, Float64s]:
+        rows = self._rows_by_time(start, end)
+        matrix = np.empty((len(columns), len(rows)))
+        for first, cells in self.segments:
+            here = np.flatnonzero((rows >= first) & (rows < first + len(cells)))
+            picked = np.empty((len(columns), len(here)))
+            _pick(cells[rows[here] - first], columns, picked)
+            matrix[:, here] = picked
+        return self.times[rows], matrix
+
+    def _rows_by_time(self, start: int, end: int) -> NDArray[np.intp]:
+        rows = np.flatnonzero((self.times >= start) & (self.times <= end))
+        return rows[np.argsort(self.times[rows], kind="stable")]
 
     def latest(self, series: Int64s, start: int, end: int) -> tuple[Int64s, Int64s, Float64s]:
         """The newest sample in [start, end] of each series: ids, times and values; others are left out."""
@@ -130,18 +126,13 @@ class HeadView:
 
     def _rows_newest_first(self, start: int, end: int) -> Iterator[tuple[int, Float64s]]:
         if self.ascending:
-            for times, cells in reversed(self.segments):
-                for run in self._runs(times, start, end):
-                    for row in range(run.stop - 1, run.start - 1, -1):
-                        yield int(times[row]), cells[row]
-            return
-        rows = []
-        for times, cells in self.segments:
-            inside = np.flatnonzero((times >= start) & (times <= end)).tolist()
-            rows += [(int(times[row]), cells, row) for row in inside]
-        rows.sort(key=lambda row: row[0], reverse=True)
-        for moment, cells, row in rows:
-            yield moment, cells[row]
+            rows: Iterable[int] = reversed(range(*self._span(start, end)))
+        else:
+            rows = reversed(self._rows_by_time(start, end).tolist())
+        begins = [first for first, _ in self.segments]
+        for row in rows:
+            first, cells = self.segments[bisect_right(begins, row) - 1]
+            yield int(self.times[row]), cells[row - first]
 
     def _latest_side(self, known: Int64s, start: int, end: int, times: Int64s, values: Float64s) -> None:
         side_times, series, side_values = self.side
@@ -167,6 +158,17 @@ class HeadView:
                 own_times, own_values = merge_samples([found[sid], (own_times, own_values)])
             own_times = shared.setdefault(own_times.tobytes(), own_times)
             found[sid] = own_times, own_values
+
+
+def _pick(rows: Float64s, columns: Int64s, into: Float64s) -> None:
+    """Columns of some rows, each as a line; rows made before a column existed have nothing in it."""
+    width = rows.shape[1]
+    if not len(columns) or int(columns.max()) < width:
+        into[:] = rows[:, columns].T
+    else:
+        inside = columns < width
+        into[:] = ABSENT
+        into[inside] = rows[:, columns[inside]].T
 
 
 def merge_samples(parts: list[Samples]) -> Samples:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
+from enum import StrEnum
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,18 @@ Labels = tuple[tuple[str, str], ...]
 """Label pairs sorted by name, `__name__` among them, no empty values."""
 
 
-class MatchOp(Enum):
+class MatchOp(StrEnum):
     EQUAL = "="
     NOT_EQUAL = "!="
     REGEX = "=~"
     NOT_REGEX = "!~"
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
-    """One label condition; a missing label reads as the empty string, a regex must match the whole value."""
+class Matcher(NamedTuple):
+    """One label condition; a missing label reads as the empty string, a regex must match the whole value.
+
+    A tuple, because selections are looked up by their matchers and a tuple of strings is hashed at once.
+    """
 
     name: str
     op: MatchOp
