@@ -28,11 +28,11 @@ class Budget:
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._cancelled = cancelled
 
-    def check(self) -> None:
+    def check(self, during: str = "expression evaluation") -> None:
         if self._cancelled is not None and self._cancelled.is_set():
-            raise QueryCanceledError("query was canceled in expression evaluation")
+            raise QueryCanceledError(f"query was canceled in {during}")
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise QueryTimeoutError("query timed out in expression evaluation")
+            raise QueryTimeoutError(f"query timed out in {during}")
 
     def charge(self, samples: int) -> None:
         """Count samples that are, or are about to be, held in memory."""
@@ -53,6 +53,4 @@ class Budget:
     def afford(self, samples: int) -> None:
         """Refuse a step that would need more memory than is left, before it takes it."""
         if self.samples + samples > self._max_samples:
-            raise ExecutionError(
-                "query processing would load too many samples into memory in query execution"
-            )
+            raise ExecutionError("query processing would load too many samples into memory in query execution")

@@ -98,7 +98,9 @@ class Engine:
 
     def _budget(self, timeout_seconds: float | None, cancelled: threading.Event | None) -> Budget:
         limits = [limit for limit in (timeout_seconds, self.timeout_seconds) if limit is not None]
-        return Budget(self.max_samples, min(limits, default=None), cancelled)
+        budget = Budget(self.max_samples, min(limits, default=None), cancelled)
+        budget.check("query execution")
+        return budget
 
     def _evaluator(
         self, settings: Settings, budget: Budget, steps: Steps, statistics: Statistics | None

@@ -11,13 +11,10 @@ import re
 
 from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.labels import METRIC_NAME, quote
-from gpuscope.promql.written import Node, describe
+from gpuscope.promql.written import Node, describe, duration_text
 
 MOST_BYTES_IN_A_LINE = 100
 
-# Years and weeks only where nothing is left over: 9d, not 1w2d.
-_WHOLE_UNITS = (("y", 31_536_000_000), ("w", 604_800_000))
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
@@ -25,7 +22,7 @@ _PLAIN_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 def format_query(text: str) -> str:
     """The canonical form of a query; `BadQueryError` where it has none."""
     try:
-        return _lines(describe(text), 0)
+        return _lines(describe(text, durations=True), 0)
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
 
@@ -75,7 +72,7 @@ def to_text(node: Node) -> str:
         case "vectorSelector":
             return _selector(node) + _modifiers(node)
         case "matrixSelector":
-            return f"{_selector(node)}[{duration(node['range'])}]{_modifiers(node)}"
+            return f"{_selector(node)}[{duration_text(node['range'])}]{_modifiers(node)}"
         case "subquery":
             return to_text(node["expr"]) + _subquery_range(node)
         case "binaryExpr":
@@ -88,8 +85,8 @@ def to_text(node: Node) -> str:
 
 
 def _subquery_range(node: Node) -> str:
-    step = duration(node["step"]) if node["step"] else ""
-    return f"[{duration(node['range'])}:{step}]{_modifiers(node)}"
+    step = duration_text(node["step"]) if node["step"] else ""
+    return f"[{duration_text(node['range'])}:{step}]{_modifiers(node)}"
 
 
 def _operator(node: Node) -> str:
@@ -139,16 +136,5 @@ def _modifiers(node: Node) -> str:
         text += f" @ {node['timestamp'] / 1000:.3f}"
     offset = node["offset"]
     if offset:
-        text += f" offset {'-' if offset < 0 else ''}{duration(abs(offset))}"
+        text += f" offset {'-' if offset < 0 else ''}{duration_text(abs(offset))}"
     return text
-
-
-def duration(milliseconds: int) -> str:
-    text = ""
-    for unit, length in _WHOLE_UNITS:
-        if milliseconds and milliseconds % length == 0:
-            return f"{milliseconds // length}{unit}"
-    for unit, length in _UNITS:
-        count, milliseconds = divmod(milliseconds, length)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"

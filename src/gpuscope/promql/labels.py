@@ -65,6 +65,9 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, as Python keeps it
+        code -= 0xDC00
+        return f"\\x{code:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

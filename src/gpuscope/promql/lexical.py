@@ -16,12 +16,12 @@ MAX_OPERATORS = 400
 MAX_ESCAPES = 4000
 
 # A quoted string (perhaps unfinished) or a comment: what is inside means nothing.
-_OPAQUE = r"""(?P<string>"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|`[^`]*`?)|(?P<comment>\#[^\n]*)"""
+OPAQUE = r"""(?P<string>"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|`[^`]*`?)|(?P<comment>\#[^\n]*)"""
 _NESTING = re.compile(
-    rf"{_OPAQUE}|(?P<open>[(\[{{])|(?P<close>[)\]}}])|[-+*/%^<>=!]|\b(?:and|or|unless|atan2)\b",
+    rf"{OPAQUE}|(?P<open>[(\[{{])|(?P<close>[)\]}}])|[-+*/%^<>=!]|\b(?:and|or|unless|atan2)\b",
     re.IGNORECASE | re.DOTALL,
 )
-_WORDS = re.compile(rf"{_OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|(?P<number>\d[\w.]*)", re.DOTALL)
+_WORDS = re.compile(rf"{OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|(?P<number>\d[\w.]*)", re.DOTALL)
 
 
 def check_size(text: str) -> None:

@@ -140,6 +140,8 @@ def parse(text: str) -> Expr:
 def grammar_tree(text: str) -> Any:
     """The library's own tree: nothing is left out of it, but what is not supported has not been refused yet."""
     check_size(text)
+    if not text:
+        raise BadQueryError("unknown position: parse error: no expression found in input")
     try:
         return promql_parser.parse(simplified(text))
     except ValueError as error:

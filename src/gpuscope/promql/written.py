@@ -1,11 +1,13 @@
 """A query as it was written, parentheses, order of labels and all, in the JSON of Prometheus' `parse_query`.
 
-The evaluator's own tree (`syntax`) keeps only what changes the answer. Two things are lost before they reach
-here, in the parser library: a unary plus, and that a number was written as a duration (`5m` is 300).
+The evaluator's own tree (`syntax`) keeps only what changes the answer. Two things that the parser library
+forgets are found in the text again: a unary plus, and that a number was written as a duration (`5m` is 300).
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +27,15 @@ from gpuscope.promql.parse import (
     read_matching,
 )
 from gpuscope.promql.regex import compile_whole
+from gpuscope.promql.spelling import Spelling, spelled
 from gpuscope.promql.syntax import SET_OPERATORS
 from gpuscope.store.series import Matcher, MatchOp
 
 Node = dict[str, Any]
 """One node as Prometheus writes it; `type` says which keys there are."""
 
+_WHOLE_UNITS = (("y", 31_536_000_000), ("w", 604_800_000))
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _VECTORS = ("vectorSelector", "aggregation")
 _TYPE_NAMES = {
     "ValueType.Scalar": "scalar",
@@ -41,11 +46,30 @@ _TYPE_NAMES = {
 _ALWAYS = '__always__="1"'
 
 
-def describe(text: str) -> Node:
-    """The tree of `text` as JSON; `BadQueryError` where it is no query, or one that is not supported."""
-    tree = grammar_tree(text)
+def describe(text: str, *, durations: bool = False) -> Node:
+    """The tree of `text` as JSON; `BadQueryError` where it is no query, or one that is not supported.
+
+    With `durations` a number's `val` is a duration where it was written as one, which Prometheus' JSON hides.
+    """
+    grammar_tree(text)  # complaints are about what was asked, not about what is made of it
+    spelling = spelled(text)
+    tree = grammar_tree(spelling.text)
     with converting():
-        return _Describer(text).node(tree)
+        describer = _Describer(text, spelling, durations)
+        found = describer.node(tree)
+        return found if describer.all_found() else _Describer(text, None, durations).node(grammar_tree(text))
+
+
+def duration_text(milliseconds: int) -> str:
+    """As Prometheus writes a duration: years and weeks only where nothing is left over."""
+    for unit, length in _WHOLE_UNITS:
+        if milliseconds and milliseconds % length == 0:
+            return f"{milliseconds // length}{unit}"
+    text = ""
+    for unit, length in _UNITS:
+        count, milliseconds = divmod(milliseconds, length)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
 
 
 def parse_selector(text: str) -> list[Matcher]:
@@ -62,6 +86,8 @@ def parse_selector(text: str) -> list[Matcher]:
 
 
 def _selector(text: str) -> list[Matcher]:
+    if not text:
+        raise BadQueryError("unknown position: parse error: unexpected end of input")
     node = grammar_tree(text)
     if type(node).__name__ != "VectorSelector" or node.offset is not None or node.at is not None:
         raise BadQueryError(f"parse error: {text!r} is not a series selector")
@@ -84,13 +110,20 @@ def _matchers(node: Any) -> list[Matcher]:
 
 
 class _Describer:
-    def __init__(self, text: str) -> None:
+    """Takes the tree's nodes in the order of the text, so that the next sign or number is always theirs."""
+
+    def __init__(self, text: str, spelling: Spelling | None, durations: bool) -> None:
         self._text = text
+        self._signs = deque(() if spelling is None else spelling.signs)
+        self._durations = deque(() if spelling is None or not durations else spelling.durations)
+        self._spelled = spelling is not None
+        self._with_durations = durations
+        self._lost = False
         self._kinds: dict[str, Callable[[Any], Node]] = {
             "ParenExpr": lambda node: {"type": "parenExpr", "expr": self.node(node.expr)},
-            "NumberLiteral": lambda node: {"type": "numberLiteral", "val": number_text(node.val)},
+            "NumberLiteral": self._number,
             "StringLiteral": lambda node: {"type": "stringLiteral", "val": node.val},
-            "UnaryExpr": lambda node: {"type": "unaryExpr", "op": "-", "expr": self.node(node.expr)},
+            "UnaryExpr": self._sign,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,
             "SubqueryExpr": self._subquery,
@@ -101,6 +134,22 @@ class _Describer:
 
     def node(self, node: Any) -> Node:
         return self._kinds[type(node).__name__](node)
+
+    def all_found(self) -> bool:
+        """Whether every sign and number of the text had its node."""
+        return not (self._lost or self._signs or self._durations)
+
+    def _sign(self, node: Any) -> Node:
+        self._lost |= self._spelled and not self._signs
+        op = self._signs.popleft() if self._signs else "-"
+        return {"type": "unaryExpr", "op": op, "expr": self.node(node.expr)}
+
+    def _number(self, node: Any) -> Node:
+        self._lost |= self._spelled and self._with_durations and not self._durations
+        text = number_text(node.val)
+        if self._durations and self._durations.popleft() and math.isfinite(node.val):
+            text = f"{'-' if node.val < 0 else ''}{duration_text(round(abs(node.val) * 1000))}"
+        return {"type": "numberLiteral", "val": text}
 
     def _vector_selector(self, node: Any) -> Node:
         matchers = _matchers(node)
@@ -136,11 +185,12 @@ class _Describer:
 
     def _aggregation(self, node: Any) -> Node:
         modifier = node.modifier
+        param = None if node.param is None else self.node(node.param)  # stands before the expression
         return {
             "type": "aggregation",
             "op": aggregation_name(node),
             "expr": self.node(node.expr),
-            "param": None if node.param is None else self.node(node.param),
+            "param": param,
             "grouping": [] if modifier is None else list(modifier.labels),
             "without": modifier is not None and modifier.type == promql_parser.AggModifierType.Without,
         }

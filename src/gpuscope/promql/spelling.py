@@ -1,0 +1,86 @@
+"""What the parser library forgets of a query's text: which signs were a plus, and which numbers were durations.
+
+`spelled` gives the text with a minus for every unary plus that no number follows, so that the library keeps a
+node for it, and in the order of the text the signs and the numbers that the tree's nodes stand for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from gpuscope.promql.lexical import OPAQUE
+
+_TOKEN = re.compile(
+    rf"{OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|(?P<number>0[xX][0-9a-fA-F]+|(?:\d[\d.]*|\.\d+)(?:[eE][-+]?\d+)?(?:[a-z]\w*)?)"
+    r"|(?P<sign>[-+])|(?P<other>[^\s])",
+    re.DOTALL,
+)
+_DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+")
+_LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
+_BEFORE_OPERANDS = frozenset({"and", "or", "unless", "atan2", "bool", "group_left", "group_right"})
+_BEFORE_TIMES = frozenset({"offset", "@"})
+
+
+@dataclass(slots=True)
+class Spelling:
+    text: str = ""
+    signs: list[str] = field(default_factory=list)
+    durations: list[bool] = field(default_factory=list)
+
+
+def spelled(text: str) -> Spelling:
+    found = Spelling()
+    pieces, end = [], 0
+    for before, token, after in _expression_tokens(text):
+        kind, word = token.lastgroup, token.group()
+        if kind == "number" or (kind == "name" and word.lower() in ("inf", "nan")):
+            found.durations.append(_DURATION.fullmatch(word) is not None)
+        elif kind == "sign" and _is_unary(before) and not after:
+            found.signs.append(word)
+            pieces += [text[end : token.start()], "-"]
+            end = token.end()
+    found.text = "".join([*pieces, text[end:]])
+    return found
+
+
+def _is_unary(before: str) -> bool:
+    """By the word before a sign; "list" is the end of one that belongs to an operator."""
+    return (
+        before in ("", "(", ",", "list")
+        or before in _BEFORE_OPERANDS
+        or not (before[-1].isalnum() or before[-1] in "_:)}]\"'`")
+    )
+
+
+def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
+    """Tokens outside brackets and lists of labels, each with the word before it and whether, after a sign, only
+    more signs and a number follow."""
+    tokens = [token for token in _TOKEN.finditer(text) if token.lastgroup != "comment"]
+    found: list[tuple[str, re.Match[str], bool]] = []
+    before, closing, closed = "", "", ""
+    for position, token in enumerate(tokens):
+        word = token.group()
+        if closing:
+            if word == closing:
+                before, closing = closed, ""
+            continue
+        if word in ("[", "{"):
+            closing = closed = "]" if word == "[" else "}"
+        elif word == "(" and before.lower() in _LISTS:
+            # An operand follows the operator's lists, but not those after an aggregation.
+            closing, closed = ")", ")" if before.lower() in ("by", "without") else "list"
+        elif before.lower() in _BEFORE_TIMES:
+            # What follows is a time, whatever its sign.
+            before = before if token.lastgroup == "sign" else "time1"
+        else:
+            found.append((before.lower(), token, _leads_to_a_number(tokens, position)))
+            before = word
+    return found
+
+
+def _leads_to_a_number(tokens: list[re.Match[str]], position: int) -> bool:
+    for token in tokens[position:]:
+        if token.lastgroup != "sign":
+            return token.lastgroup == "number" or token.group().lower() in ("inf", "nan")
+    return False
