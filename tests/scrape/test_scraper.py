@@ -257,7 +257,7 @@ def test_what_the_api_asks_for(store: Store) -> None:
     }
     assert scraper.targets_json("active")["droppedTargets"] == []
     assert scraper.targets_json("dropped")["activeTargets"] == []
-    assert scraper.targets_json("any")["droppedTargetCounts"] == {"d": 1}
+    assert scraper.targets_json("any")["droppedTargetCounts"] == {"j": 0, "d": 1}
     counted = {family.name: family.samples for family in scraper.families()}
     assert counted["gpuscope_scrape_scrapes_total"][0][1] >= 1
 

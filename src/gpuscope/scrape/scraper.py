@@ -168,7 +168,7 @@ class Scraper:
 
     def targets_json(self, state: str) -> dict[str, Any]:
         active = [] if state == "dropped" else [_active(loop) for loop in list(self._loops.values())]
-        counts: dict[str, int] = {}
+        counts = {job.name: 0 for job in self._config.jobs}
         for one in self._dropped:
             counts[one.job] = counts.get(one.job, 0) + 1
         dropped = (

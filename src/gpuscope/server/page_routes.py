@@ -25,6 +25,7 @@ from gpuscope.server.live import Sample, fleet_state
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 FRESH_SECONDS = 0.9
+ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OLDEST_SECONDS = 5.0  # of an answer shown while the next one is made; `taken_at` in it says its age
 
 SECURITY_HEADERS = (
@@ -100,7 +101,7 @@ def page_routes(live: LiveFleet) -> list[BaseRoute]:
     return [
         Route("/api/live", live_fleet),
         Route("/", _index),
-        Route("/{path:path}", _file),
+        Route("/{path:path}", _file, methods=ALL_METHODS),
     ]
 
 
@@ -115,8 +116,10 @@ async def _index(request: Request) -> Response:
 
 async def _file(request: Request) -> Response:
     path = page_file(request.path_params["path"])
-    if path is None:
-        return PlainTextResponse("nothing here\n", 404)
+    if path is None:  # whatever the method: a client must not read from a 405 that there is something
+        return PlainTextResponse("404 page not found\n", 404)
+    if request.method not in ("GET", "HEAD"):
+        return PlainTextResponse("Method Not Allowed\n", 405, {"allow": "GET, HEAD"})
     # The build names its files by their content, so a browser may keep them for ever.
     forever = path.parent.name == "assets"
     return FileResponse(path, headers={"cache-control": f"max-age={31536000 if forever else 0}"})

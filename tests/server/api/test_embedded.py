@@ -142,9 +142,9 @@ def test_federation_sends_the_newest_sample_and_nothing_stale(
     text = client.get("/federate", params={"match[]": ['{__name__=~".+"}', "temp"]}).text
     assert text == (
         "# TYPE power untyped\n"
-        f'power{{gpu="0",instance="",name="odd\\"\\n<x>"}} 100 {END}000\n'
+        f'power{{gpu="0",name="odd\\"\\n<x>",instance=""}} 100 {END}000\n'
         "# TYPE temp untyped\n"
-        f'temp{{gpu="0",instance="",job="a"}} 100 {END}000\n'
+        f'temp{{gpu="0",job="a",instance=""}} 100 {END}000\n'
     )
 
 

@@ -60,9 +60,10 @@ def data_answer(value: object, warnings: Iterable[str] = ()) -> Response:
 
 
 def error_answer(error_type: str, message: str) -> Response:
+    message = message.encode("utf-8", "replace").decode()  # it may quote what was no UTF-8
     return Response(failure(error_type, message), STATUS_CODES.get(error_type, 500), media_type=JSON)
 
 
 def plain_answer(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
     """As Go's server answers what no endpoint does."""
-    return Response(text + "\n", status, headers, media_type="text/plain")
+    return Response((text + "\n").encode("utf-8", "replace"), status, headers, media_type="text/plain")

@@ -1,6 +1,6 @@
 """What begins like the API but is no endpoint of it: another method, another path, or what is not served here.
 
-Answered as Prometheus does with its administration and OTLP receiver off. OPTIONS is answered, but never with
+Answered as Prometheus does with its administration off. OPTIONS is answered, but never with
 headers that would let another site's page read this server: whoever wants that puts a proxy in front.
 """
 
@@ -16,19 +16,17 @@ from starlette.routing import Route
 from gpuscope.server.api.answers import error_answer, plain_answer
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-NO_OTLP = "otlp write receiver needs to be enabled with --web.enable-otlp-receiver"
 
 _ADMINISTRATION = re.compile(r"/api/v1/admin/tsdb/(delete_series|clean_tombstones|snapshot)")
 _OTHERS: Mapping[str, Sequence[str]] = {
     "/api/v1/write": ("POST",),
-    "/api/v1/otlp/v1/metrics": ("POST",),
     "/api/v1/admin/tsdb/delete_series": ("POST", "PUT"),
     "/api/v1/admin/tsdb/clean_tombstones": ("POST", "PUT"),
     "/api/v1/admin/tsdb/snapshot": ("POST", "PUT"),
 }
 
 
-def elsewhere_route(endpoints: Mapping[str, Sequence[str]]) -> Route:
+def elsewhere_routes(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:
     """`endpoints` are the paths that are served, with their methods."""
     allowed = [(_pattern(path), methods) for path, methods in {**endpoints, **_OTHERS}.items()]
 
@@ -43,9 +41,9 @@ def elsewhere_route(endpoints: Mapping[str, Sequence[str]]) -> Route:
             return error_answer("unavailable", "admin APIs disabled")
         if path == "/api/v1/series":
             return error_answer("internal", "not implemented")
-        return plain_answer(NO_OTLP if path == "/api/v1/otlp/v1/metrics" else "404 page not found", 404)
+        return plain_answer("404 page not found", 404)
 
-    return Route("/api/v1/{rest:path}", answer, methods=METHODS)
+    return [Route(path, answer, methods=METHODS) for path in ("/api/v1/{rest:path}", "/federate")]
 
 
 def _pattern(path: str) -> re.Pattern[str]:

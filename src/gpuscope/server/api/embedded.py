@@ -22,7 +22,7 @@ from starlette.routing import Route
 from gpuscope.promql import Engine, PromQLError
 from gpuscope.server.api import queries, series, status, targets
 from gpuscope.server.api.answers import error_answer as _error
-from gpuscope.server.api.elsewhere import elsewhere_route
+from gpuscope.server.api.elsewhere import elsewhere_routes
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.server.api.targets import NoTargets, Targets
 from gpuscope.store import Store
@@ -51,9 +51,9 @@ class EmbeddedApi:
             (route.methods or set()).discard("HEAD")  # as Prometheus; Starlette would add it to every GET
         return found
 
-    def last_route(self) -> Route:
-        """For what else begins as the API does; it must come after all other routes that do."""
-        return elsewhere_route(
+    def last_routes(self) -> list[Route]:
+        """For what else begins as the API does; they must come after all other routes that do."""
+        return elsewhere_routes(
             {path: ("GET", "POST") if path in TAKES_FORMS else ("GET",) for path in ENDPOINTS}
         )
 

@@ -1,8 +1,13 @@
-"""`/federate`: the newest sample of every selected series as Prometheus text, each with its own time."""
+"""`/federate`: the newest sample of every selected series as Prometheus text, each with its own time.
+
+Names that are not made of letters, digits and underscores are written as the client's Accept header asks
+(`escaping=`): in quotes for a Prometheus 3, with underscores for whoever does not say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -12,22 +17,73 @@ from gpuscope.server.api.encode import number_text
 from gpuscope.store import Store
 from gpuscope.store.series import STALE_NAN_BITS, Labels, Matcher, Series
 
+DEFAULT_ESCAPING = "underscores"
+_PLAIN = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_:]|^[0-9]")
+_ESCAPING = re.compile(r";\s*escaping=\"?([A-Za-z0-9-]+)")
+_OLD_TEXT = re.compile(r"\s*text/plain\s*(?:;|$)")
+
+
+def _with_underscores(name: str) -> str:
+    return _NOT_PLAIN.sub("_", name)
+
+
+def _with_dots(name: str) -> str:
+    return (
+        name if _PLAIN.fullmatch(name) else _NOT_PLAIN.sub("__", name.replace("_", "__").replace(".", "_dot_"))
+    )
+
+
+def _with_values(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    return "U__" + _NOT_PLAIN.sub(lambda one: f"_{ord(one.group()):x}_", name.replace("_", "__"))
+
+
+ESCAPINGS: Mapping[str, Callable[[str], str]] = {
+    "allow-utf-8": str,
+    "underscores": _with_underscores,
+    "dots": _with_dots,
+    "values": _with_values,
+}
+
+
+def negotiate(accept: str) -> str:
+    """The escaping a client asks for, which it may do beside a format that is not served here."""
+    found = DEFAULT_ESCAPING
+    for clause in accept.split(","):
+        asked = _ESCAPING.search(clause)
+        if asked is not None and asked[1] in ESCAPINGS:
+            found = asked[1]
+        if _OLD_TEXT.match(clause) and ("version=" not in clause or "version=0.0.4" in clause):
+            break
+    return found
+
 
 def federate_text(
-    store: Store, selectors: Sequence[Sequence[Matcher]], now_ms: int, lookback_ms: int, external: Labels
+    store: Store,
+    selectors: Sequence[Sequence[Matcher]],
+    now_ms: int,
+    lookback_ms: int,
+    external: Labels,
+    escaping: str = DEFAULT_ESCAPING,
 ) -> bytes:
     found: dict[Labels, Series] = {}
     for matchers in selectors:
         for series in store.latest(matchers, now_ms - lookback_ms + 1, now_ms):
-            if series.values.view(np.uint64)[-1] != STALE_NAN_BITS:
+            if series.values.view(np.uint64)[-1] != STALE_NAN_BITS and _name(series.labels):
                 found[series.labels] = series
+    escape = ESCAPINGS[escaping]
     lines: list[str] = []
     for name, group in groupby(sorted(found, key=lambda labels: (_name(labels), labels)), key=_name):
-        lines.append(f"# TYPE {name} untyped")
+        metric = escape(name)
+        lines.append(f"# TYPE {_quoted(metric)} untyped")
         for labels in group:
             series = found[labels]
             value = number_text(float(series.values[-1]))
-            lines.append(f"{name}{_labels_text(labels, external)} {value} {int(series.timestamps[-1])}")
+            lines.append(
+                f"{_series_text(metric, labels, external, escape)} {value} {int(series.timestamps[-1])}"
+            )
     lines.append("")
     return "\n".join(lines).encode()
 
@@ -36,10 +92,15 @@ def _name(labels: Labels) -> str:
     return next((value for name, value in labels if name == "__name__"), "")
 
 
-def _labels_text(labels: Labels, external: Labels) -> str:
+def _series_text(metric: str, labels: Labels, external: Labels, escape: Callable[[str], str]) -> str:
     # Without an instance label the federating Prometheus would set its own; an empty one forbids it.
-    own = {"instance": "", **{name: value for name, value in labels if name != "__name__"}}
-    pairs = {**own, **{name: value for name, value in external if name not in own}}
-    return (
-        "{" + ",".join(f'{name}="{escape_label_value(value)}"' for name, value in sorted(pairs.items())) + "}"
-    )
+    own = {name: value for name, value in labels if name != "__name__"}
+    added = sorted({"instance": "", **dict(external)}.items())
+    pairs = [*own.items(), *((name, value) for name, value in added if name not in own)]
+    inner = ",".join(f'{_quoted(escape(name))}="{escape_label_value(value)}"' for name, value in pairs)
+    # A name that needs quotes stands among the labels.
+    return f"{metric}{{{inner}}}" if _PLAIN.fullmatch(metric) else f"{{{_quoted(metric)},{inner}}}"
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else f'"{escape_label_value(name)}"'

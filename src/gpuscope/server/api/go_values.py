@@ -1,6 +1,6 @@
 """Texts as Go's standard library reads and writes them, because that is what Prometheus' API shows its clients.
 
-Python is more generous (`1_000`, ` 1 `, `2024-01-01`): what Prometheus refuses must be refused here too, or a
+Python is more generous (` 1 `, `2024-01-01`): what Prometheus refuses must be refused here too, or a
 client that works with us fails on the next server. `ValueError` carries Prometheus' sentence.
 """
 
@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from gpuscope.promql.labels import quote
 
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
+_DIGITS, _HEX = r"[0-9]+(?:_[0-9]+)*", r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
+_DECIMAL = re.compile(rf"[+-]?(?:{_DIGITS}\.?|{_DIGITS}\.{_DIGITS}|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?")
+_HEXADECIMAL = re.compile(rf"[+-]?0[xX]_?(?:{_HEX}\.?|{_HEX}\.{_HEX}|\.{_HEX})[pP][+-]?{_DIGITS}")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DATE = re.compile(
@@ -41,7 +42,7 @@ def parse_float(text: str) -> float | None:
         number = float(text)
     elif _HEXADECIMAL.fullmatch(text):
         try:
-            number = float.fromhex(text)
+            number = float.fromhex(text.replace("_", ""))
         except OverflowError:
             return None
     else:

@@ -190,4 +190,5 @@ def _bad_escape(text: bytes) -> str:
 
 
 def _unescaped(text: bytes) -> str:
-    return unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8", "replace")
+    # What is no UTF-8 must not become a text that could be meant: the parser and `quote` know it as it is.
+    return unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8", "surrogateescape")

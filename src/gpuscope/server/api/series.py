@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +17,7 @@ from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
 from gpuscope.promql.written import parse_selector
 from gpuscope.server.api.answers import Body, data_bytes, packer, plain_answer
-from gpuscope.server.api.federate import federate_text
+from gpuscope.server.api.federate import federate_text, negotiate
 from gpuscope.server.api.go_values import unescape_name
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
 from gpuscope.server.api.queries import TRUNCATED, now_ms
@@ -56,9 +57,7 @@ async def labels(api: EmbeddedApi, request: Request, asked: Parameters) -> Respo
 
 
 async def label_values(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    name = unescape_name(request.path_params["name"])
-    if not name or "\N{REPLACEMENT CHARACTER}" in name:  # what was not UTF-8 in the path
-        raise ApiError("bad_data", f"invalid label name: {quote(name)}")
+    name = _label_name(request)
     limit, span, selectors, pack = asked.limit(), asked.span_ms(), asked.selectors() or [[]], packer(request)
 
     def work(cancelled: threading.Event) -> Body:
@@ -66,6 +65,16 @@ async def label_values(api: EmbeddedApi, request: Request, asked: Parameters) ->
         return pack(data_bytes(*_limited(sorted(found), limit)))
 
     return (await api.evaluate(request, work)).answer()
+
+
+def _label_name(request: Request) -> str:
+    # The decoded path no longer tells what was no UTF-8 in it.
+    raw = request.scope.get("raw_path", b"").partition(b"?")[0].split(b"/")
+    given = unquote_to_bytes(raw[-2]).decode("utf-8", "surrogateescape") if len(raw) > 1 else ""
+    name = unescape_name(given)
+    if not name or any("\ud800" <= one <= "\udfff" for one in name):
+        raise ApiError("bad_data", f"invalid label name: {quote(name)}")
+    return name
 
 
 def _limited(found: list[T], limit: int | None) -> tuple[list[T], tuple[str, ...]]:
@@ -82,10 +91,11 @@ async def federate(api: EmbeddedApi, request: Request, asked: Parameters) -> Res
         selectors = [parse_selector(text) for text in asked.all("match[]")]
     except BadQueryError as error:
         return plain_answer(str(error), 400)
-    pack = packer(request)
+    escaping, pack = negotiate(request.headers.get("accept", "")), packer(request)
 
     def work(cancelled: threading.Event) -> Body:
-        text = federate_text(api.store, selectors, now_ms(), api.engine.lookback_ms, api.external_labels)
-        return pack(text)
+        lookback, external = api.engine.lookback_ms, api.external_labels
+        return pack(federate_text(api.store, selectors, now_ms(), lookback, external, escaping))
 
-    return (await api.evaluate(request, work)).answer("text/plain; version=0.0.4; charset=utf-8")
+    kind = f"text/plain; version=0.0.4; charset=utf-8; escaping={escaping}"
+    return (await api.evaluate(request, work)).answer(kind)

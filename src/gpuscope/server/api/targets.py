@@ -72,8 +72,8 @@ async def targets(api: EmbeddedApi, request: Request, asked: Parameters) -> Resp
 
 async def scrape_pools(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     found = api.targets.targets_json("any")
-    pools = {one["scrapePool"] for kind in ("activeTargets", "droppedTargets") for one in found[kind]}
-    return data_answer({"scrapePools": sorted(pools)})
+    active = {one["scrapePool"] for one in found["activeTargets"]}
+    return data_answer({"scrapePools": sorted(active | found["droppedTargetCounts"].keys())})
 
 
 async def metadata(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
