@@ -1,0 +1,154 @@
+"""The same requests to a real Prometheus and to us: status, content type and content are the same.
+
+What may differ is said here and nowhere else: the words about what is wrong with a PromQL expression, the words
+of PromQL's notes, times and versions, and which samples were held in memory at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.engines import running_prometheus
+from tests.integration_api import asked
+from tests.integration_api.raw import Answered, Asked, get, send
+from tests.integration_api.servers import Day, differences
+from tests.promql.prometheus import fill
+
+# "1:5: parse error: ..." and, where it is the expression that cannot be evaluated, the engine's own words.
+PARSE_ERROR = re.compile(r"((?:invalid parameter \"[^\"]+\": )?)(?:\d+:\d+: )?parse error: .*", re.DOTALL)
+
+
+def problem(request: Asked, ours: Answered, theirs: Answered) -> str:
+    """What differs, or nothing."""
+    if ours.status != theirs.status:
+        return f"status {ours.status} {ours.content[:150]!r}, not {theirs.status} {theirs.content[:150]!r}"
+    if kind(ours) != kind(theirs):
+        return f"content type {ours.kind!r}, not {theirs.kind!r}"
+    if request.method == "HEAD":
+        return ""
+    if not ours.kind.startswith("application/json"):
+        return different_words(ours.content.decode(), theirs.content.decode())
+    mine, its = ours.json(), theirs.json()
+    if "error" in mine and "error" in its and its["errorType"] != "execution":
+        words = different_words(mine["error"], its["error"])
+        if words:
+            return words
+    return "; ".join(list(differences(normal(mine), normal(its)))[:3])
+
+
+def different_words(ours: str, theirs: str) -> str:
+    if PARSE_ERROR.fullmatch(theirs):
+        begin = PARSE_ERROR.sub(r"\1", theirs)
+        return "" if ours.startswith(begin) and len(ours) > len(begin) else f"{ours!r}, not {theirs!r}"
+    return "" if ours == theirs else f"{ours[:150]!r}, not {theirs[:150]!r}"
+
+
+def kind(answer: Answered) -> str:
+    return answer.kind.replace(" ", "")
+
+
+def normal(body: Any) -> Any:
+    """Without what may differ."""
+    found = dict(body)
+    if "error" in found:
+        assert found["error"], "an error says something"
+        found["error"] = "…"  # compared before
+    for notes in ("warnings", "infos"):
+        if notes in found:
+            found[notes] = ["PromQL …" if one.startswith("PromQL") else one for one in found[notes]]
+    data = found.get("data")
+    if isinstance(data, list) and all(isinstance(one, dict) for one in data):
+        found["data"] = sorted(data, key=lambda one: sorted(map(str, one.items())))  # series come as they lie
+    if isinstance(data, dict) and "stats" in data:
+        found["data"] = {**data, "stats": normal_statistics(data["stats"])}
+    return found
+
+
+def normal_statistics(stats: Any) -> Any:
+    assert all(value >= 0 for value in stats["timings"].values())
+    samples = {name: value for name, value in stats["samples"].items() if name != "peakSamples"}
+    return {
+        "timings": sorted(stats["timings"]),
+        "samples": samples,
+        "peak": stats["samples"]["peakSamples"] >= 0,
+    }
+
+
+@pytest.fixture(scope="module")
+def peer(day: Day) -> Iterator[str]:
+    """With samples counted for each step, which we always do when asked and Prometheus only with this flag."""
+    with running_prometheus(flags=["--enable-feature=promql-per-step-stats"]) as url:
+        fill(url, day.series)
+        yield url
+
+
+AREAS: dict[str, Callable[[Day], list[Asked]]] = {
+    "queries": asked.queries,
+    "ranges": asked.ranges,
+    "series": asked.about_series,
+    "expressions": lambda day: asked.about_queries(),
+    "rules": lambda day: asked.about_rules(),
+    "the rest": lambda day: asked.about_the_rest(),
+    "methods": lambda day: asked.methods(),
+    "federation": lambda day: asked.federation(),
+}
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_every_request_has_the_same_answer(gpuscope: str, peer: str, day: Day, area: str) -> None:
+    found = problems(AREAS[area](day), gpuscope, peer)
+    assert not found, f"{len(found)} differ:\n" + "\n".join(found[:20])
+
+
+def problems(requests: Iterable[Asked], ours: str, theirs: str) -> list[str]:
+    found = ((one, problem(one, send(ours, one), send(theirs, one))) for one in requests)
+    return [f"{one}\n    {what}" for one, what in found if what]
+
+
+def test_a_difference_is_noticed(gpuscope: str, peer: str, day: Day) -> None:
+    """Of two requests that differ in one thing the answers do too: silence above means something."""
+    right = get("/api/v1/query", {"query": "watts", "time": day.middle, "stats": "all"})
+    for wrong in (
+        get("/api/v1/query", {"query": "watts", "time": day.middle}),
+        get("/api/v1/query", {"query": "watts", "time": day.middle + 1, "stats": "all"}),
+        get("/api/v1/query", {"query": "watts + 1e-9", "time": day.middle, "stats": "all"}),
+        get("/api/v1/query", {"query": "watts", "time": day.middle, "stats": "all", "limit": 1}),
+        get("/api/v1/query", {"query": "watts", "time": "x"}),
+        get("/api/v1/nothing"),
+    ):
+        assert problem(right, send(gpuscope, wrong), send(peer, right)), wrong
+
+
+def test_a_large_answer_is_packed_for_who_asks(gpuscope: str, peer: str, day: Day) -> None:
+    range_query = {"query": "watts", "start": day.start, "end": day.end, "step": 15}
+    for encodings in (
+        "gzip",
+        "deflate",
+        "br, gzip",
+        "gzip, deflate, br",
+        "deflate,gzip",
+        "identity",
+        "gzip;q=0",
+        "*",
+    ):
+        one = get("/api/v1/query_range", range_query, accept_encoding=encodings)
+        ours, theirs = send(gpuscope, one), send(peer, one)
+        assert ours.headers.get("content-encoding") == theirs.headers.get("content-encoding"), encodings
+        assert not problem(one, ours, theirs)
+        assert "accept-encoding" in ours.headers["vary"].lower()
+
+
+def test_a_small_answer_is_not_packed(gpuscope: str) -> None:
+    answer = send(gpuscope, get("/api/v1/query", {"query": "1"}, accept_encoding="gzip"))
+    assert "content-encoding" not in answer.headers
+    assert answer.json()["status"] == "success"
+
+
+def test_no_other_site_may_read(gpuscope: str) -> None:
+    for method in ("GET", "OPTIONS"):
+        answer = send(gpuscope, Asked(method, "/api/v1/query?query=1", headers={"origin": "http://a.example"}))
+        assert not [name for name in answer.headers if name.startswith("access-control")]
