@@ -75,6 +75,12 @@ PANELS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _built() -> None:
+    """Before any server is started for nothing."""
+    client("grafana")
+
+
 def panel(pair: Pair, queries: list[dict[str, Any]], **more: Any) -> Call:
     named = [{"refId": "ABCDEFG"[number], **query} for number, query in enumerate(queries)]
     return {"from": pair.day.start * 1000, "to": pair.day.end * 1000, "queries": named, **more}

@@ -56,6 +56,12 @@ externalRules:
 """
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _built() -> None:
+    """Before any server is started for nothing."""
+    client("prometheus_adapter")
+
+
 def documented_rules() -> str:
     blocks: list[str] = re.findall(r"```yaml\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
     (rules,) = [block for block in blocks if block.startswith("rules:")]
