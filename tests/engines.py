@@ -9,12 +9,14 @@ for is skipped by name: its answers may rightly differ.
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -23,8 +25,10 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from pathlib import Path
 
+import bcrypt
 import pytest
 
 KNOWN_MAJORS = {
@@ -98,7 +102,10 @@ def free_port() -> int:
 
 @contextmanager
 def running(
-    command: Sequence[str | Path], ready_url: str, cwd: Path | None = None
+    command: Sequence[str | Path],
+    ready_url: str | urllib.request.Request,
+    cwd: Path | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The process, once `ready_url` answers 200; stopped at the end. Its last words if it never does."""
     with tempfile.TemporaryFile() as log:
@@ -106,17 +113,23 @@ def running(
             [str(c) for c in command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=cwd
         )
         try:
-            _wait_until_ready(process, ready_url, lambda: _tail(log.fileno()))
+            _wait_until_ready(
+                process,
+                lambda: urllib.request.urlopen(ready_url, timeout=5, context=tls),
+                lambda: _tail(log.fileno()),
+            )
             yield process
         finally:
             _stop(process)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, last_words: Callable[[], str]) -> None:
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], ask: Callable[[], HTTPResponse], last_words: Callable[[], str]
+) -> None:
     deadline = time.monotonic() + READY_WITHIN_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with ask() as answer:
                 if answer.status == 200:
                     return
         except urllib.error.HTTPError as error:
@@ -172,13 +185,52 @@ def running_prometheus(
 
 
 @contextmanager
-def running_victoria_metrics(*, flags: Sequence[str] = ()) -> Iterator[str]:
+def running_guarded_prometheus(folder: Path, user: str, password: str) -> Iterator[str]:
+    """Over TLS and with a password, by a web config file of its own; `ca.pem` in `folder` vouches for it."""
+    program, address = engine("prometheus"), f"127.0.0.1:{free_port()}"
+    _make_certificate(folder)
+    hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
+    (folder / "web.yml").write_text(
+        f"tls_server_config: {{cert_file: ca.pem, key_file: key.pem}}\nbasic_auth_users: {{{user}: {hashed}}}\n"
+    )
+    (folder / "prometheus.yml").write_text(EMPTY_PROMETHEUS)
+    command: list[str | Path] = [
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        f"--web.config.file={folder / 'web.yml'}",
+        "--web.enable-remote-write-receiver",
+        "--log.level=warn",
+    ]
+    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+    ready = urllib.request.Request(
+        f"https://{address}/-/ready", headers={"Authorization": f"Basic {credentials}"}
+    )
+    with running(command, ready, tls=ssl.create_default_context(cafile=folder / "ca.pem")):
+        yield f"https://{address}"
+
+
+def _make_certificate(folder: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl: not found; it makes the certificate")
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=engine "
+        "-addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out ca.pem"
+    )
+    subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+
+
+@contextmanager
+def running_victoria_metrics(
+    *, flags: Sequence[str] = (), data: Path | None = None, port: int | None = None
+) -> Iterator[str]:
     program = engine("victoria-metrics")
     with tempfile.TemporaryDirectory(prefix="victoria-metrics-") as folder:
-        address = f"127.0.0.1:{free_port()}"
+        address = f"127.0.0.1:{port or free_port()}"
         command: list[str | Path] = [
             program,
-            f"-storageDataPath={folder}/data",
+            f"-storageDataPath={data or Path(folder) / 'data'}",
             f"-httpListenAddr={address}",
             "-retentionPeriod=100y",
             "-loggerLevel=WARN",
@@ -258,13 +310,16 @@ def running_thanos(
 
 
 @contextmanager
-def running_mimir(*, data: Path | None = None, port: int | None = None) -> Iterator[Shared]:
-    """The whole of it in one process, on local files; every request must name its tenant."""
+def running_mimir(
+    *, data: Path | None = None, port: int | None = None, tenants: bool = True
+) -> Iterator[Shared]:
+    """The whole of it in one process, on local files; every request must name its tenant, if there are such."""
     program = engine("mimir")
     with tempfile.TemporaryDirectory(prefix="mimir-") as folder:
         http, grpc = port or free_port(), free_port()
         config = Path(folder) / "mimir.yaml"
-        config.write_text(json.dumps(_mimir_config(str(data or folder), http, grpc)))  # JSON is YAML too
+        settings = {**_mimir_config(str(data or folder), http, grpc), "multitenancy_enabled": tenants}
+        config.write_text(json.dumps(settings))  # JSON is YAML too
         base = f"http://127.0.0.1:{http}"
         with running([program, f"-config.file={config}"], f"{base}/ready", cwd=Path(folder)):
             yield Shared(f"{base}/prometheus", f"{base}/api/v1/push", "X-Scope-OrgID")

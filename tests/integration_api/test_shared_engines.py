@@ -7,6 +7,7 @@ who name none and gives every series a label `tenant_id`. Slow, and skipped by n
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -20,7 +21,15 @@ import pytest
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.http_post import PostClient
 from gpuscope.scrape.push import RemoteWriteQueue
-from tests.engines import Shared, free_port, running, running_mimir, running_thanos
+from tests.engines import (
+    Shared,
+    free_port,
+    running,
+    running_mimir,
+    running_prometheus,
+    running_thanos,
+    running_victoria_metrics,
+)
 from tests.integration_api.servers import GPUSCOPE, Answer, Day, ask, differences, running_gpuscope, wait_for
 from tests.integration_api.test_corpus_over_engines import ALL, all_answers, at, in_order, over, report
 from tests.integration_api.test_same_answers import sorted_labels
@@ -29,6 +38,21 @@ pytestmark = pytest.mark.slow
 
 Start = Callable[..., AbstractContextManager[Shared]]
 STARTS: dict[str, Start] = {"thanos": running_thanos, "mimir": running_mimir}
+
+
+@contextmanager
+def prometheus(data: Path, port: int) -> Iterator[Shared]:
+    with running_prometheus(data=data, port=port) as url:
+        yield Shared(url, f"{url}/api/v1/write", "X-Scope-OrgID")
+
+
+@contextmanager
+def victoria_metrics(data: Path, port: int) -> Iterator[Shared]:
+    with running_victoria_metrics(data=data, port=port, flags=("-search.latencyOffset=0s",)) as url:
+        yield Shared(url, f"{url}/api/v1/write", "X-Scope-OrgID")
+
+
+RECEIVERS: dict[str, Start] = {**STARTS, "prometheus": prometheus, "victoria-metrics": victoria_metrics}
 OWN_LABELS = {"tenant_id", "replica"}
 # By the header of each engine: what it answers by rules of its own, and which.
 NOT_ALIKE = {
@@ -73,6 +97,11 @@ def send_all(queue: RemoteWriteQueue) -> None:
     queue.run()
 
 
+def send_one(queue: RemoteWriteQueue) -> None:
+    queue.take([(queue.encode_labels([("__name__", "m")]), time.time_ns() // 1_000_000, 1.0)])
+    send_all(queue)
+
+
 @contextmanager
 def running_agent(*flags: str | Path) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
@@ -84,7 +113,9 @@ def running_agent(*flags: str | Path) -> Iterator[str]:
 def rows(url: str, query: str) -> list[dict[str, Any]]:
     answer = ask(url, "/api/v1/query", {"query": query})
     assert answer.status == 200, answer
-    found: list[dict[str, Any]] = answer.body["data"]["result"]
+    # VictoriaMetrics gives samples themselves another content type.
+    body = answer.body if isinstance(answer.body, dict) else json.loads(answer.body)
+    found: list[dict[str, Any]] = body["data"]["result"]
     return found
 
 
@@ -234,9 +265,21 @@ def test_mimir_wants_a_tenant() -> None:
             assert (answer.status, answer.body["errorType"]) == (404, "not_found")
             assert "Mimir's /prometheus" in answer.body["error"]
         queue = queue_to(engine, "")
-        queue.take([(queue.encode_labels([("__name__", "m")]), 1, 1.0)])
-        send_all(queue)
+        send_one(queue)
         assert queue.counts.dropped["refused"] == 1
+
+
+def test_mimir_without_tenants_wants_none() -> None:
+    with running_mimir(tenants=False) as engine, running_gpuscope(None, "--store", engine.query) as url:
+        send_one(queue_to(engine, ""))
+        wait_for("the sample to be found", lambda: rows(url, "m"))
+
+
+def test_thanos_has_a_tenant_for_those_who_name_none() -> None:
+    with running_thanos() as engine, running_gpuscope(None, "--store", engine.query) as url:
+        send_one(queue_to(engine, ""))
+        (found,) = wait_for("the sample to be found", lambda: rows(url, "m"))
+        assert found["metric"] == {"__name__": "m", "tenant_id": "default-tenant"}
 
 
 def test_out_of_order_samples_are_dropped_and_counted(
@@ -253,13 +296,13 @@ def test_out_of_order_samples_are_dropped_and_counted(
     assert "refused with 4" in caplog.text
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", RECEIVERS)
 def test_a_restart_loses_nothing(name: str, tmp_path: Path) -> None:
     """Away for some seconds while an agent sends every second: afterwards there is no gap."""
     data, port = tmp_path / "data", free_port()
     data.mkdir()
     with ExitStack() as longer:
-        with STARTS[name](data=data, port=port) as engine:
+        with RECEIVERS[name](data=data, port=port) as engine:
             file = http_file(tmp_path, engine, "team")
             flags = ("--remote-write", engine.write, "--remote-write-http-config", file)
             agent = longer.enter_context(running_agent(*flags))
@@ -267,7 +310,7 @@ def test_a_restart_loses_nothing(name: str, tmp_path: Path) -> None:
                 wait_for("the first numbers", lambda: _times(url))
         stopped_at, tried = time.time(), _counted(agent, "retries_total")
         wait_for("the agent to try in vain", lambda: _counted(agent, "retries_total") > tried + 5)
-        with STARTS[name](data=data, port=port) as engine:
+        with RECEIVERS[name](data=data, port=port) as engine:
             back_at = time.time()
             with running_gpuscope(None, "--store", engine.query, "--store-tenant", "team") as url:
                 wait_for("new numbers", lambda: _times(url)[-1:] > [back_at])
