@@ -63,6 +63,22 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_amount(text: str) -> int:
+    """A count of which there must be some."""
+    count = parse_count(text)
+    if not 0 < count < 2**63:
+        raise ValueError("not a number of one or more")
+    return count
+
+
+def parse_length(text: str) -> float:
+    """A duration that lasts."""
+    seconds = parse_duration(text)
+    if seconds < 0.001:
+        raise ValueError("not a duration of a millisecond or more")
+    return seconds
+
+
 def parse_bytes(text: str) -> int:
     """`512MiB`, `10GB` or a bare number of bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B?)", text, re.ASCII)
@@ -201,6 +217,20 @@ class Settings:
     retention: float = _setting(30 * 86400.0, parse_duration, "how long history is kept", "30d")
     retention_bytes: int | None = _setting(
         None, parse_bytes, "how large the history may grow before its oldest part goes", "10GiB"
+    )
+
+    query_max_samples: int = _setting(
+        50_000_000,
+        parse_amount,
+        "how many samples one query may hold in memory; 16 bytes each, so that one query cannot take all of it",
+        "N",
+    )
+    query_timeout: float = _setting(120.0, parse_length, "when a query is given up", "2m")
+    query_lookback: float = _setting(
+        300.0, parse_length, "how old the newest sample of a series may be for a query to see it", "5m"
+    )
+    query_max_concurrency: int = _setting(
+        20, parse_amount, "how many large queries are worked on at once; others wait their turn", "N"
     )
 
     login: str = _setting(

@@ -39,6 +39,9 @@ COLLECTING_SETTINGS = (
 )  # fmt: skip
 """What every command takes that reads this machine's GPUs."""
 
+QUERY_SETTINGS = ("query_max_samples", "query_timeout", "query_lookback", "query_max_concurrency")
+"""What bounds the queries of a server that keeps the history itself."""
+
 WEB_SETTINGS = (
     "web_config_file", "login", "session_lifetime", "allowed_hosts", "proxy_auth_header", "proxy_auth_from",
 )  # fmt: skip

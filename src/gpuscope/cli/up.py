@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from gpuscope.cli import COLLECTING_SETTINGS, WEB_SETTINGS
+from gpuscope.cli import COLLECTING_SETTINGS, QUERY_SETTINGS, WEB_SETTINGS
 from gpuscope.settings import Settings
 
 SETTINGS = (
-    "data", "listen", "store_interval", "retention", "retention_bytes", "interval",
+    "data", "listen", "store_interval", "retention", "retention_bytes", *QUERY_SETTINGS, "interval",
     "demo_nodes", *WEB_SETTINGS, *COLLECTING_SETTINGS,
 )  # fmt: skip
 

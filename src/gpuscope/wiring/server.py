@@ -33,6 +33,7 @@ from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
+from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
 log = logging.getLogger("gpuscope")
@@ -105,10 +106,17 @@ def _run_embedded(settings: Settings) -> None:
                 store, config, workers, sink=pushes, read_again=lambda: read_scrape_config(settings)
             )
         )
-        scraper, receiver, engine = scraping.scraper, Receiver(store), Engine(store)
-        external = tuple(sorted(config.external_labels.items()))
-        api = EmbeddedApi(store, engine, scraper, external_labels=external)
-        live = LiveFleet(lambda: _stored_samples(engine), "store")
+        scraper, receiver = scraping.scraper, Receiver(store)
+        api = EmbeddedApi(
+            store,
+            build_engine(settings, store),
+            scraper,
+            external_labels=tuple(sorted(config.external_labels.items())),
+            flags=shown_flags(settings, listen),
+            most_queries=settings.query_max_concurrency,
+        )
+        # The page's own question is not a client's: limits set for those must not blind it.
+        live = LiveFleet(lambda: _stored_samples(Engine(store)), "store")
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(

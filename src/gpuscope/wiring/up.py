@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.collect.collector import Collector
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import Builder, load_family
-from gpuscope.promql import Engine
 from gpuscope.readings import Snapshot
 from gpuscope.scrape.local import LocalTarget
 from gpuscope.scrape.receive import Receiver
@@ -26,6 +25,7 @@ from gpuscope.store import Appended, Store, StoreError
 from gpuscope.wiring.agent import Running
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.own_samples import OwnSamples
+from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 from gpuscope.wiring.turns import RunningInTurns
 
@@ -158,7 +158,13 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         prepare(store)
         for collector, feed in feeds:
             collector.subscribe(feed.take)
-        api = EmbeddedApi(store, Engine(store), LocalTargets(feeds))
+        api = EmbeddedApi(
+            store,
+            build_engine(settings, store),
+            LocalTargets(feeds),
+            flags=shown_flags(settings, listen),
+            most_queries=settings.query_max_concurrency,
+        )
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
             [*api.routes(), write_route(Receiver(store)), *api.last_routes(), *page_routes(live)],

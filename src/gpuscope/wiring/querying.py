@@ -1,0 +1,58 @@
+"""How queries are answered here: the engine with the limits that were set, and what `status/flags` shows.
+
+Only settings that tell no secret are shown: an address of --remote-write may carry a password.
+"""
+
+from __future__ import annotations
+
+from gpuscope.promql import Engine
+from gpuscope.promql.written import duration_text
+from gpuscope.settings import Settings
+from gpuscope.store import Store
+from gpuscope.wiring.login import address_text
+
+
+def build_engine(settings: Settings, store: Store) -> Engine:
+    return Engine(
+        store,
+        lookback_ms=int(settings.query_lookback * 1000),
+        max_samples=settings.query_max_samples,
+        timeout_seconds=settings.query_timeout,
+    )
+
+
+def shown_flags(settings: Settings, listen: tuple[str, int]) -> dict[str, str]:
+    """By Prometheus' names, where it has one, and by ours."""
+    size = settings.retention_bytes
+    queries = {
+        "max-samples": str(settings.query_max_samples),
+        "timeout": _duration(settings.query_timeout),
+        "lookback-delta": _duration(settings.query_lookback),
+        "max-concurrency": str(settings.query_max_concurrency),
+    }
+    ours = {
+        "data": settings.data,
+        "listen": address_text(listen),
+        "log-level": settings.log_level,
+        "retention": _duration(settings.retention),
+        "retention-bytes": "" if size is None else str(size),
+        **{f"query-{name.removesuffix('-delta')}": value for name, value in queries.items()},
+    }
+    theirs = {
+        "config.file": settings.config,
+        "log.level": {"warning": "warn"}.get(settings.log_level, settings.log_level),
+        "storage.tsdb.path": settings.data,
+        "storage.tsdb.retention.size": f"{size or 0}B",
+        "storage.tsdb.retention.time": _duration(settings.retention),
+        "web.config.file": settings.web_config_file,
+        "web.enable-admin-api": "false",
+        "web.enable-lifecycle": "false",
+        "web.enable-remote-write-receiver": "true",
+        "web.listen-address": address_text(listen),
+        **{f"query.{name}": value for name, value in queries.items()},
+    }
+    return {**theirs, **ours}
+
+
+def _duration(seconds: float) -> str:
+    return duration_text(round(seconds * 1000))
