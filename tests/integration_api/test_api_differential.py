@@ -63,8 +63,12 @@ def normal(body: Any) -> Any:
     data = found.get("data")
     if isinstance(data, list) and all(isinstance(one, dict) for one in data):
         found["data"] = sorted(data, key=lambda one: sorted(map(str, one.items())))  # series come as they lie
-    if isinstance(data, dict) and "stats" in data:
-        found["data"] = {**data, "stats": normal_statistics(data["stats"])}
+    if isinstance(data, dict):
+        found["data"] = data = dict(data)
+        if data.get("resultType") == "vector":  # in whatever order; test_same_answers has those that are sorted
+            data["result"] = sorted(data["result"], key=lambda one: sorted(one["metric"].items()))
+        if "stats" in data:
+            data["stats"] = normal_statistics(data["stats"])
     return found
 
 
@@ -107,6 +111,47 @@ def test_every_request_has_the_same_answer(gpuscope: str, peer: str, day: Day, a
 def problems(requests: Iterable[Asked], ours: str, theirs: str) -> list[str]:
     found = ((one, problem(one, send(ours, one), send(theirs, one))) for one in requests)
     return [f"{one}\n    {what}" for one, what in found if what]
+
+
+def test_flags_have_names_and_defaults_of_prometheus(gpuscope: str, peer: str) -> None:
+    ours, theirs = (send(url, get("/api/v1/status/flags")).json()["data"] for url in (gpuscope, peer))
+    shared = {name: value for name, value in ours.items() if "." in name}
+    assert shared.keys() <= theirs.keys()
+    for name in (
+        "query.max-samples",
+        "query.timeout",
+        "query.lookback-delta",
+        "query.max-concurrency",
+        "log.level",
+    ):
+        assert shared[name] == (theirs[name] if name != "log.level" else "info")
+    assert ours["query-timeout"] == "2m"
+
+
+def test_the_store_is_described_alike(gpuscope: str, peer: str) -> None:
+    for limit in ("1", "3", "1000"):
+        one = get("/api/v1/status/tsdb", {"limit": limit})
+        ours, theirs = (send(url, one).json()["data"] for url in (gpuscope, peer))
+        for told in (ours, theirs):
+            del told["headStats"]["chunkCount"]  # of another kind here
+            for rows in told.values():
+                if isinstance(rows, list):  # which of those with equal numbers comes first is chance there
+                    rows.sort(key=lambda row: (-row["value"], row["name"]))
+        if limit == "1000":
+            assert not list(differences(ours, theirs))
+        for name, rows in ours.items():
+            if isinstance(rows, list):
+                assert [row["value"] for row in rows] == [row["value"] for row in theirs[name]]
+
+
+def test_the_state_of_the_server_has_what_is_known(gpuscope: str, peer: str) -> None:
+    ours, theirs = (send(url, get("/api/v1/status/runtimeinfo")).json()["data"] for url in (gpuscope, peer))
+    only_of_go = {"GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG"}
+    assert ours.keys() == theirs.keys() - only_of_go
+    assert {name: type(value) for name, value in ours.items()} == {name: type(theirs[name]) for name in ours}
+    assert (ours["hostname"], ours["CWD"]) == (theirs["hostname"], theirs["CWD"])
+    ours, theirs = (send(url, get("/api/v1/status/buildinfo")).json()["data"] for url in (gpuscope, peer))
+    assert theirs.keys() <= ours.keys()
 
 
 def test_a_difference_is_noticed(gpuscope: str, peer: str, day: Day) -> None:

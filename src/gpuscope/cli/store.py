@@ -103,13 +103,18 @@ def _check(store: Store, args: argparse.Namespace) -> int:
 
 
 def _export(store: Store, args: argparse.Namespace) -> int:
-    from gpuscope.server.api.parameters import ApiError, parse_selector, parse_time_ms
+    from gpuscope.promql import BadQueryError
+    from gpuscope.promql.written import parse_selector
+    from gpuscope.server.api.go_values import parse_time_ms
 
     try:
         matchers = parse_selector(args.match) if args.match else ()
+    except BadQueryError as error:
+        raise UsageError(f"--match {args.match!r}: {error}") from None
+    try:
         start = parse_time_ms(args.start) if args.start else None
         end = parse_time_ms(args.end) if args.end else None
-    except (ApiError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(str(error)) from None
     for piece in store.export(matchers, start, end):
         sys.stdout.write(piece)

@@ -121,12 +121,16 @@ def _rows_wanted(asked: Parameters) -> int:
 
 
 def _bytes_by_label(pairs: Rows) -> Rows:
-    """What the values of each label would take, were they written out for every series that has them."""
+    """What each label would take, were it written out for every series as Prometheus does: lengths and texts."""
     sizes: Counter[str] = Counter()
     for pair, series in pairs:
         name, _, value = pair.partition("=")
-        sizes[name] += len(value.encode()) * series
+        sizes[name] += series * sum(_stored_bytes(len(text.encode())) for text in (name, value))
     return sizes.most_common()
+
+
+def _stored_bytes(length: int) -> int:
+    return length + (1 if length < 255 else 4)
 
 
 async def replay(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
