@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+
 import pytest
 
-from tests.integration_api.servers import Day, ask, differences, running_gpuscope
+from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.scrape.http_post import PostClient
+from gpuscope.scrape.push import RemoteWriteQueue
+from tests.engines import engine, running_prometheus
+from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for
 from tests.integration_api.test_same_answers import RANGES, sorted_labels
 
 # VictoriaMetrics answers some of PromQL by rules of its own (rate without extrapolation, windows closed at
@@ -63,8 +70,33 @@ def test_the_engine_s_errors_come_through(over_prometheus: str, prometheus: str)
     assert ask(over_prometheus, "/api/v1/query", asked) == ask(prometheus, "/api/v1/query", asked)
 
 
+def test_its_own_metrics(over_prometheus: str) -> None:
+    ask(over_prometheus, "/api/v1/query", {"query": "1"})
+    said = ask(over_prometheus, "/metrics").body
+    assert "\ngpuscope_engine_up 1\n" in said
+    command = [str(engine("promtool")), "check", "metrics"]
+    checked = subprocess.run(command, input=said, capture_output=True, text=True, timeout=60, check=False)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_out_of_order_samples_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = time.time_ns() // 1_000_000
+    with running_prometheus() as url:
+        write = f"{url}/api/v1/write"
+        for moment, refused in ((now, 0), (now - 1_000, 1), (now + 1, 0)):
+            queue = RemoteWriteQueue(write, PostClient(write, HttpConfig()))
+            queue.take([(queue.encode_labels([("__name__", "m")]), moment, 1.0)])
+            queue.stop()
+            queue.run()
+            assert (queue.counts.sent, queue.counts.dropped["refused"]) == (1 - refused, refused)
+    assert "refused with 400: out of order sample" in caplog.text
+
+
 def test_an_engine_that_is_not_there() -> None:
     with running_gpuscope(None, "--store", "http://127.0.0.1:1") as url:
+        wait_for("the first look at it", lambda: "\ngpuscope_engine_up 0\n" in ask(url, "/metrics").body)
         answer = ask(url, "/api/v1/query", {"query": "1"})
         assert (answer.status, answer.body["errorType"]) == (503, "unavailable")
         assert "127.0.0.1:1" in answer.body["error"]
+        live = ask(url, "/api/live")
+        assert (live.status, live.body["error"]) == (503, answer.body["error"])

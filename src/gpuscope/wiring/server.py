@@ -225,4 +225,4 @@ def build_remote_api(settings: Settings) -> RemoteApi:
 
 async def _engine_samples(api: RemoteApi) -> list[Sample]:
     found = await api.query(LIVE_QUERY)
-    return [(one["metric"]["__name__"], one["metric"], float(one["value"][1])) for one in found]
+    return [(labels.get("__name__", ""), labels, value) for labels, value in found]

@@ -6,12 +6,16 @@ import asyncio
 import gzip
 import json
 import logging
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -20,12 +24,20 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.server.api import remote
 from gpuscope.server.api.embedded import ENDPOINTS
-from gpuscope.server.api.remote import PATHS, EngineError, RemoteApi, endpoint_name
+from gpuscope.server.api.remote import (
+    PATHS,
+    EngineError,
+    QueryRefused,
+    RemoteApi,
+    endpoint_name,
+    read_vector,
+)
 from gpuscope.server.api.traffic import Traffic
 from gpuscope.server.own_metrics import build_families, engine_families
 from tests.scrape.exporters import Page, serving, text
 
 JSON = "application/json"
+KEYS = ("status", "data", "result", "metric", "value", "error")
 
 
 @contextmanager
@@ -238,6 +250,31 @@ def test_the_live_view_is_told_why_there_is_nothing(page: Page, said: str) -> No
 
     with serving({"/api/v1/query": posted}) as address:
         assert said in asyncio.run(ask(f"http://{address}"))
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=20) | JSON_VALUES.map(orjson.dumps))
+def test_whatever_an_engine_says_is_a_vector_or_an_error(body: bytes) -> None:
+    try:
+        found = read_vector(body)
+    except (ValueError, QueryRefused):
+        return
+    for labels, value in found:
+        assert isinstance(value, float)
+        assert all(isinstance(text, str) for pair in labels.items() for text in pair)
+
+
+def test_a_vector_is_read() -> None:
+    rows = '[{"metric": {"__name__": "up", "a": "b"}, "value": [1700000000.5, "+Inf"]}]'
+    body = f'{{"status": "success", "data": {{"resultType": "vector", "result": {rows}}}}}'
+    assert read_vector(body.encode()) == [({"__name__": "up", "a": "b"}, math.inf)]
 
 
 def test_own_metrics() -> None:

@@ -38,6 +38,7 @@ PATHS = (
     "/api/v1/status/config", "/api/v1/status/flags", "/api/v1/status/buildinfo", "/api/v1/status/runtimeinfo",
     "/api/v1/status/tsdb", "/api/v1/status/walreplay", "/federate",
 )  # fmt: skip
+LabelledValue = tuple[dict[str, str], float]
 ASKED = ("accept", "accept-encoding", "content-type")
 ANSWERED = ("content-type", "content-encoding", "content-length", "vary", "retry-after")
 MOST_FORM_BYTES = 1 << 20
@@ -56,6 +57,22 @@ class EngineError(GpuscopeError):
         self.status = status
         self.kind = kind
         self.reason = reason
+
+
+class QueryRefused(Exception):
+    """The engine's own word on why a query has no answer."""
+
+
+def read_vector(body: bytes) -> list[LabelledValue]:
+    """An instant vector out of Prometheus' JSON; ValueError for anything that is none."""
+    told = orjson.loads(body)
+    try:
+        if told["status"] != "success":
+            raise QueryRefused(str(told["error"])[:MOST_SAID])
+        rows = [(one["metric"], one["value"][1]) for one in told["data"]["result"]]
+        return [({str(k): str(v) for k, v in labels.items()}, float(value)) for labels, value in rows]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"no instant vector: {error!r}") from None
 
 
 @dataclass(slots=True)
@@ -77,26 +94,24 @@ class RemoteApi:
         if self._client is not None:
             await self._client.aclose()
 
-    async def query(self, expression: str) -> list[dict[str, Any]]:
+    async def query(self, expression: str) -> list[LabelledValue]:
         """An instant vector, for the page's live view; an EngineError says why there is none."""
         request = self._request("POST", "/api/v1/query", data={"query": expression})
         answer = await self._send("query", request)
         try:
-            told = orjson.loads(await answer.aread())
-            if told["status"] != "success":
-                message = f"{self.url} has no answer: {told['error']}"
-                raise EngineError(message, status=answer.status_code, kind="execution", reason="")
-            found: list[dict[str, Any]] = told["data"]["result"]
-        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+            return read_vector(await answer.aread())
+        except QueryRefused as refusal:
+            message = f"{self.url} has no answer: {refusal}"
+            raise EngineError(message, status=answer.status_code, kind="execution", reason="") from None
+        except (httpx2.HTTPError, ValueError) as error:
             raise self._failed(_away(self.url, f"its answer cannot be read: {root_cause(error)}")) from None
         finally:
             await answer.aclose()
-        return found
 
     async def reachable(self) -> str:
         """Nothing if the engine answers, else one sentence."""
         try:
-            await self.query("1")
+            await self.query("vector(1)")
         except EngineError as error:
             return str(error)
         return ""
