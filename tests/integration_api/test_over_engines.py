@@ -10,6 +10,7 @@ import pytest
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.http_post import PostClient
 from gpuscope.scrape.push import RemoteWriteQueue
+from gpuscope.server.api.remote import PATHS
 from tests.engines import engine, running_prometheus
 from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for
 from tests.integration_api.test_same_answers import RANGES, sorted_labels
@@ -68,6 +69,37 @@ def test_labels_and_series(gpuscope: str, over_prometheus: str, over_victoria_me
 def test_the_engine_s_errors_come_through(over_prometheus: str, prometheus: str) -> None:
     asked = {"query": "sum("}
     assert ask(over_prometheus, "/api/v1/query", asked) == ask(prometheus, "/api/v1/query", asked)
+
+
+ALL_HAVE = (
+    "query",
+    "query_range",
+    "series",
+    "labels",
+    "label/job/values",
+    "metadata",
+    "rules",
+    "status/buildinfo",
+)
+"""What our page, Grafana and `gpuscope query` ask for; every engine has these."""
+
+
+def check_every_path(url: str) -> None:
+    """Success, or one sentence that names what the engine lacks: always Prometheus' JSON."""
+    asked = {"query": "up", "start": 1, "end": 2, "step": 1, "match[]": "up"}
+    for path in PATHS:
+        answer = ask(url, path.replace("{name}", "job"), asked if "status" not in path else {})
+        if path == "/federate" and answer.status == 200:
+            continue
+        known = path.replace("{name}", "job").removeprefix("/api/v1/") in ALL_HAVE
+        assert answer.body["status"] == "success" or not known, answer
+        if answer.status in (400, 404):
+            assert answer.body["error"].startswith("this engine has no /"), answer
+
+
+def test_every_path_has_an_answer(over_prometheus: str, over_victoria_metrics: str) -> None:
+    for url in (over_prometheus, over_victoria_metrics):
+        check_every_path(url)
 
 
 def test_its_own_metrics(over_prometheus: str) -> None:
