@@ -27,9 +27,9 @@ async def count_body(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def connection() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connection_to(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     config = uvicorn.Config(
-        count_body, http=BoundedHttp, ws="none", lifespan="off", log_config=None, log_level="critical"
+        app, http=BoundedHttp, ws="none", lifespan="off", log_config=None, log_level="critical"
     )
     config.load()
     loop = asyncio.get_running_loop()
@@ -43,9 +43,9 @@ async def connection() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.Stre
         await asyncio.sleep(0)
 
 
-async def say(*parts: bytes) -> bytes:
+async def say(*parts: bytes, app: Any = count_body) -> bytes:
     """Everything the server answers until it closes."""
-    async with connection() as (reader, writer):
+    async with connection_to(app) as (reader, writer):
         for part in parts:
             writer.write(part)
             await writer.drain()
@@ -76,11 +76,79 @@ def test_requests_on_one_connection_are_counted_one_by_one() -> None:
 )
 def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
     async def just_over() -> bytes:
-        async with connection() as (reader, writer):
+        async with connection_to(count_body) as (reader, writer):
             writer.write(opening + more * (MOST_HEAD_BYTES // len(more) + 1))
             return await reader.read()
 
     assert asyncio.run(just_over()).startswith(b"HTTP/1.1 431 ")
+
+
+def answer_with(*messages: dict[str, Any]) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    return app
+
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
+
+
+def test_head_and_body_go_out_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+
+    class Noted(bounded_http._HeadWithBody):
+        def __init__(self, transport: Any) -> None:
+            real = transport.write
+            transport.write = lambda data: (written.append(bytes(data)), real(data))
+            super().__init__(transport)
+
+    monkeypatch.setattr(bounded_http, "_HeadWithBody", Noted)
+    answer = asyncio.run(say(LAST))
+    assert written == [answer]
+
+
+def test_parts_stay_in_order_whatever_they_look_like() -> None:
+    body = [b"HTTP/1.1 2", b"HTTP/1.1 3", b"x" * (bounded_http._LARGE_BYTES + 1), b"", b"HTTP/1.1 4"]
+    size = b"%d" % sum(map(len, body))
+    start = {**START, "headers": [(b"content-length", size)]}
+    more = [{"type": "http.response.body", "body": part, "more_body": True} for part in body]
+    answer = asyncio.run(say(LAST, app=answer_with(start, *more, {"type": "http.response.body"})))
+    assert answer.partition(b"\r\n\r\n")[2] == b"".join(body)
+
+
+@pytest.mark.parametrize("connection", [b"close", b"keep-alive"])
+def test_an_answer_without_a_body_goes_out(connection: bytes) -> None:
+    app = answer_with(START, {"type": "http.response.body", "body": b"text"})
+    head = b"HEAD / HTTP/1.1\r\nhost: x\r\nconnection: %b\r\n\r\n" % connection
+
+    async def ask() -> bytes:
+        async with connection_to(app) as (reader, writer):
+            writer.write(head)
+            return await reader.readuntil(b"\r\n\r\n")
+
+    assert asyncio.run(ask()).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_an_answer_that_breaks_off_still_has_its_head() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        raise RuntimeError("no body")
+
+    assert asyncio.run(say(LAST, app=app)).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_client_that_waits_for_permission_gets_it_at_once() -> None:
+    async def ask() -> tuple[bytes, bytes]:
+        async with connection_to(count_body) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n")
+            allowed = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"abc")
+            return allowed, await reader.readuntil(b"\r\n\r\n")
+
+    allowed, answer = asyncio.run(ask())
+    assert allowed == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert answer.startswith(b"HTTP/1.1 200 OK")
 
 
 @pytest.mark.parametrize("opening", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n"])
@@ -115,7 +183,7 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), max_size=8))
 def test_any_bytes_end_in_an_answer_or_a_closed_connection(parts: list[bytes]) -> None:
     async def talk() -> None:
-        async with connection() as (reader, writer):
+        async with connection_to(count_body) as (reader, writer):
             writer.write(b"".join(parts))
             writer.write_eof()
             with suppress(ConnectionError):
