@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from gpuscope.promql import Engine
 from gpuscope.scrape.appender import STALE
-from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.embedded import ENDPOINTS, TAKES_FORMS, EmbeddedApi
 from gpuscope.store import Store, Tick
 
 START = 1_700_000_000
@@ -148,11 +148,67 @@ def test_federation_sends_the_newest_sample_and_nothing_stale(
     )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(query=st.text(max_size=20), time=st.text(max_size=10), step=st.text(max_size=6))
-def test_any_request_gets_an_answer_in_json(client: TestClient, query: str, time: str, step: str) -> None:
-    parameters = {"query": query, "time": time, "start": time, "end": time, "step": step, "match[]": query}
-    for path in ("/api/v1/query", "/api/v1/query_range", "/api/v1/series", "/api/v1/format_query"):
-        answer = client.get(path, params=parameters)
-        assert answer.status_code in (200, 400, 422)
-        assert json.loads(answer.content)["status"] in ("success", "error")
+PATHS = [path.replace("{name}", "gpu") for path in ENDPOINTS]
+NAMES = [
+    "query", "time", "start", "end", "step", "timeout", "lookback_delta", "limit", "match[]", "stats",
+    "metric", "state",
+    "limit_per_metric", "match_target", "type", "exclude_alerts", "group_limit", "group_next_token",
+    "scrapePool",
+]  # fmt: skip
+VALUES = [
+    "temp", "sum(temp)", "temp[5m]", "{}", "(", "1", "0", "-1", "NaN", "Inf", "-Inf", "1e18", "1e308",
+    "9223372036854775807",
+    "1ms", "1y", "2023-11-14T22:28:20Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z",
+    "-292273086-05-16T16:47:06Z",
+    "292277025-08-18T07:12:54.999999999Z", "all", "true", "%zz", "temp[5m:1s]", "temp @ end() offset -1y",
+    "+temp", "5m", '""',
+    "temp{gpu=~'.*'}", "histogram_count(temp)", "1700000000", "1700000900", "60",
+]  # fmt: skip
+soup = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES) | st.text(max_size=12)), max_size=7)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(path=st.sampled_from(PATHS), pairs=soup, posted=st.booleans())
+def test_any_parameters_get_an_answer(
+    client: TestClient, path: str, pairs: list[tuple[str, str]], posted: bool
+) -> None:
+    """A server error would be raised here; none of these is one."""
+    usual = [("query", "temp"), ("start", str(START)), ("end", str(END)), ("step", "60")]
+    form = urlencode([*pairs, *usual], errors="replace")
+    if posted and path in TAKES_FORMS:
+        kind = {"content-type": "application/x-www-form-urlencoded"}
+        answer = client.post(path, content=form.encode(), headers=kind)
+    else:
+        answer = client.get(f"{path}?{form}")
+    assert answer.status_code in (200, 204, 400, 422), answer.text
+    if answer.status_code != 204 and path != "/federate":
+        assert answer.json()["status"] == ("success" if answer.status_code == 200 else "error")
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    path=st.sampled_from(PATHS),
+    raw=st.binary(max_size=60),
+    name=st.text(st.characters(codec="utf-8", exclude_characters="/?#"), min_size=1, max_size=8),
+)
+def test_any_bytes_get_an_answer(client: TestClient, path: str, raw: bytes, name: str) -> None:
+    as_query = quote(raw, safe="&=;+%[]")
+    for target in (f"{path}?{as_query}", f"/api/v1/label/{quote(name, safe='')}/values?{as_query}"):
+        assert client.get(target).status_code in (200, 204, 400, 404, 422)
+    if path in TAKES_FORMS:
+        kind = {"content-type": "application/x-www-form-urlencoded"}
+        assert client.post(path, content=raw, headers=kind).status_code in (200, 204, 400, 422)
+
+
+def test_a_short_query_has_statistics(client: TestClient) -> None:
+    stats = data(client, "/api/v1/query", query="sum(temp)", time=START, stats="all")["stats"]
+    assert stats["samples"]["totalQueryableSamples"] == 2
+    assert stats["samples"]["totalQueryableSamplesPerStep"] == [[START, 2]]
+    assert stats["timings"]["execTotalTime"] >= stats["timings"]["innerEvalTime"] > 0
+    assert "stats" not in data(client, "/api/v1/query", query="temp", time=START)
+
+
+def test_a_query_is_described(client: TestClient) -> None:
+    told = data(client, "/api/v1/parse_query", query="-(temp)")
+    assert told["type"] == "unaryExpr"
+    assert told["expr"]["expr"]["matchers"] == [{"name": "__name__", "value": "temp", "type": "="}]

@@ -121,7 +121,7 @@ def _rows_wanted(asked: Parameters) -> int:
 
 
 def _bytes_by_label(pairs: Rows) -> Rows:
-    """What each label would take, were it written out for every series as Prometheus does: lengths and texts."""
+    """What each label would take, were it written out for every series as Prometheus does it."""
     sizes: Counter[str] = Counter()
     for pair, series in pairs:
         name, _, value = pair.partition("=")

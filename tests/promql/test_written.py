@@ -1,0 +1,91 @@
+"""A query's tree as it was written; the differential test compares it with Prometheus' own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscope.promql import BadQueryError, format_query
+from gpuscope.promql.spelling import spelled
+from gpuscope.promql.written import describe, has_selector, matches, parse_selector
+from gpuscope.store.series import Matcher, MatchOp
+
+
+def test_parentheses_and_order_are_kept() -> None:
+    told = describe('((x{b="1",a="2"}))')
+    assert told["type"] == told["expr"]["type"] == "parenExpr"
+    assert [one["name"] for one in told["expr"]["expr"]["matchers"]] == ["b", "a", "__name__"]
+    assert describe("sum by (b, a) (x)")["grouping"] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "signs", "durations"),
+    [
+        ("+x", "+", []), ("-+x", "-+", []), ("+1", "", [False]), ("x + +y", "+", []), ("x offset -5m", "", []),
+        ("x @ -5 + 1h", "", [True]), ("x[5m] + 1", "", [False]), ("a + on (x) -b", "-", []),
+        ("sum(x) by (a) - b", "", []),
+        ("'+x' + +y", "+", []), ("x # + 5m\n + 5m", "", [True]), ("x{inf='1'} + Inf", "", [False]),
+        ("2 ^ -x", "-", [False]),
+        ("a * on (x) group_left -b", "-", []), ("a > bool -b", "-", []),
+        ("x[5m:1m] offset 1h - 2", "", [False]),
+    ],
+)  # fmt: skip
+def test_what_the_library_forgets_is_found_in_the_text(text: str, signs: str, durations: list[bool]) -> None:
+    found = spelled(text)
+    assert "".join(found.signs) == signs
+    assert found.durations == durations
+    assert len(found.text) == len(text)
+
+
+@pytest.mark.parametrize("text", ["x offset 5m", "x[5m]", "(x)", "sum(x)", "1", "", "x{", "x @ 5", "x or y"])
+def test_what_is_no_selector(text: str) -> None:
+    with pytest.raises(BadQueryError):
+        parse_selector(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "matchers"),
+    [
+        ("{}", []),
+        ('{a=~".*",}', [Matcher("a", MatchOp.REGEX, ".*")]),
+        (' { a="" } ', [Matcher("a", MatchOp.EQUAL, "")]),
+        ("x", [Matcher("__name__", MatchOp.EQUAL, "x")]),
+    ],
+)
+def test_a_selector_may_select_everything(text: str, matchers: list[Matcher]) -> None:
+    assert parse_selector(text) == matchers
+
+
+def test_matching() -> None:
+    value = "ab"
+    found = [matches(Matcher("l", op, "a.*"), value) for op in MatchOp]
+    assert dict(zip(MatchOp, found, strict=True)) == {
+        MatchOp.EQUAL: False, MatchOp.NOT_EQUAL: True, MatchOp.REGEX: True, MatchOp.NOT_REGEX: False,
+    }  # fmt: skip
+
+
+def test_which_queries_read_series() -> None:
+    asked = ("1 + time()", "sum(rate(x[5m]))", "vector(1)", "1 > bool scalar(x)")
+    assert [has_selector(describe(text)) for text in asked] == [False, True, False, True]
+
+
+pieces = st.sampled_from(
+    ["x", "+", "-", "(", ")", "5m", "1", "[5m]", "[5m:]", "{a='b'}", " by (a) ", "sum", "on (a)", "offset",
+     "@", "'", '"', "#", ",",
+     "inf", "bool", "==", "^", "topk(2,", "rate(", " ", "\n", "é", "\x00", "group_left", "\\"]
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(pieces, max_size=10).map("".join) | st.text(max_size=15))
+def test_any_text_is_described_or_refused(text: str) -> None:
+    with contextlib.suppress(BadQueryError):
+        json.dumps(describe(text))
+        assert describe(format_query(text)) == describe(text)
+    with contextlib.suppress(BadQueryError):
+        parse_selector(text)
+    spelled(text)
