@@ -271,6 +271,7 @@ def methods() -> list[Asked]:
         for path in ("/api/v2/query", "/api/", "/api/v1/query/x", "/nothing")
         for way in ("GET", "POST")
     ]
+    found += [Asked("POST", path) for path in ("/", "/-/healthy", "/-/ready", "/metrics")]
     found += [Asked("OPTIONS", f"{V1}/query", headers={"origin": "http://elsewhere.example"})]
     return found
 

@@ -69,6 +69,7 @@ def carried_out(written: Section, addresses: dict[str, str], folder: Path) -> It
                 flags += DEMO
             else:
                 flags += ["--data", str(folder / f"data{number}")]
+                flags += ["--scrape-interval", "1s"]
             ready = f"http://{listen}/-/ready"
             started.enter_context(running([*GPUSCOPE, command, *flags, "--listen", listen], ready, cwd=folder))
             if "--store" in flags:

@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuscope.errors import GpuscopeError
@@ -116,13 +116,20 @@ async def _index(request: Request) -> Response:
 
 async def _file(request: Request) -> Response:
     path = page_file(request.path_params["path"])
-    if path is None:  # whatever the method: a client must not read from a 405 that there is something
+    reads = request.method in ("GET", "HEAD")
+    if not reads and (path is not None or _takes_another_method(request)):
+        return PlainTextResponse("Method Not Allowed\n", 405)
+    if path is None:
         return PlainTextResponse("404 page not found\n", 404)
-    if request.method not in ("GET", "HEAD"):
-        return PlainTextResponse("Method Not Allowed\n", 405, {"allow": "GET, HEAD"})
     # The build names its files by their content, so a browser may keep them for ever.
     forever = path.parent.name == "assets"
     return FileResponse(path, headers={"cache-control": f"max-age={31536000 if forever else 0}"})
+
+
+def _takes_another_method(request: Request) -> bool:
+    """This route is the last and takes every method, so that what is nowhere is not found rather than refused."""
+    routes: list[BaseRoute] = request.app.router.routes
+    return any(route.matches(request.scope)[0] is Match.PARTIAL for route in routes)
 
 
 def page_file(name: str) -> Path | None:

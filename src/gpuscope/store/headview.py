@@ -79,10 +79,12 @@ class HeadView:
             return self._sorted(columns, start, end)
         low, high = self._span(start, end)
         matrix = np.empty((len(columns), high - low))
+        width = _width(columns)
         for first, cells in self.segments:
             begin, stop = max(low, first), min(high, first + len(cells))
             if begin < stop:
-                _pick(cells[begin - first : stop - first], columns, matrix[:, begin - low : stop - low])
+                part = matrix[:, begin - low : stop - low]
+                _pick(cells[begin - first : stop - first], columns, width, part)
         return self.times[low:high], matrix
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
@@ -95,7 +97,7 @@ class HeadView:
         for first, cells in self.segments:
             here = np.flatnonzero((rows >= first) & (rows < first + len(cells)))
             picked = np.empty((len(columns), len(here)))
-            _pick(cells[rows[here] - first], columns, picked)
+            _pick(cells[rows[here] - first], columns, _width(columns), picked)
             matrix[:, here] = picked
         return self.times[rows], matrix
 
@@ -160,13 +162,17 @@ class HeadView:
             found[sid] = own_times, own_values
 
 
-def _pick(rows: Float64s, columns: Int64s, into: Float64s) -> None:
+def _width(columns: Int64s) -> int:
+    """How wide rows must be to have all of these columns."""
+    return int(columns.max()) + 1 if len(columns) else 0
+
+
+def _pick(rows: Float64s, columns: Int64s, width: int, into: Float64s) -> None:
     """Columns of some rows, each as a line; rows made before a column existed have nothing in it."""
-    width = rows.shape[1]
-    if not len(columns) or int(columns.max()) < width:
+    if width <= rows.shape[1]:
         into[:] = rows[:, columns].T
     else:
-        inside = columns < width
+        inside = columns < rows.shape[1]
         into[:] = ABSENT
         into[inside] = rows[:, columns[inside]].T
 

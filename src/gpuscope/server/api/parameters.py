@@ -7,6 +7,7 @@ there, except where the endpoint looks at `malformed`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
@@ -179,14 +180,12 @@ def parse_form(encoded: bytes) -> tuple[list[tuple[str, str]], str]:
     return pairs, trouble
 
 
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+
+
 def _bad_escape(text: bytes) -> str:
-    at = text.find(b"%")
-    while at >= 0:
-        digits = text[at + 1 : at + 3]
-        if len(digits) < 2 or any(one not in b"0123456789abcdefABCDEF" for one in digits):
-            return text[at : at + 3].decode("utf-8", "replace")
-        at = text.find(b"%", at + 3)
-    return ""
+    found = _BAD_ESCAPE.search(text)
+    return found[0].decode("utf-8", "replace") if found else ""
 
 
 def _unescaped(text: bytes) -> str:

@@ -33,10 +33,14 @@ class Asked:
 
     def header(self, name: str) -> str | None:
         """The value, "" when there is none, None when there are several."""
-        values = [value for key, value in self.headers if key == name]
-        if len(values) > 1:
-            return None
-        return values[0].strip() if values else ""
+        return single(self.headers, name)
+
+
+def single(headers: Sequence[tuple[str, str]], name: str) -> str | None:
+    values = [value for key, value in headers if key == name]
+    if len(values) > 1:
+        return None
+    return values[0].strip() if values else ""
 
 
 def parse_networks(words: Iterable[str], flag: str) -> tuple[Network, ...]:
@@ -55,16 +59,13 @@ def read_scope(scope: Scope, proxies: Sequence[Network]) -> Asked:
     headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
     client: Any = scope.get("client")
     peer = str(client[0]) if client else ""
-    asked = Asked(
-        scope["method"], scope["path"], headers, peer, peer, None, scope.get("scheme") == "https", False
-    )
     through_proxy = is_within(peer, proxies)
-    host, secure, who = asked.header("host"), asked.secure, peer
+    host, secure, who = single(headers, "host"), scope.get("scheme") == "https", peer
     if through_proxy:
-        host = asked.header("x-forwarded-host") or host
-        secure = secure or asked.header("x-forwarded-proto") == "https"
+        host = single(headers, "x-forwarded-host") or host
+        secure = secure or single(headers, "x-forwarded-proto") == "https"
         who = _forwarded_client(headers, proxies) or peer
-    return Asked(asked.method, asked.path, headers, peer, who, host, secure, through_proxy)
+    return Asked(scope["method"], scope["path"], headers, peer, who, host, secure, through_proxy)
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
