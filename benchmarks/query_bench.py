@@ -9,6 +9,7 @@ not here is left out by name. VictoriaMetrics answers without its result cache: 
 from __future__ import annotations
 
 import argparse
+import gzip
 import http.client
 import json
 import statistics
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -58,15 +59,17 @@ class Server:
     def __post_init__(self) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
-    def ask(self, path: str, parameters: dict[str, str]) -> tuple[float, bytes]:
-        """Seconds, and the answer."""
+    def ask(self, path: str, parameters: dict[str, str], *, plain: bool = False) -> tuple[float, bytes]:
+        """Seconds, and the answer: compressed, as Grafana, browsers and Go's client ask for it, or plain."""
         asked = parameters | ({"nocache": "1"} if self.name == VICTORIA else {})
         target = f"{path}?{urlencode(asked)}"
         before = time.perf_counter()
-        self.connection.request("GET", target)
+        self.connection.request("GET", target, headers={} if plain else {"Accept-Encoding": "gzip"})
         answer = self.connection.getresponse()
         body = answer.read()
         spent = time.perf_counter() - before
+        if answer.headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
         if answer.status != 200:
             raise RuntimeError(f"{self.name}: {answer.status} {body[:300]!r}")
         return spent, body
@@ -111,6 +114,7 @@ class Query:
     path: str
     parameters: dict[str, str]
     runs: int = 15
+    plain: bool = False
 
 
 def queries(end_ms: int) -> list[Query]:
@@ -124,8 +128,10 @@ def queries(end_ms: int) -> list[Query]:
         return Query(name, what, "/api/v1/query_range", {"query": query, **span}, runs)
 
     some = 'instance=~"node0[0-7]:9400"'
+    raw = instant("q1", "one series, raw, 1 h", 'gpu_utilization{instance="node03:9400",gpu="2"}[1h]', 100)
     return [
-        instant("q1", "one series, raw, 1 h", 'gpu_utilization{instance="node03:9400",gpu="2"}[1h]', 40),
+        raw,
+        replace(raw, what="the same, not compressed", plain=True),
         day("q2", "8 series, 24 h @ 60 s", 'gpu_power_watts{instance="node03:9400"}', "60s"),
         day("q3", "`avg by` node of 200 series, 24 h @ 5 min", "avg by (instance) (gpu_utilization)", "5m"),
         day(
@@ -173,7 +179,7 @@ def measure(servers: Sequence[Server], query: Query) -> dict[str, Timing]:
     for _ in range(query.runs):  # in turns: what else the machine does hits all alike
         for one in servers:
             before = cpu_seconds(one.pid)
-            spent[one.name].append(one.ask(query.path, query.parameters)[0])
+            spent[one.name].append(one.ask(query.path, query.parameters, plain=query.plain)[0])
             used[one.name] += cpu_seconds(one.pid) - before
     return {
         name: Timing(1000 * min(some), *percentiles(some), 1000 * used[name] / query.runs)
@@ -184,7 +190,9 @@ def measure(servers: Sequence[Server], query: Query) -> dict[str, Timing]:
 def compare(servers: Sequence[Server], asked: Sequence[Query]) -> str:
     rows = []
     for query in asked:
-        shapes = {one.name: shape(one.ask(query.path, query.parameters)[1]) for one in servers}
+        shapes = {
+            one.name: shape(one.ask(query.path, query.parameters, plain=query.plain)[1]) for one in servers
+        }
         found = measure(servers, query)
         base = found.get(PROMETHEUS)
         ours = found[OURS]
