@@ -151,3 +151,21 @@ def test_a_failure_with_a_reason_reaches_the_viewer() -> None:
     with TestClient(Starlette(routes=page_routes.page_routes(LiveFleet(read, "test")))) as client:
         answer = client.get("/api/live")
     assert (answer.status_code, answer.json()["error"]) == (503, "http://engine cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("POST", "/nothing", 404),
+        ("DELETE", "/api/nothing", 404),
+        ("POST", "/", 405),
+        ("PUT", "/api/live", 405),
+    ],
+)
+def test_what_is_nowhere_is_not_found_whatever_the_method(method: str, path: str, status: int) -> None:
+    async def read() -> Iterable[Sample]:
+        return []
+
+    with TestClient(Starlette(routes=page_routes.page_routes(LiveFleet(read, "test")))) as client:
+        assert client.request(method, path).status_code == status

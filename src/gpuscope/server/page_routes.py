@@ -127,7 +127,7 @@ async def _file(request: Request) -> Response:
 
 
 def _takes_another_method(request: Request) -> bool:
-    """This route is the last and takes every method, so that what is nowhere is not found rather than refused."""
+    """`_file` is the last route and takes every method: what is nowhere is not found, rather than refused."""
     routes: list[BaseRoute] = request.app.router.routes
     return any(route.matches(request.scope)[0] is Match.PARTIAL for route in routes)
 
