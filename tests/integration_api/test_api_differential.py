@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tests.engines import running_prometheus
 from tests.integration_api import asked
 from tests.integration_api.raw import Answered, Asked, get, send
-from tests.integration_api.servers import Day, differences
+from tests.integration_api.servers import Day, differences, running_gpuscope
 from tests.promql.prometheus import fill
 
 # "1:5: parse error: ..." and, where it is the expression that cannot be evaluated, the engine's own words.
@@ -197,3 +198,22 @@ def test_no_other_site_may_read(gpuscope: str) -> None:
     for method in ("GET", "OPTIONS"):
         answer = send(gpuscope, Asked(method, "/api/v1/query?query=1", headers={"origin": "http://a.example"}))
         assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_limits_that_were_set_hold_alike(day: Day, tmp_path: Path) -> None:
+    theirs_set = ["--query.max-samples=300", "--query.lookback-delta=20s"]
+    ours_set = ("--query-max-samples", "300", "--query-lookback", "20s", "--query-max-concurrency", "2")
+    with running_prometheus(flags=theirs_set) as theirs, running_gpuscope(tmp_path / "data", *ours_set) as ours:
+        for url in (theirs, ours):
+            fill(url, day.series)
+        requests = [
+            get("/api/v1/query", {"query": query, "time": at})
+            # Not rate(watts[2h]): Prometheus holds one series at a time for it, we hold all of them.
+            for query in ("watts", "gauge", "watts[2h]", "count(watts)", "watts + watts")
+            for at in (day.middle, day.middle + 7, day.end + 21)
+        ]
+        assert not problems(requests, ours, theirs)
+        flags = [send(url, get("/api/v1/status/flags")).json()["data"] for url in (ours, theirs)]
+    for name in ("query.max-samples", "query.lookback-delta"):
+        assert flags[0][name] == flags[1][name]
+    assert flags[0]["query-max-concurrency"] == "2"
