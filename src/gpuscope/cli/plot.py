@@ -1,33 +1,93 @@
-"""A small plot of one series in braille dots: eight dots a character, gaps left as gaps."""
+"""A small plot of one series in braille dots, eight to a character: neighbours joined, gaps left open."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
+from statistics import median
+
+Point = tuple[float, float]
+"""Seconds since the epoch, and a finite value."""
 
 # The dot of a braille character at (column, row), as its bit.
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 HEIGHT = 6
+MARGIN = 13
+DAY = 86_400
 
 
-def render_plot(points: Sequence[tuple[float, float]], width: int | None = None) -> list[str]:
-    """Lines of text for (seconds, value) points in time order."""
+def render_plot(points: Sequence[Point], width: int | None = None) -> list[str]:
+    """Lines of text for points in time order."""
     if not points:
         return ["  no values"]
-    columns = max(10, (width or shutil.get_terminal_size().columns) - 14)
-    low, high = min(v for _, v in points), max(v for _, v in points)
-    first, last = points[0][0], points[-1][0]
+    columns = max(10, (width or shutil.get_terminal_size().columns) - MARGIN - 1)
     grid = [[0] * columns for _ in range(HEIGHT)]
-    for at, value in points:
-        across = 0.0 if last == first else (at - first) / (last - first)
-        up = 0.5 if high == low else (value - low) / (high - low)
-        x, y = round(across * (2 * columns - 1)), round((1 - up) * (4 * HEIGHT - 1))
+    for x, y in _dots(points, 2 * columns - 1, 4 * HEIGHT - 1):
         grid[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
-    marks = {0: high, HEIGHT - 1: low} if high != low else {HEIGHT // 2: high}
+    marks = _marks([value for _, value in points])
     lines = [
-        f"{f'{marks[row]:.4g}' if row in marks else '':>11} ┤" + "".join(chr(0x2800 + bits) for bits in cells)
+        f"{marks.get(row, ''):>{MARGIN - 2}} ┤" + "".join(chr(0x2800 + bits) for bits in cells).rstrip("\u2800")
         for row, cells in enumerate(grid)
     ]
-    start, end = (datetime.fromtimestamp(at).strftime("%m-%d %H:%M") for at in (first, last))
-    return [*lines, f"{'':>13}{start}{end:>{max(1, columns - len(start))}}"]
+    return [*lines, " " * MARGIN + _time_axis(points[0][0], points[-1][0], columns)]
+
+
+def _dots(points: Sequence[Point], right: int, bottom: int) -> Iterator[tuple[int, int]]:
+    low, high = min(v for _, v in points), max(v for _, v in points)
+    first, last = points[0][0], points[-1][0]
+
+    def place(point: Point) -> tuple[int, int]:
+        across = 0.0 if last == first else (point[0] - first) / (last - first)
+        # Divided before subtracting: the distance of two finite numbers need not be finite.
+        up = 0.5 if high == low else (point[1] / 2 - low / 2) / (high / 2 - low / 2)
+        return round(across * right), round((1 - up) * bottom)
+
+    yield place(points[0])
+    if len(points) < 2:
+        return
+    usual = median(later[0] - earlier[0] for earlier, later in pairwise(points))
+    for earlier, later in pairwise(points):
+        if later[0] - earlier[0] > 1.5 * usual:
+            yield place(later)
+        else:
+            yield from _line(place(earlier), place(later))
+
+
+def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
+    for step in range(steps + 1):
+        yield (
+            start[0] + round((end[0] - start[0]) * step / steps),
+            start[1] + round((end[1] - start[1]) * step / steps),
+        )
+
+
+def _marks(values: Sequence[float]) -> dict[int, str]:
+    """What stands at the left of a row."""
+    low, high = min(values), max(values)
+    if low == high:
+        return {HEIGHT // 2: short_number(low)}
+    return {0: short_number(high), HEIGHT - 1: short_number(low)}
+
+
+def _time_axis(first: float, last: float, columns: int) -> str:
+    days = last - first >= DAY or datetime.fromtimestamp(first).date() != datetime.fromtimestamp(last).date()
+    form = "%m-%d %H:%M" if days else "%H:%M:%S" if last - first < 600 else "%H:%M"
+    start, middle, end = (datetime.fromtimestamp(at).strftime(form) for at in (first, (first + last) / 2, last))
+    if columns < 3 * len(start) + 4 or first == last:
+        return start if first == last else f"{start}{end:>{max(1, columns - len(start))}}"
+    left = (columns - len(middle)) // 2 - len(start)
+    return f"{start}{'':{left}}{middle}{end:>{columns - len(start) - left - len(middle)}}"
+
+
+def short_number(value: float) -> str:
+    """Four digits, with the letter of a power of 1,000 where there are more before the point."""
+    if abs(value) >= 1e18 or 0 < abs(value) < 1e-3:
+        return f"{value:.4g}"
+    letters = iter(" kMGTP")
+    letter = next(letters)
+    while abs(value) >= 9999.5:
+        value, letter = value / 1000, next(letters)
+    return f"{value:.4g}{letter}".strip()

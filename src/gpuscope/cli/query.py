@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuscope.cli.plot import render_plot
+from gpuscope.cli.plot import render_plot, short_number
 from gpuscope.cli.terminal import DIM, paint, printable, render_table, wants_colour
 from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
 from gpuscope.settings import Settings, parse_duration
@@ -171,7 +171,8 @@ def _print_vector(result: Sequence[dict[str, Any]]) -> None:
         for series in result:
             print(f"{printable(_series_name(series['metric']))} {series['value'][1]}")
         return
-    print(printable(_series_name({name: value for name, value in shared.items() if value is not None})))
+    if common := {name: value for name, value in shared.items() if value is not None}:
+        print(printable(_series_name(common)))
     rows = [
         (*(printable(series["metric"].get(name, ""), 60) for name in columns), series["value"][1])
         for series in result
@@ -184,14 +185,19 @@ def _print_matrix(result: Sequence[dict[str, Any]], colour: bool) -> None:
         for series in result:
             print(printable(_series_name(series["metric"])))
             for at, value in series.get("values", ()):
-                print(f"  {datetime.fromtimestamp(float(at), UTC).isoformat()}  {value}")
+                print(f"  {_time_text(float(at))}  {value}")
         return
     for series in result[:MOST_PLOTTED]:
-        print(printable(_series_name(series["metric"])))
         points = [(float(at), float(value)) for at, value in series["values"]]
+        last = paint(f"last {short_number(points[-1][1])}" if points else "", DIM, colour)
+        print(f"{printable(_series_name(series['metric']))}  {last}")
         print("\n".join(render_plot([p for p in points if math.isfinite(p[1])])))
     if len(result) > MOST_PLOTTED:
         print(paint(f"and {len(result) - MOST_PLOTTED} more series; --json or --csv has them all", DIM, colour))
+
+
+def _time_text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _write_csv(data: dict[str, Any]) -> None:
