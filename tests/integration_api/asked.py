@@ -5,8 +5,11 @@ The lists are by what they are about; those that take a `Day` are for servers fi
 
 from __future__ import annotations
 
+import random
 from typing import Any
+from urllib.parse import urlencode
 
+from gpuscope.server.api.embedded import TAKES_FORMS
 from tests.integration_api.raw import FORM, Asked, get, post
 from tests.integration_api.servers import Day
 
@@ -179,7 +182,7 @@ def about_series(day: Day) -> list[Asked]:
         found += [
             get(path), get(path, span), get(path, "match[]=%zz"), get(path, "match[]=watts;x=y"),
             get(path, "match%5B%5D=watts&match[]=gauge"), get(path, {"match": "watts"}),
-            get(path, {"match[]": ["watts", "("]}),
+            get(path, {"match[]": ["{}", "("]}), get(path, {"match[]": ["watts", "("]}),
             get(path, {"match[]": "(", "start": "x"}), get(path, {"match[]": "(", "limit": "x"}),
             get(path, {"match[]": "watts", "start": day.end, "end": day.start}),
             get(path, {"match[]": ["watts", "gauge", "watts"], **span}),
@@ -284,3 +287,46 @@ def federation() -> list[Asked]:
         {"match[]": "sum(x)"},
     ]  # fmt: skip
     return [*(get("/federate", one) for one in parameters), Asked("POST", "/federate")]
+
+
+TAKEN = {
+    "query": ["query", "time", "limit", "stats", "lookback_delta", "timeout"],
+    "query_range": ["query", "start", "end", "step", "limit", "stats", "lookback_delta"],
+    "query_exemplars": ["query", "start", "end"],
+    "format_query": ["query"],
+    "parse_query": ["query"],
+    "series": ["match[]", "match[]", "start", "end", "limit"],
+    "labels": ["match[]", "start", "end", "limit"],
+    "label/node/values": ["match[]", "start", "end", "limit"],
+    "rules": ["match[]", "type", "exclude_alerts", "group_limit", "group_next_token"],
+    "metadata": ["metric", "limit", "limit_per_metric"],
+    "targets/metadata": ["match_target", "metric", "limit"],
+}
+
+
+def soup(day: Day, seed: int, count: int) -> list[Asked]:
+    """Parameters at random: mostly those the endpoint takes, mostly with a value that is right."""
+    chance = random.Random(seed)
+    values: dict[str, list[str]] = {
+        "query": [*BAD_QUERIES, *STATISTICS, *["watts", "gauge"] * 20],
+        "time": [*TIMES, *[str(day.middle)] * 20],
+        "start": [*TIMES, *[str(day.start)] * 40], "end": [*TIMES, *[str(day.end)] * 40],
+        "step": [*DURATIONS, *["60"] * 30], "timeout": [one for one in DURATIONS if one not in NO_TIME],
+        "lookback_delta": DURATIONS, "limit": LIMITS, "limit_per_metric": LIMITS, "match[]": SELECTORS,
+        "match_target": SELECTORS, "stats": ["all", "", "x"], "metric": ["watts", ""], "type": ["alert", "x"],
+        "exclude_alerts": ["1", "x", "true"], "group_limit": ["1", "x", "-1"], "group_next_token": ["x"],
+    }  # fmt: skip
+    found = []
+    for _ in range(count):
+        path = chance.choice(list(TAKEN))
+        names = [name for name in TAKEN[path] if chance.random() < 0.85 or (path, name) == ("query", "time")]
+        names += chance.sample(list(values), chance.choice([0, 0, 1, 2]))
+        chance.shuffle(names)
+        pairs = [(name, chance.choice(values[name])) for name in names]
+        half = chance.randrange(len(pairs) + 1) if f"{V1}/{path}" in TAKES_FORMS else 0
+        if half:
+            target = f"{V1}/{path}?{urlencode(pairs[half:])}"
+            found.append(Asked("POST", target, urlencode(pairs[:half]).encode(), {"content-type": FORM}))
+        else:
+            found.append(get(f"{V1}/{path}", pairs))
+    return found

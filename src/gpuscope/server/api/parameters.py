@@ -130,18 +130,14 @@ class Parameters:
             raise ApiError("bad_data", f"error parsing form values: {self.malformed}")
 
     def selectors(self) -> list[list[Matcher]]:
-        return [parse_matchers(text) for text in self.all("match[]")]
-
-
-def parse_matchers(text: str) -> list[Matcher]:
-    """A selector that must select something."""
-    try:
-        matchers = parse_selector(text)
-    except BadQueryError as error:
-        raise ApiError("bad_data", str(error)) from None
-    if all(matches(one, "") for one in matchers):
-        raise ApiError("bad_data", NO_MATCHER)
-    return matchers
+        """Of each `match[]`, which must select something."""
+        try:
+            found = [parse_selector(text) for text in self.all("match[]")]
+        except BadQueryError as error:
+            raise ApiError("bad_data", str(error)) from None
+        if any(all(matches(one, "") for one in matchers) for matchers in found):
+            raise ApiError("bad_data", NO_MATCHER)
+        return found
 
 
 async def read_parameters(request: Request) -> Parameters:
