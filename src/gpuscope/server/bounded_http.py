@@ -70,14 +70,12 @@ class BoundedHttp(HttpToolsProtocol):
         if self._head_bytes is not None:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > MOST_HEAD_BYTES:
-            if not self.transport.is_closing():
-                self.transport.write(_TOO_LARGE)
-            self.transport.close()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._expect_head()
+        if self._head_bytes:
+            self._expect_head()  # of a head that came whole, as most do, no clock is ever set
+            if self._head_bytes > MOST_HEAD_BYTES:
+                if not self.transport.is_closing():
+                    self.transport.write(_TOO_LARGE)
+                self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._stop_clock()

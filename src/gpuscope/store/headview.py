@@ -169,12 +169,14 @@ def _width(columns: Int64s) -> int:
 
 def _pick(rows: Float64s, columns: Int64s, width: int, into: Float64s) -> None:
     """Columns of some rows, each as a line; rows made before a column existed have nothing in it."""
-    if width <= rows.shape[1]:
-        into[:] = rows[:, columns].T
-    else:
+    if width > rows.shape[1]:
         inside = columns < rows.shape[1]
         into[:] = ABSENT
         into[inside] = rows[:, columns[inside]].T
+    elif len(columns) == 1:  # a slice, many times faster to take than a list of columns
+        into[0] = rows[:, width - 1]
+    else:
+        into[:] = rows[:, columns].T
 
 
 def merge_samples(parts: list[Samples]) -> Samples:
