@@ -20,8 +20,8 @@ from gpuscope.server.api.parameters import STATUS_CODES
 JSON = "application/json"
 # Ten packets, which a new connection sends at once: below it nobody has a smaller answer any sooner.
 SMALLEST_PACKED_BYTES = 14_000
-# Of range answers cramjam's level 1 makes about a third, in the time zlib's takes for 14 kB and in three quarters
-# of it from 0.3 MB on; zlib's level 6 makes a tenth less of them and takes ten times as long.
+# Of range answers cramjam's level 1 makes about a third, in zlib's time for 14 kB and in three quarters of that
+# from 0.3 MB on; zlib's level 6 makes a tenth less of them and takes ten times as long.
 PACKING_LEVEL = 1
 
 
