@@ -232,6 +232,9 @@ class Settings:
     query_max_concurrency: int = _setting(
         20, parse_amount, "how many large queries are worked on at once; others wait their turn", "N"
     )
+    admin_api: bool = _setting(
+        False, parse_switch, "let POST /api/v1/admin/tsdb/… delete series and copy the history to a folder"
+    )
 
     login: str = _setting(
         "auto",

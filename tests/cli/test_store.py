@@ -69,9 +69,42 @@ def test_backup_also_while_another_writes(
         (["stat", "--data", "/nonexistent"], "there is no history"),
         (["backup"], "say where to"),
         (["export", "--match", "sum("], "match"),
+        (["delete"], "say which series"),
+        (["delete", "--match", "power"], "--yes does it unasked"),
+        (["delete", "--match", "power", "--start", "soon", "--yes"], "soon"),
     ],
 )
 def test_mistakes(history: Path, capsys: pytest.CaptureFixture[str], argv: list[str], complaint: str) -> None:
     argv = argv if "--data" in argv else [*argv, "--data", str(history)]
     assert main(["store", *argv]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_delete_takes_what_was_chosen_and_no_more(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["delete", "--data", str(history), "--match", 'power{gpu="1"}', "--yes"]
+    code, text = said(capsys, *argv, "--start", str(START + 10), "--end", str(START + 19))
+    assert (code, text) == (0, "deleted samples of 1 series\n")
+    kept = said(capsys, "export", "--data", str(history), "--match", 'power{gpu="1"}')[1]
+    assert len(list(parse_once(kept, openmetrics=True))) == 90
+    assert said(capsys, *argv)[0] == 0
+    assert json.loads(said(capsys, "stat", "--data", str(history), "--json")[1])["series"] == 2
+    assert said(capsys, *argv) == (0, "no series; nothing was deleted\n")
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 2), ("YES", 2), ("", 3), ("n", 3)])
+def test_delete_asks_first(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: str, left: int
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or answer)
+    assert main(["store", "delete", "--data", str(history), "--match", 'power{gpu="1"}']) == (left == 3)
+    assert asked == ['Delete 1 series of power{gpu="1"}, all of their samples? [y/N] ']
+    capsys.readouterr()
+    assert json.loads(said(capsys, "stat", "--data", str(history), "--json")[1])["series"] == left
+
+
+def test_delete_leaves_a_running_server_its_folder(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(history):
+        assert main(["store", "delete", "--data", str(history), "--match", "power", "--yes"]) == 1
+    assert "/api/v1/admin/tsdb/delete_series" in capsys.readouterr().err

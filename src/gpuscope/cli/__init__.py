@@ -22,7 +22,7 @@ COMMANDS = {
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show what is on this machine's GPUs now",
     "query": "ask a gpuscope server, or any Prometheus, a PromQL question",
-    "store": "look after the history: stat, check, export, backup",
+    "store": "look after the history: stat, check, export, backup, delete",
     "fields": "list every field: id, name, unit, families, and whether this machine has it",
     "user": "who may log in to `up` and `server` from outside, and API tokens for programs",
     "doctor": "say what works here, what does not, why, and how to mend it",
@@ -39,8 +39,11 @@ COLLECTING_SETTINGS = (
 )  # fmt: skip
 """What every command takes that reads this machine's GPUs."""
 
-QUERY_SETTINGS = ("query_max_samples", "query_timeout", "query_lookback", "query_max_concurrency")
-"""What bounds the queries of a server that keeps the history itself."""
+HISTORY_SETTINGS = (
+    "data", "retention", "retention_bytes", "query_max_samples", "query_timeout", "query_lookback",
+    "query_max_concurrency", "admin_api",
+)  # fmt: skip
+"""What the commands take that keep a history and answer queries about it."""
 
 WEB_SETTINGS = (
     "web_config_file", "login", "session_lifetime", "allowed_hosts", "proxy_auth_header", "proxy_auth_from",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 
-from gpuscope.cli import QUERY_SETTINGS, WEB_SETTINGS
+from gpuscope.cli import HISTORY_SETTINGS, WEB_SETTINGS
 from gpuscope.settings import Settings
 
 SETTINGS = (
-    "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "data", "listen",
-    "retention", "retention_bytes", "remote_write", "remote_write_http_config", *QUERY_SETTINGS, *WEB_SETTINGS,
+    "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "listen",
+    *HISTORY_SETTINGS, "remote_write", "remote_write_http_config", *WEB_SETTINGS,
 )  # fmt: skip
 
 EPILOG = """examples:

@@ -1,6 +1,7 @@
-"""Look after the history: its numbers, its soundness, a copy of it, or all of it as text.
+"""Look after the history: its numbers, its soundness, a copy of it, all of it as text, or less of it.
 
-Works while `gpuscope up` or `gpuscope server` writes to the same folder.
+All but `delete` works while `gpuscope up` or `gpuscope server` writes to the same folder; those delete series
+themselves when they are started with --admin-api and asked as Prometheus is.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
     from gpuscope.store import Store
+    from gpuscope.store.series import Matcher
 
 SETTINGS = ("data",)
 
@@ -28,15 +30,22 @@ EPILOG = """examples:
   gpuscope store check                         exit code 1 if something is damaged
   gpuscope store export --match 'gpuscope_gpu_power_watts{gpu="0"}' > power.om
   gpuscope store backup /backups/gpuscope
+  gpuscope store delete --match '{instance="gone:9400"}' --end 2026-01-31T00:00:00Z
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("stat", "check", "export", "backup"))
+    parser.add_argument("action", choices=("stat", "check", "export", "backup", "delete"))
     parser.add_argument("folder", nargs="?", type=Path, help="where `backup` puts the copy")
-    parser.add_argument("--match", metavar="SELECTOR", default="", help="which series `export` writes (all)")
-    parser.add_argument("--start", metavar="T", help="first time `export` writes: RFC 3339 or seconds")
-    parser.add_argument("--end", metavar="T", help="last time `export` writes")
+    parser.add_argument(
+        "--match",
+        metavar="SELECTOR",
+        default="",
+        help="which series `export` writes (all), or `delete` deletes",
+    )
+    parser.add_argument("--start", metavar="T", help="first time it does so: RFC 3339 or seconds")
+    parser.add_argument("--end", metavar="T", help="last time it does so")
+    parser.add_argument("--yes", action="store_true", help="`delete` without asking")
     parser.add_argument("--json", action="store_true", help="`stat` and `check` as JSON")
 
 
@@ -46,16 +55,18 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.store import Store, StoreError
+    from gpuscope.store import Store, StoreError, StoreLockedError
 
     folder = Path(settings.data).expanduser()
     if not folder.is_dir():
         raise UsageError(f"--data: there is no history in {folder}")
     try:
-        with Store(folder, read_only=True) as store:
-            return {"stat": _stat, "check": _check, "export": _export, "backup": _backup}[args.action](
-                store, args
-            )
+        with Store(folder, read_only=args.action != "delete") as store:
+            return ACTIONS[args.action](store, args)
+    except StoreLockedError as error:
+        raise GpuscopeError(
+            f"{error}; or start that one with --admin-api and POST to its /api/v1/admin/tsdb/delete_series"
+        ) from None
     except StoreError as error:
         raise GpuscopeError(f"{folder}: {error}") from None
 
@@ -102,7 +113,8 @@ def _check(store: Store, args: argparse.Namespace) -> int:
     return 1 if report.problems else 0
 
 
-def _export(store: Store, args: argparse.Namespace) -> int:
+def _chosen(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, int | None]:
+    """What --match, --start and --end say."""
     from gpuscope.promql import BadQueryError
     from gpuscope.promql.written import parse_selector
     from gpuscope.server.api.go_values import parse_time_ms
@@ -112,11 +124,14 @@ def _export(store: Store, args: argparse.Namespace) -> int:
     except BadQueryError as error:
         raise UsageError(f"--match {args.match!r}: {error}") from None
     try:
-        start = parse_time_ms(args.start) if args.start else None
-        end = parse_time_ms(args.end) if args.end else None
+        start, end = (parse_time_ms(text) if text else None for text in (args.start, args.end))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    for piece in store.export(matchers, start, end):
+    return matchers, start, end
+
+
+def _export(store: Store, args: argparse.Namespace) -> int:
+    for piece in store.export(*_chosen(args)):
         sys.stdout.write(piece)
     return 0
 
@@ -126,3 +141,42 @@ def _backup(store: Store, args: argparse.Namespace) -> int:
         raise UsageError("backup: say where to, for instance `gpuscope store backup /backups/gpuscope`")
     print(store.backup(args.folder))
     return 0
+
+
+def _delete(store: Store, args: argparse.Namespace) -> int:
+    if not args.match:
+        raise UsageError("delete: say which series, for instance --match '{instance=\"gone:9400\"}'")
+    matchers, start, end = _chosen(args)
+    found = store.series(matchers, start, end)
+    if not found:
+        print("no series; nothing was deleted")
+        return 0
+    if not args.yes and not _agreed(f"{len(found):,} series of {args.match}, {_span_text(start, end)}"):
+        print("nothing was deleted")
+        return 1
+    store.delete_series(matchers, start, end)
+    store.compact()
+    print(f"deleted samples of {len(found):,} series")
+    return 0
+
+
+def _span_text(start: int | None, end: int | None) -> str:
+    if start is None and end is None:
+        return "all of their samples"
+    begin = "the beginning" if start is None else _time_text(start)
+    return f"from {begin} to {'the end' if end is None else _time_text(end)}"
+
+
+def _agreed(what: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(f"delete: {what}: nobody can be asked here; --yes does it unasked")
+    return input(f"Delete {what}? [y/N] ").strip().lower() in ("y", "yes")
+
+
+ACTIONS: dict[str, Callable[[Store, argparse.Namespace], int]] = {
+    "stat": _stat,
+    "check": _check,
+    "export": _export,
+    "backup": _backup,
+    "delete": _delete,
+}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from gpuscope.cli import COLLECTING_SETTINGS, QUERY_SETTINGS, WEB_SETTINGS
+from gpuscope.cli import COLLECTING_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
 from gpuscope.settings import Settings
 
 SETTINGS = (
-    "data", "listen", "store_interval", "retention", "retention_bytes", *QUERY_SETTINGS, "interval",
-    "demo_nodes", *WEB_SETTINGS, *COLLECTING_SETTINGS,
+    "listen", "store_interval", *HISTORY_SETTINGS, "interval", "demo_nodes", *WEB_SETTINGS,
+    *COLLECTING_SETTINGS,
 )  # fmt: skip
 
 EPILOG = """examples:

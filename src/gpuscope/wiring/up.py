@@ -164,6 +164,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             LocalTargets(feeds),
             flags=shown_flags(settings, listen),
             most_queries=settings.query_max_concurrency,
+            with_admin=settings.admin_api,
         )
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(

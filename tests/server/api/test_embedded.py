@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from gpuscope.promql import Engine
 from gpuscope.scrape.appender import STALE
-from gpuscope.server.api.embedded import ENDPOINTS, TAKES_FORMS, EmbeddedApi
+from gpuscope.server.api.embedded import ENDPOINTS, METHODS, EmbeddedApi
 from gpuscope.store import Store, Tick
 
 START = 1_700_000_000
@@ -175,7 +175,7 @@ def test_any_parameters_get_an_answer(
     """A server error would be raised here; none of these is one."""
     usual = [("query", "temp"), ("start", str(START)), ("end", str(END)), ("step", "60")]
     form = urlencode([*pairs, *usual], errors="replace")
-    if posted and path in TAKES_FORMS:
+    if posted and path in METHODS:
         kind = {"content-type": "application/x-www-form-urlencoded"}
         answer = client.post(path, content=form.encode(), headers=kind)
     else:
@@ -195,7 +195,7 @@ def test_any_bytes_get_an_answer(client: TestClient, path: str, raw: bytes, name
     as_query = quote(raw, safe="&=;+%[]")
     for target in (f"{path}?{as_query}", f"/api/v1/label/{quote(name, safe='')}/values?{as_query}"):
         assert client.get(target).status_code in (200, 204, 400, 404, 422)
-    if path in TAKES_FORMS:
+    if path in METHODS:
         kind = {"content-type": "application/x-www-form-urlencoded"}
         assert client.post(path, content=raw, headers=kind).status_code in (200, 204, 400, 422)
 

@@ -1,7 +1,7 @@
 """What begins like the API but is no endpoint of it: another method, another path, or what is not served here.
 
-Answered as Prometheus does with its administration off. OPTIONS is answered, but never with
-headers that would let another site's page read this server: whoever wants that puts a proxy in front.
+Answered as Prometheus does; administration that is on has routes of its own. OPTIONS is answered, but never
+with headers that would let another site's page read this server: whoever wants that puts a proxy in front.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from gpuscope.server.api.answers import error_answer, plain_answer
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _ADMINISTRATION = re.compile(r"/api/v1/admin/tsdb/(delete_series|clean_tombstones|snapshot)")
-_OTHERS: Mapping[str, Sequence[str]] = {
-    "/api/v1/write": ("POST",),
-    "/api/v1/admin/tsdb/delete_series": ("POST", "PUT"),
-    "/api/v1/admin/tsdb/clean_tombstones": ("POST", "PUT"),
-    "/api/v1/admin/tsdb/snapshot": ("POST", "PUT"),
-}
+_OTHERS: Mapping[str, Sequence[str]] = {"/api/v1/write": ("POST",)}
 
 
 def elsewhere_routes(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:

@@ -1,7 +1,8 @@
 """Prometheus' API over the embedded store: which path is answered by which endpoint, and where it runs.
 
 Queries run in threads, so that a slow one never holds up a scrape or another query; a client that goes away
-cancels its query. The endpoints themselves are functions in `queries`, `series`, `targets` and `status`.
+cancels its query. The endpoints themselves are functions in `queries`, `series`, `targets`, `status` and
+`admin`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuscope.promql import Engine, PromQLError
-from gpuscope.server.api import queries, series, status, targets
+from gpuscope.server.api import admin, queries, series, status, targets
 from gpuscope.server.api.answers import error_answer as _error
 from gpuscope.server.api.elsewhere import elsewhere_routes
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.server.api.targets import NoTargets, Targets
-from gpuscope.store import Store
+from gpuscope.store import Store, StoreError
 from gpuscope.store.series import Labels
 
 T = TypeVar("T")
@@ -42,20 +43,20 @@ class EmbeddedApi:
     external_labels: Labels = ()
     flags: dict[str, str] = field(default_factory=dict)
     most_queries: int = 20
+    with_admin: bool = False
     started_at: float = field(default_factory=time.time)
     _workers: ThreadPoolExecutor | None = None
 
     def routes(self) -> list[Route]:
-        found = [self._route(path, endpoint) for path, endpoint in ENDPOINTS.items()]
+        served = {**ENDPOINTS, **ADMIN_ENDPOINTS} if self.with_admin else ENDPOINTS
+        found = [self._route(path, endpoint) for path, endpoint in served.items()]
         for route in found:
             (route.methods or set()).discard("HEAD")  # as Prometheus; Starlette would add it to every GET
         return found
 
     def last_routes(self) -> list[Route]:
         """For what else begins as the API does; they must come after all other routes that do."""
-        return elsewhere_routes(
-            {path: ("GET", "POST") if path in TAKES_FORMS else ("GET",) for path in ENDPOINTS}
-        )
+        return elsewhere_routes({path: METHODS.get(path, ("GET",)) for path in (*ENDPOINTS, *ADMIN_ENDPOINTS)})
 
     def _route(self, path: str, endpoint: Endpoint) -> Route:
         async def answer(request: Request) -> Response:
@@ -65,8 +66,10 @@ class EmbeddedApi:
                 return _error(error.error_type, str(error))
             except PromQLError as error:
                 return _error(error.error_type, str(error))
+            except StoreError as error:
+                return _error("internal", str(error))
 
-        return Route(path, answer, methods=["GET", "POST"] if path in TAKES_FORMS else ["GET"])
+        return Route(path, answer, methods=METHODS.get(path, ("GET",)))
 
     async def evaluate(
         self, request: Request, work: Callable[[threading.Event], T], *, small: bool = False
@@ -130,7 +133,13 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/api/v1/status/tsdb": status.tsdb,
     "/api/v1/status/walreplay": status.replay,
 }
-TAKES_FORMS = {
+ADMIN_ENDPOINTS: dict[str, Endpoint] = {
+    "/api/v1/admin/tsdb/delete_series": admin.delete_series,
+    "/api/v1/admin/tsdb/clean_tombstones": admin.clean_tombstones,
+    "/api/v1/admin/tsdb/snapshot": admin.snapshot,
+}
+"""What changes the history, or writes a copy of it: only where the settings ask for it."""
+_TAKE_FORMS = (
     "/api/v1/query",
     "/api/v1/query_range",
     "/api/v1/query_exemplars",
@@ -138,5 +147,9 @@ TAKES_FORMS = {
     "/api/v1/labels",
     "/api/v1/format_query",
     "/api/v1/parse_query",
+)
+METHODS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_TAKE_FORMS, ("GET", "POST")),
+    **dict.fromkeys(ADMIN_ENDPOINTS, ("POST", "PUT")),
 }
-"""What may also be asked by POST, with the parameters in a form."""
+"""Where it is not GET alone."""

@@ -144,7 +144,7 @@ async def read_parameters(request: Request) -> Parameters:
     """Form before query, as Go's `FormValue`; a form too large is refused before it is read."""
     pairs, malformed = parse_form(request.scope.get("query_string", b""))
     in_url = pairs
-    if request.method == "POST":
+    if request.method in ("POST", "PUT"):
         body = b""
         async for part in request.stream():
             body += part
