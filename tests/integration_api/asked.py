@@ -9,7 +9,7 @@ import random
 from typing import Any
 from urllib.parse import urlencode
 
-from gpuscope.server.api.embedded import TAKES_FORMS
+from gpuscope.server.api.embedded import METHODS
 from tests.integration_api.raw import FORM, Asked, get, post
 from tests.integration_api.servers import Day
 
@@ -323,7 +323,7 @@ def soup(day: Day, seed: int, count: int) -> list[Asked]:
         names += chance.sample(list(values), chance.choice([0, 0, 1, 2]))
         chance.shuffle(names)
         pairs = [(name, chance.choice(values[name])) for name in names]
-        half = chance.randrange(len(pairs) + 1) if f"{V1}/{path}" in TAKES_FORMS else 0
+        half = chance.randrange(len(pairs) + 1) if f"{V1}/{path}" in METHODS else 0
         if half:
             target = f"{V1}/{path}?{urlencode(pairs[half:])}"
             found.append(Asked("POST", target, urlencode(pairs[:half]).encode(), {"content-type": FORM}))

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 
 from gpuscope.promql import Engine
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.bounded_http import BoundedHttp
 from gpuscope.store.series import Matcher, Series, Storage
 from tests.engines import running_prometheus
 from tests.integration_api.servers import Day, ask, wait_for
@@ -27,7 +28,8 @@ from tests.promql.prometheus import fill
 def api_over(engine: Engine) -> Iterator[str]:
     """The API alone, in this process; what needs a store is not asked for here."""
     api = EmbeddedApi(None, engine)  # type: ignore[arg-type]
-    config = uvicorn.Config(Starlette(routes=api.routes()), port=0, log_level="critical", lifespan="off")
+    app = Starlette(routes=api.routes())
+    config = uvicorn.Config(app, port=0, http=BoundedHttp, log_level="critical", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

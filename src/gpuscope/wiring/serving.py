@@ -23,6 +23,10 @@ log = logging.getLogger("gpuscope")
 DEFAULT_LISTEN = ("127.0.0.1", 9470)
 GRACE_SECONDS = 3
 """How long a running query may keep a server from stopping."""
+KEPT_SECONDS = 120
+"""A connection that nobody uses; longer than dashboards and scrapers pause, who else begin anew each time."""
+MOST_CONNECTIONS = 512
+"""As Prometheus; well below the 1,024 files that a process may commonly have open."""
 
 
 def open_store(settings: Settings) -> Store:
@@ -58,7 +62,9 @@ def serve(
         lifespan="off",
         proxy_headers=False,
         server_header=False,
+        timeout_keep_alive=KEPT_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
+        limit_concurrency=MOST_CONNECTIONS,
     )
     if tls is not None:
         config.load()

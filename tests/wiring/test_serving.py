@@ -1,0 +1,51 @@
+"""How many connections a server holds, in a process of its own with a smaller number."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.engines import free_port, running
+
+SMALL = """
+import sys
+from gpuscope.wiring import serving
+serving.MOST_CONNECTIONS = 6
+from gpuscope.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    command = [sys.executable, "-c", SMALL, "server", "--data", tmp_path / "data", "--listen", address]
+    with running(command, f"http://{address}/-/ready"):
+        yield port
+
+
+def status(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/-/healthy")
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_too_many_connections_are_told_so_and_harm_nobody_later(port: int) -> None:
+    with ExitStack() as held:
+        for _ in range(6):
+            held.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert status(port) == 503
+    for _ in range(100):
+        if status(port) == 200:
+            return
+    raise AssertionError("the connections were closed, and still nobody is served")
