@@ -209,3 +209,10 @@ def test_parentheses_leave_no_trace_but_precedence() -> None:
     assert isinstance(tree.left, Binary)
     assert tree.right == Number(3.0)
     assert isinstance(parse("rate((x[5m]))"), Call)
+
+
+def test_trees_of_questions_asked_again_are_kept_but_not_of_long_ones() -> None:
+    assert parse("up + 1") is parse("up + 1")
+    long = 'x{a="' + "y" * 3000 + '"}'
+    assert parse(long) == parse(long)
+    assert parse(long) is not parse(long)

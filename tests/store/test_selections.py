@@ -63,5 +63,19 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.groups(X) is not first
 
 
+def test_long_questions_are_answered_and_forgotten() -> None:
+    index = Index()
+    one = index.resolve(1, labels("x", gpu="0"))
+    known = Selections(index)
+    long = (
+        *X,
+        Matcher("gpu", MatchOp.REGEX, "0|" + "y" * 3000),
+        Matcher("gpu", MatchOp.REGEX, "0.?|" + "y" * 3000),
+    )
+    assert known.groups(long)[1].tolist() == [one]
+    assert known.known(long) is None
+    assert not index._regexes
+
+
 def _ids(known: Selections) -> dict[int, list[int]]:
     return {target: series.tolist() for target, series in known.groups(X).items()}

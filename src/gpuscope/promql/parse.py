@@ -129,9 +129,21 @@ _NEGATIVE_AT = re.compile(r"@\s*-")
 _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 
 
-@lru_cache(maxsize=512)
+MOST_REMEMBERED = 2_000
+"""Characters of a query whose tree is kept; longer ones, many of them, would fill the memory."""
+
+
 def parse(text: str) -> Expr:
     """The tree of `text`. Dashboards ask the same few questions again and again, so trees are kept."""
+    return _remembered(text) if len(text) <= MOST_REMEMBERED else _parse(text)
+
+
+@lru_cache(maxsize=512)
+def _remembered(text: str) -> Expr:
+    return _parse(text)
+
+
+def _parse(text: str) -> Expr:
     tree = grammar_tree(text)
     with converting():
         return _Converter(text).expr(tree)

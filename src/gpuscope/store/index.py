@@ -22,6 +22,7 @@ from gpuscope.store.series import Labels, Matcher, MatchOp
 from gpuscope.store.tick import Bools, Int64s
 
 _MAX_CACHED_REGEX = 512
+_LONGEST_CACHED_REGEX = 2_000
 _MAX_CACHED_LABELS = 200_000
 
 
@@ -243,7 +244,8 @@ class Index:
             numbers = numbers + [number for number in known[seen:] if test(self._pairs[number][1])]
             if len(self._regexes) >= _MAX_CACHED_REGEX:
                 self._regexes.clear()
-            self._regexes[key] = (len(known), numbers)
+            if len(matcher.value) <= _LONGEST_CACHED_REGEX:
+                self._regexes[key] = (len(known), numbers)
         return numbers
 
     def pairs_of(self, sids: Int64s | None = None) -> dict[str, list[str]]:

@@ -16,6 +16,8 @@ from gpuscope.store.tick import Int64s
 
 _MOST_ENTRIES = 256
 _MOST_SERIES = 500_000
+_LONGEST_QUESTION = 2_000
+"""Characters of its matchers' values; longer ones, many of them, would fill the memory."""
 
 Groups = dict[int, Int64s]
 
@@ -55,6 +57,8 @@ class Selections:
             return found[0]
 
     def _keep(self, key: tuple[Matcher, ...], version: int, groups: Groups, size: int) -> None:
+        if sum(len(matcher.value) for matcher in key) > _LONGEST_QUESTION:
+            return
         with self._lock:
             # Not what was found while the index changed: it may be of either state.
             if version != self._version or version != self._index.version or key in self._known:

@@ -16,6 +16,8 @@ from starlette.types import Scope
 
 from gpuscope.errors import UsageError
 
+LONGEST_ADDRESS = 45  # of IPv6, with an IPv4 address for its end
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -73,10 +75,15 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
     return parsed is not None and any(parsed in network for network in networks)
 
 
-@lru_cache(maxsize=1024)
 def parse_address(text: str) -> Address | None:
+    bare = text.partition("%")[0]
+    return _parse_address(bare) if len(bare) <= LONGEST_ADDRESS else None
+
+
+@lru_cache(maxsize=1024)
+def _parse_address(text: str) -> Address | None:
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
     mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 on a socket of both kinds
