@@ -156,6 +156,15 @@ class Head:
             row[layout.columns] = values
         self._finish_row(segment, time, len(values))
 
+    def append_rows(self, times: Int64s, layout: Layout, values: Float64s) -> None:
+        """Scrapes of one layout, each newer than the one before it and than anything here; `values`, a line for
+        each, become the head's own."""
+        if layout.whole:
+            self._adopt(times, values, values.size)
+        else:
+            for time, row in zip(times.tolist(), values, strict=True):
+                self.append_row(time, layout, row)
+
     def _room(self) -> _Segment:
         width = max(1, self.series_count)
         if self._segments:
@@ -316,22 +325,21 @@ class Head:
         stays = alive[view.columns]
         rest._order = view.sorted_series[stays], renumbered[view.columns[stays]]
         for times, cells in kept:
-            rest._adopt(times, cells[:, np.flatnonzero(alive[: cells.shape[1]])])
+            chosen = np.ascontiguousarray(cells[:, np.flatnonzero(alive[: cells.shape[1]])])
+            rest._adopt(times, chosen, int(np.count_nonzero(chosen.view(np.int64) != ABSENT_BITS)))
         if late.any():
             rest._side = _Side(side_times[late], side_series[late], side_values[late])
             rest._side_used = int(np.count_nonzero(late))
             rest._note(int(side_times[late].min()), int(side_times[late].max()), rest._side_used)
         return rest
 
-    def _adopt(self, times: Int64s, cells: Float64s) -> None:
-        """Rows of another head, as a segment that is full."""
-        self._segments.append(_Segment(self.rows, np.ascontiguousarray(cells), len(times)))
+    def _adopt(self, times: Int64s, cells: Float64s, samples: int) -> None:
+        """Rows made elsewhere, as a segment that is full."""
+        self._segments.append(_Segment(self.rows, cells, len(times)))
         self._make_room_for_times(len(times))
         self._times[self.rows : self.rows + len(times)] = times
         self._ascending &= bool(times[0] > self._last_row and (times[1:] > times[:-1]).all())
         self._last_row = int(times[-1])
         self._cells += cells.size
-        self._note(
-            int(times.min()), int(times.max()), int(np.count_nonzero(cells.view(np.int64) != ABSENT_BITS))
-        )
+        self._note(int(times.min()), int(times.max()), samples)
         self.rows += len(times)

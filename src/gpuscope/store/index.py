@@ -71,13 +71,13 @@ class Index:
         """Fill an empty index from rows."""
         for number, name, value in pairs:
             self._add_pair(number, name, value)
-        for sid, target, packed in series:
-            self._by_pairs[packed] = sid
-            self._pairs_of[sid] = packed
-            if sid >= len(self._target):
-                self._grow(sid)
-            self._target[sid] = target
-        self._next_series = max(self._pairs_of, default=0) + 1
+        rows = list(series)
+        self._by_pairs = {packed: sid for sid, _, packed in rows}
+        self._pairs_of = {sid: packed for sid, _, packed in rows}
+        last = max(self._pairs_of, default=0)
+        self._grow(last)
+        self._target[[sid for sid, _, _ in rows]] = [target for _, target, _ in rows]
+        self._next_series = last + 1
         for sid, target in shared:
             self._shared.setdefault(sid, set()).add(target)
         self._postings = Postings(self._pairs_of)

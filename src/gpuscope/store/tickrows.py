@@ -18,6 +18,8 @@ TickRow = tuple[int, int, int, int | None, bytes]
 Mixed = tuple[Int64s, Int64s, Float64s]
 
 INSERT_TICK = "INSERT INTO tick (id, first, last, layout, data) VALUES (?, ?, ?, ?, ?)"
+_MOST_IN_RUN = 128
+
 INSERT_LAYOUT = "INSERT INTO layout (id, target, series) VALUES (?, ?, ?)"
 
 
@@ -47,36 +49,67 @@ def tick_range(target: int) -> tuple[int, int]:
     return target << TICK_BITS, ((target + 1) << TICK_BITS) - 1
 
 
+class _Run:
+    """Ticks of one layout, each newer than the one before: they become rows of a head together."""
+
+    __slots__ = ("_data", "_head", "_layout", "_times")
+
+    def __init__(self, head: Head, layout: Layout) -> None:
+        self._head = head
+        self._layout = layout
+        self._times: list[int] = []
+        self._data: list[bytes] = []
+
+    def takes(self, head: Head, layout: Layout | None, time: int) -> bool:
+        fits = head is self._head and layout is self._layout and len(self._times) < _MOST_IN_RUN
+        return fits and time > self._times[-1]
+
+    def add(self, time: int, data: bytes) -> None:
+        self._times.append(time)
+        self._data.append(data)
+
+    def finish(self) -> None:
+        # A bytearray, because the rows must be writable: late samples may still go into them.
+        values = np.frombuffer(bytearray().join(self._data), "<f8").reshape(len(self._times), -1)
+        self._head.append_rows(np.array(self._times, np.int64), self._layout, values)
+
+
 def replay(db: sqlite3.Connection, heads: dict[int, Head], epoch: int) -> int:
     """Fill empty heads with every tick of the file; returns the highest tick sequence number."""
-    layouts: dict[int, Int64s] = {
+    series_of: dict[int, Int64s] = {
         number: unpack_series(series) for number, series in db.execute("SELECT id, series FROM layout")
     }
     highest = 0
     known: dict[int, Layout] = {}
-    for row_id, first, _, number, data in db.execute(
-        "SELECT id, first, last, layout, data FROM tick ORDER BY id"
-    ):
+    run: _Run | None = None
+    for row_id, first, number, data in db.execute("SELECT id, first, layout, data FROM tick ORDER BY id"):
         highest = max(highest, row_id & ((1 << TICK_BITS) - 1))
         head = heads.get(row_id >> TICK_BITS)
-        if head is None:
+        series = series_of.get(number) if number is not None else None
+        if head is None or (number is not None and (series is None or len(series) * 8 != len(data))):
             continue
-        if number is None:
+        if run is not None and not run.takes(head, known.get(number), first):
+            run.finish()
+            run = None
+        if series is None:
             head.place(*unpack_mixed(data))
-            continue
-        series = layouts.get(number)
-        if series is None or len(series) * 8 != len(data):
-            continue
-        values = np.frombuffer(data, "<f8")
-        if head.last is not None and first <= head.last:
-            head.place(series, np.full(len(series), first, np.int64), values)
-            continue
-        layout = known.get(number)
-        if layout is None:
-            layout = known[number] = head.add_layout(series, epoch)
-            layout.row_id = number
-        head.append_row(first, layout, values)
+        elif run is None and head.last is not None and first <= head.last:
+            head.place(series, np.full(len(series), first, np.int64), np.frombuffer(data, "<f8"))
+        else:
+            if run is None:
+                run = _Run(head, _layout(known, number, head, series, epoch))
+            run.add(first, data)
+    if run is not None:
+        run.finish()
     return highest
+
+
+def _layout(known: dict[int, Layout], number: int, head: Head, series: Int64s, epoch: int) -> Layout:
+    layout = known.get(number)
+    if layout is None:
+        layout = known[number] = head.add_layout(series, epoch)
+        layout.row_id = number
+    return layout
 
 
 def drop_before(db: sqlite3.Connection, target: int, boundary: int) -> None:
