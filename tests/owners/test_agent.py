@@ -154,5 +154,6 @@ def test_a_prologs_files_say_whom_a_gpu_was_given_to(driver: FakeDriver, tmp_pat
         series = agent.until(
             lambda series: bool(with_labels(series, "gpuscope_allocation_used", slurm_job="4711"))
         )
+    # Not for a moment is it some other GPU's, or nobody's, while the driver has yet to answer.
     assert list(with_labels(series, "gpuscope_allocation_used", gpu="1", slurm_job="4711").values()) == [0]
     assert series['gpuscope_owner_gpus_held{kind="job",namespace="",name="4711"}'] == 1

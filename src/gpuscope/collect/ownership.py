@@ -85,7 +85,8 @@ class OwnershipBook:
         )
 
     def _allocations(self, devices: Sequence[Device], processes: Processes) -> Maybe[tuple[Allocation, ...]]:
-        if self._scheduler is None:
+        # Until a GPU has been read, an id that none answers to would look like one that none has.
+        if self._scheduler is None or not devices:
             return ABSENT
         try:
             allocations = self._scheduler.allocations(devices)
