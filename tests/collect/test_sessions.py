@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from gpuscope.readings import (
     NOBODY,
     UNKNOWN,
     Allocation,
+    Device,
     Maybe,
     Owner,
     Pid,
@@ -235,3 +237,17 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
     untold = {f.name for f in fields(Process) if getattr(whole, f.name) == f.default}
     assert untold == {"state", "idle_since"}, "this test tells every field but the two that are found out"
     assert Watch(Sessions()).see(whole) == (replace(whole, state=ACTIVE),)
+
+
+def test_before_a_gpu_was_read_nothing_is_said_of_allocations() -> None:
+    class Given:
+        def allocations(self, devices: Sequence[Device]) -> tuple[Allocation, ...]:
+            return (Allocation(device_id="1", resource="slurm", job="4711"),)
+
+    book = OwnershipBook(scheduler=Given())
+
+    def allocations(*devices: Device) -> object:
+        return book.advance(ABSENT, devices, {}, simulated=False, now=1.0, monotonic=1.0)[1].allocations
+
+    assert allocations() is ABSENT
+    assert allocations(Device(uuid=Uuid("GPU-0"), index=0)) == Given().allocations(())
