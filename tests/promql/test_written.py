@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gpuscope.promql import BadQueryError, format_query
 from gpuscope.promql.spelling import spelled
-from gpuscope.promql.written import describe, has_selector, matches, parse_selector
+from gpuscope.promql.written import describe, has_selector, parse_selector
+from gpuscope.store.matching import predicate
 from gpuscope.store.series import Matcher, MatchOp
 
 
@@ -62,7 +63,7 @@ def test_a_selector_may_select_everything(text: str, matchers: list[Matcher]) ->
 
 def test_matching() -> None:
     value = "ab"
-    found = [matches(Matcher("l", op, "a.*"), value) for op in MatchOp]
+    found = [predicate(Matcher("l", op, "a.*"))(value) for op in MatchOp]
     assert dict(zip(MatchOp, found, strict=True)) == {
         MatchOp.EQUAL: False, MatchOp.NOT_EQUAL: True, MatchOp.REGEX: True, MatchOp.NOT_REGEX: False,
     }  # fmt: skip

@@ -26,7 +26,6 @@ from gpuscope.promql.parse import (
     read_matcher,
     read_matching,
 )
-from gpuscope.promql.regex import compile_whole
 from gpuscope.promql.spelling import Spelling, spelled
 from gpuscope.promql.syntax import SET_OPERATORS
 from gpuscope.store.series import Matcher, MatchOp
@@ -93,13 +92,6 @@ def _selector(text: str) -> list[Matcher]:
         raise BadQueryError(f"parse error: {text!r} is not a series selector")
     with converting():
         return _matchers(node)
-
-
-def matches(matcher: Matcher, value: str) -> bool:
-    if matcher.op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
-        found = compile_whole(matcher.value).fullmatch(value) is not None
-        return found == (matcher.op is MatchOp.REGEX)
-    return (value == matcher.value) == (matcher.op is MatchOp.EQUAL)
 
 
 def _matchers(node: Any) -> list[Matcher]:

@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 from gpuscope import __version__
 from gpuscope.exposition.text import encode_text
 from gpuscope.scrape.http_config import HttpConfig
-from gpuscope.server.api import remote
+from gpuscope.server.api import parameters
 from gpuscope.server.api.embedded import ENDPOINTS
 from gpuscope.server.api.remote import (
     PATHS,
@@ -124,7 +124,7 @@ def test_only_reading_is_passed_on() -> None:
 
 
 def test_a_form_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MOST_FORM_BYTES", 100)
+    monkeypatch.setattr(parameters, "MOST_FORM_BYTES", 100)
     with over("http://127.0.0.1:1") as client:
         assert client.post("/api/v1/query", content=b"x" * 101).status_code == 400
 

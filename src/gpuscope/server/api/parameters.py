@@ -16,8 +16,9 @@ from starlette.requests import Request
 
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
-from gpuscope.promql.written import matches, parse_selector
+from gpuscope.promql.written import parse_selector
 from gpuscope.server.api.go_values import parse_duration_ms, parse_int, parse_time_ms
+from gpuscope.store.matching import predicate
 from gpuscope.store.series import Matcher
 
 MOST_FORM_BYTES = 1 << 20
@@ -135,7 +136,7 @@ class Parameters:
             found = [parse_selector(text) for text in self.all("match[]")]
         except BadQueryError as error:
             raise ApiError("bad_data", str(error)) from None
-        if any(all(matches(one, "") for one in matchers) for matchers in found):
+        if any(all(predicate(one)("") for one in matchers) for matchers in found):
             raise ApiError("bad_data", NO_MATCHER)
         return found
 
@@ -145,16 +146,21 @@ async def read_parameters(request: Request) -> Parameters:
     pairs, malformed = parse_form(request.scope.get("query_string", b""))
     in_url = pairs
     if request.method in ("POST", "PUT"):
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > MOST_FORM_BYTES:
-                raise ApiError("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes")
+        body = await read_body(request)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if body and kind == "application/x-www-form-urlencoded":
             posted, trouble = parse_form(body)
             pairs, malformed = [*posted, *pairs], trouble or malformed
     return Parameters(pairs, in_url, malformed)
+
+
+async def read_body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_FORM_BYTES:
+            raise ApiError("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes")
+    return body
 
 
 def parse_form(encoded: bytes) -> tuple[list[tuple[str, str]], str]:

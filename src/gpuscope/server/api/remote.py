@@ -26,6 +26,7 @@ from gpuscope.errors import GpuscopeError
 from gpuscope.scrape.fetch import new_client, root_cause
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.server.api.encode import failure
+from gpuscope.server.api.parameters import ApiError, read_body
 from gpuscope.server.api.traffic import Traffic
 
 log = logging.getLogger("gpuscope.api")
@@ -41,7 +42,6 @@ PATHS = (
 LabelledValue = tuple[dict[str, str], float]
 ASKED = ("accept", "accept-encoding", "content-type")
 ANSWERED = ("content-type", "content-encoding", "content-length", "vary", "retry-after")
-MOST_FORM_BYTES = 1 << 20
 MOST_SAID = 300
 """Characters of an engine's own words that go into our sentence."""
 CONNECT_SECONDS = 10.0
@@ -152,11 +152,11 @@ class RemoteApi:
 
     async def _pass_on(self, endpoint: str, request: Request) -> Response:
         try:
-            body = await _bounded_body(request)
+            body = await read_body(request)
         except ClientDisconnect:
             return _error("canceled", "the request ended early", 499)
-        if body is None:
-            return _error("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes", 400)
+        except ApiError as error:
+            return _error(error.error_type, str(error), 400)
         query = f"?{request.url.query}" if request.url.query else ""
         path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.url.path
         headers = {name: request.headers[name] for name in ASKED if name in request.headers}
@@ -248,15 +248,6 @@ async def _beginning(answer: httpx2.Response) -> str:
     finally:
         await answer.aclose()
     return " ".join(body.decode("utf-8", "replace").split())[:MOST_SAID]
-
-
-async def _bounded_body(request: Request) -> bytes | None:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_FORM_BYTES:
-            return None
-    return body
 
 
 def _error(kind: str, message: str, status: int) -> Response:

@@ -14,10 +14,11 @@ from starlette.responses import Response
 
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
-from gpuscope.promql.written import matches, parse_selector
+from gpuscope.promql.written import parse_selector
 from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_bool, parse_int
 from gpuscope.server.api.parameters import Parameters, bad
+from gpuscope.store.matching import predicate
 from gpuscope.store.series import Matcher
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ async def target_metadata(api: EmbeddedApi, request: Request, asked: Parameters)
         # Between targets only: the last one's metadata are never cut in two.
         if 0 <= limit <= len(found):
             break
-        if not all(matches(one, labels.get(one.name, "")) for one in matchers):
+        if not all(predicate(one)(labels.get(one.name, "")) for one in matchers):
             continue
         if not metric:
             found += [{"target": labels, "metric": name, **one} for name, one in known.items()]
