@@ -6,6 +6,7 @@ resident memory at the end of each part of the run; flat is what it should be.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger
 from gpuscope.metrics.families import load_family
 from gpuscope.server.exporter import Exporter
-from gpuscope.server.http import Request
+from gpuscope.server.http.messages import Request
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, load_source
 from gpuscope.sources.nvml.clocks import Clocks
@@ -27,7 +28,7 @@ from tests.fakes import FakeClock
 
 GPUS = 2
 CYCLES_PER_CHANGE = 20
-AS_PROMETHEUS = {"accept": "application/openmetrics-text;version=1.0.0", "accept-encoding": "gzip"}
+AS_PROMETHEUS = (("accept", "application/openmetrics-text;version=1.0.0"), ("accept-encoding", "gzip"))
 
 
 def resident_bytes() -> int:
@@ -52,8 +53,10 @@ class Soak:
             ledger=XidLedger(None),
         )
         builders = [load_family(name).build(Settings()) for name in ("native", "host")]
-        self._exporter = Exporter(builders, openmetrics=True, title="soak")
-        self._collector.subscribe(self._exporter.publish)
+        exporter = Exporter(builders, openmetrics=True, title="soak")
+        self._handler = exporter.handler()
+        self._loop = asyncio.new_event_loop()
+        self._collector.subscribe(exporter.publish)
         self.cycles = 0
 
     def _nvml_spec(self, folder: Path) -> SourceSpec:
@@ -76,9 +79,9 @@ class Soak:
             runner.cycle()
         self._collector.compose()
         if self.cycles % 15 == 0:
-            metrics = self._exporter.routes()["/metrics"]
-            for headers in ({}, AS_PROMETHEUS):
-                if metrics(Request("/metrics", headers)).status != 200:
+            for headers in ((), AS_PROMETHEUS):
+                answering = self._handler(Request("GET", "/metrics", headers))
+                if self._loop.run_until_complete(answering).status != 200:
                     raise AssertionError("a scrape failed")
 
     def _change(self, number: int) -> None:
@@ -93,6 +96,7 @@ class Soak:
                 self._driver.reload()
 
     def close(self) -> None:
+        self._loop.close()
         for runner in self._runners:
             runner.stop()
             runner.run()

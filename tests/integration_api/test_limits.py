@@ -10,35 +10,25 @@ from contextlib import contextmanager
 from urllib.parse import urlencode
 
 import numpy as np
-import uvicorn
-from starlette.applications import Starlette
 
 from gpuscope.promql import Engine
 from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.bounded_http import BoundedHttp
+from gpuscope.server.http.routing import Router
 from gpuscope.store.series import Matcher, Series, Storage
 from tests.engines import running_prometheus
 from tests.integration_api.servers import Day, ask, wait_for
 from tests.integration_api.test_same_answers import check
 from tests.promql.memory import MemoryStorage
 from tests.promql.prometheus import fill
+from tests.server.http.support import serving
 
 
 @contextmanager
 def api_over(engine: Engine) -> Iterator[str]:
     """The API alone, in this process; what needs a store is not asked for here."""
     api = EmbeddedApi(None, engine)  # type: ignore[arg-type]
-    app = Starlette(routes=api.routes())
-    config = uvicorn.Config(app, port=0, http=BoundedHttp, log_level="critical", lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        wait_for("the server", lambda: server.started)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with serving(Router(api.routes())) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class SlowStorage:

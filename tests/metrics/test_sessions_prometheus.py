@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -19,10 +17,10 @@ import pytest
 from gpuscope.metrics.families import load_family
 from gpuscope.readings import Snapshot
 from gpuscope.server.exporter import Exporter
-from gpuscope.server.http import Server
 from gpuscope.settings import Settings
 from tests.engines import running_prometheus
 from tests.metrics.sessions_scene import GIB, first_node, second_node
+from tests.server.http.support import serving as serving_handler
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/gpu-sessions.rules.yml"
@@ -39,18 +37,8 @@ def serving(snapshot: Snapshot) -> Iterator[str]:
     builders = [load_family(name).build(Settings()) for name in ("native", "sessions")]
     exporter = Exporter(builders, openmetrics=False, title="test")
     exporter.publish(snapshot)
-    server = Server(exporter.routes())
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        port = asyncio.run_coroutine_threadsafe(server.start("127.0.0.1", 0), loop).result()
+    with serving_handler(exporter.handler()) as port:
         yield f"127.0.0.1:{port}"
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import pytest
 from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.server.exporter import Exporter, _prefers_openmetrics
-from gpuscope.server.http import Request, Response
+from gpuscope.server.http.messages import Request, Response
 from tests.fakes import gpu
 
 PROMETHEUS_3 = (
@@ -28,7 +29,8 @@ class Counting:
 
 
 def get(exporter: Exporter, path: str = "/metrics", **headers: str) -> Response:
-    return exporter.routes()[path](Request(path, {k.replace("_", "-"): v for k, v in headers.items()}))
+    asked = Request("GET", path, [(name.replace("_", "-"), value) for name, value in headers.items()])
+    return asyncio.run(exporter.handler()(asked))
 
 
 def snapshot(*devices: object, **more: object) -> Snapshot:

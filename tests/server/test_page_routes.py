@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 import orjson
 import pytest
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from gpuscope.errors import GpuscopeError
 from gpuscope.server import page_routes
+from gpuscope.server.http.routing import Router
 from gpuscope.server.live import Sample
 from gpuscope.server.page_routes import FRESH_SECONDS, OLDEST_SECONDS, LiveFleet
+from tests.server.client import Client
 
 
 class Origin:
@@ -148,7 +148,7 @@ def test_a_failure_with_a_reason_reaches_the_viewer() -> None:
     async def read() -> Iterable[Sample]:
         raise GpuscopeError("http://engine cannot be reached")
 
-    with TestClient(Starlette(routes=page_routes.page_routes(LiveFleet(read, "test")))) as client:
+    with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
         answer = client.get("/api/live")
     assert (answer.status_code, answer.json()["error"]) == (503, "http://engine cannot be reached")
 
@@ -167,5 +167,5 @@ def test_what_is_nowhere_is_not_found_whatever_the_method(method: str, path: str
     async def read() -> Iterable[Sample]:
         return []
 
-    with TestClient(Starlette(routes=page_routes.page_routes(LiveFleet(read, "test")))) as client:
+    with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
         assert client.request(method, path).status_code == status

@@ -11,8 +11,10 @@ import bcrypt
 import pytest
 
 from gpuscope.errors import UsageError
-from gpuscope.server.http import Request, Response, Server
+from gpuscope.server.http.listening import Server
+from gpuscope.server.http.messages import Request
 from gpuscope.server.web_config import load_web_config
+from tests.server.http.support import hello
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -23,7 +25,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def credentials(user: str, password: str) -> Request:
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return Request("/", {"authorization": f"Basic {encoded}"})
+    return Request("GET", "/", [("authorization", f"Basic {encoded}")])
 
 
 def test_passwords(tmp_path: Path) -> None:
@@ -39,9 +41,9 @@ def test_passwords(tmp_path: Path) -> None:
     wrong = (
         credentials("ann", "guess"),
         credentials("bob", "s:cret"),
-        Request("/", {}),
-        Request("/", {"authorization": "Basic ???"}),
-        Request("/", {"authorization": "Bearer s:cret"}),
+        Request("GET", "/"),
+        Request("GET", "/", [("authorization", "Basic ???")]),
+        Request("GET", "/", [("authorization", "Bearer s:cret")]),
     )
     assert asyncio.run(statuses(good, good, *wrong)) == [200, 200, *[401] * 5]
 
@@ -60,7 +62,7 @@ def test_tls(tmp_path: Path) -> None:
     config = load_web_config(written(tmp_path, "tls_server_config: {cert_file: cert.pem, key_file: key.pem}"))
 
     async def scrape() -> bytes:
-        server = Server({"/": lambda request: Response(b"hello\n")}, tls=config.tls)
+        server = Server(hello, tls=config.tls)
         port = await server.start("127.0.0.1", 0)
         trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
         reader, writer = await asyncio.open_connection(

@@ -15,8 +15,8 @@ from tests.engines import free_port, running
 
 SMALL = """
 import sys
-from gpuscope.wiring import serving
-serving.MOST_CONNECTIONS = 6
+from gpuscope.server.http.listening import Server
+Server.__init__.__kwdefaults__["most_connections"] = 6
 from gpuscope.cli import main
 sys.exit(main(sys.argv[1:]))
 """

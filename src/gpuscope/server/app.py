@@ -8,46 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
-
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
-from gpuscope.server.login.middleware import Door, DoorMiddleware
-from gpuscope.server.page_routes import SecurityHeaders
+from gpuscope.server.http.messages import Handler, Request, Response, text
+from gpuscope.server.http.routing import Route, Router
+from gpuscope.server.login.door import Door, behind
+from gpuscope.server.page_routes import page_files, with_security_headers
 
 
 def build_app(
-    routes: Sequence[BaseRoute],
+    routes: Sequence[Route],
     *,
     own_metrics: Callable[[], bytes],
     ready: Callable[[], str],
     door: Door | None = None,
-) -> ASGIApp:
+) -> Handler:
     """`ready` says what is still missing, or nothing when the server can answer.
 
     A server that listens needs a door; only tests leave it out.
     """
 
     async def healthy(request: Request) -> Response:
-        return PlainTextResponse("gpuscope is healthy.\n")
+        return text("gpuscope is healthy.")
 
     async def is_ready(request: Request) -> Response:
         missing = ready()
-        return PlainTextResponse(f"{missing}\n" if missing else "gpuscope is ready.\n", 503 if missing else 200)
+        return text(missing, 503) if missing else text("gpuscope is ready.")
 
     async def metrics(request: Request) -> Response:
-        return Response(own_metrics(), headers={"content-type": TEXT_CONTENT_TYPE})
+        return Response(own_metrics(), 200, TEXT_CONTENT_TYPE)
 
-    app: ASGIApp = Starlette(
-        routes=[
+    router = Router(
+        [
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
             Route("/metrics", metrics),
             *(door.login.routes() if door is not None else ()),
             *routes,
-        ]
+        ],
+        otherwise=page_files,
     )
-    return SecurityHeaders(app if door is None else DoorMiddleware(app, door))
+    return with_security_headers(router if door is None else behind(door, router))

@@ -25,7 +25,8 @@ from gpuscope.exposition.text import (
 from gpuscope.metrics.families import Builder
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
-from gpuscope.server.http import Handler, Request, Response
+from gpuscope.server.http.messages import Handler, Request, Response, text
+from gpuscope.server.http.routing import Route, Router
 
 ASKED_LATELY_SECONDS = 300.0
 
@@ -71,41 +72,53 @@ class Exporter:
             for rendering, body in zip(renderings, bodies, strict=True):
                 rendering.body, rendering.gzipped = body, None
 
-    def routes(self, metrics_path: str = "/metrics") -> dict[str, Handler]:
-        return {
-            "/": lambda request: self._landing(metrics_path),
-            metrics_path: self._metrics,
-            "/-/healthy": lambda request: Response(b"healthy\n"),
-            "/-/ready": self._ready,
-        }
+    def handler(self, metrics_path: str = "/metrics", probes: Sequence[str] = ()) -> Handler:
+        """`probes` are further paths that answer while the process lives."""
+
+        async def landing(request: Request) -> Response:
+            return self._landing(metrics_path)
+
+        routes = [
+            Route("/", landing),
+            Route(metrics_path, self._metrics),
+            Route("/-/healthy", _healthy),
+            Route("/-/ready", self._ready),
+            *(Route(path, _alive) for path in probes),
+        ]
+        known = ", ".join(sorted(route.path for route in routes))
+
+        async def elsewhere(request: Request) -> Response:
+            return text(f"nothing here; there are {known}", 404)
+
+        return Router(routes, elsewhere)
 
     def exposition(self) -> bytes:
         """The text of the latest snapshot, for `--once` and for text files."""
         return encode_text(self._latest.families)
 
-    def _metrics(self, request: Request) -> Response:
+    async def _metrics(self, request: Request) -> Response:
         rendering = self._text
-        if self._open is not None and _prefers_openmetrics(request.headers.get("accept", "")):
+        if self._open is not None and _prefers_openmetrics(request.header("accept")):
             rendering = self._open
         rendering.asked_at = time.monotonic()
         with self._lock:
             if self._latest.snapshot is None:
-                return Response(b"no snapshot yet\n", 503)
+                return text("no snapshot yet", 503)
             if rendering.body is None:
                 rendering.body = rendering.encoder.encode(self._latest.families)
-            if "gzip" not in request.headers.get("accept-encoding", ""):
+            if "gzip" not in request.header("accept-encoding"):
                 return Response(rendering.body, content_type=rendering.content_type)
             if rendering.gzipped is None:
                 rendering.gzipped = _gzip(rendering.body)
             headers = (("content-encoding", "gzip"), ("vary", "accept-encoding"))
             return Response(rendering.gzipped, content_type=rendering.content_type, headers=headers)
 
-    def _ready(self, request: Request) -> Response:
+    async def _ready(self, request: Request) -> Response:
         snapshot = self._latest.snapshot
         if snapshot is not None and (not self._needs_gpus or any(not d.lost for d in snapshot.devices)):
-            return Response(b"ready\n")
+            return text("ready")
         reasons = [f"{s.name}: {s.why}" for s in snapshot.sources if not s.up] if snapshot else []
-        return Response(("no fresh GPU data. " + " ".join(reasons) + "\n").encode(), 503)
+        return text("no fresh GPU data. " + " ".join(reasons), 503)
 
     def _landing(self, metrics_path: str) -> Response:
         snapshot = self._latest.snapshot
@@ -122,6 +135,14 @@ class Exporter:
 <p>gpuscope {__version__}, {gpus} GPUs. <a href="{html.escape(metrics_path)}">Metrics</a>,
 <a href="/-/ready">ready?</a>, <a href="/-/healthy">healthy?</a></p><table>{rows}</table></html>"""
         return Response(page.encode("utf-8", "replace"), content_type="text/html; charset=utf-8")
+
+
+async def _healthy(request: Request) -> Response:
+    return text("healthy")
+
+
+async def _alive(request: Request) -> Response:
+    return Response(b"OK")
 
 
 def _gzip(body: bytes) -> bytes:

@@ -7,37 +7,35 @@ page is built into this package; a checkout without Node has none, and says so.
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
-from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Match, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuscope.errors import GpuscopeError
+from gpuscope.server.api.answers import JSON
 from gpuscope.server.api.encode import failure
+from gpuscope.server.http.messages import Handler, Header, Request, Response, text
+from gpuscope.server.http.routing import READS, Route, not_found
 from gpuscope.server.live import Sample, fleet_state
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 FRESH_SECONDS = 0.9
-ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OLDEST_SECONDS = 5.0  # of an answer shown while the next one is made; `taken_at` in it says its age
 
-SECURITY_HEADERS = (
+SECURITY_HEADERS: tuple[Header, ...] = (
     (
-        b"content-security-policy",
-        b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+        "content-security-policy",
+        "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),  # where an answer does not say otherwise: it may be for one user only
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
+    ("cache-control", "no-store"),  # where an answer does not say otherwise: it may be for one user only
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
 )
 
 ReadSamples = Callable[[], Awaitable[Iterable[Sample]]]
@@ -86,50 +84,42 @@ class LiveFleet:
         return _Answer(began_at, plain, compressor.compress(plain) + compressor.flush())
 
 
-def page_routes(live: LiveFleet) -> list[BaseRoute]:
+def page_routes(live: LiveFleet) -> list[Route]:
     async def live_fleet(request: Request) -> Response:
-        gzipped = "gzip" in request.headers.get("accept-encoding", "")
-        headers = {"cache-control": "no-store", "vary": "accept-encoding"}
-        if gzipped:
-            headers["content-encoding"] = "gzip"
+        gzipped = "gzip" in request.header("accept-encoding")
         try:
             body = await live.body(gzipped)
         except GpuscopeError as error:  # the page keeps its last picture and says why
-            return Response(failure("unavailable", str(error)), 503, media_type="application/json")
-        return Response(body, media_type="application/json", headers=headers)
+            return Response(failure("unavailable", str(error)), 503, JSON)
+        packed = (("content-encoding", "gzip"),) if gzipped else ()
+        return Response(body, 200, JSON, (("vary", "accept-encoding"), *packed))
 
-    return [
-        Route("/api/live", live_fleet),
-        Route("/", _index),
-        Route("/{path:path}", _file, methods=ALL_METHODS),
-    ]
+    return [Route("/api/live", live_fleet), Route("/", _index)]
 
 
 async def _index(request: Request) -> Response:
     index = PAGE_FOLDER / "index.html"
     if not index.is_file():
-        return PlainTextResponse(
-            "The page is not built here: `make page` does it, with Node. The API is at /api/v1.\n"
-        )
-    return FileResponse(index, headers={"cache-control": "no-cache"})
+        return text("The page is not built here: `make page` does it, with Node. The API is at /api/v1.")
+    return await _send(index, "no-cache")
 
 
-async def _file(request: Request) -> Response:
-    path = page_file(request.path_params["path"])
-    reads = request.method in ("GET", "HEAD")
-    if not reads and (path is not None or _takes_another_method(request)):
-        return PlainTextResponse("Method Not Allowed\n", 405)
+async def page_files(request: Request) -> Response:
+    """For every path that nobody else knows."""
+    path = page_file(request.path.removeprefix("/"))
     if path is None:
-        return PlainTextResponse("404 page not found\n", 404)
+        return await not_found(request)
+    if request.method not in READS:
+        return text("Method Not Allowed", 405, (("allow", ", ".join(READS)),))
     # The build names its files by their content, so a browser may keep them for ever.
-    forever = path.parent.name == "assets"
-    return FileResponse(path, headers={"cache-control": f"max-age={31536000 if forever else 0}"})
+    return await _send(path, f"max-age={31536000 if path.parent.name == 'assets' else 0}")
 
 
-def _takes_another_method(request: Request) -> bool:
-    """`_file` is the last route and takes every method: what is nowhere is not found, rather than refused."""
-    routes: list[BaseRoute] = request.app.router.routes
-    return any(route.matches(request.scope)[0] is Match.PARTIAL for route in routes)
+async def _send(path: Path, kept: str) -> Response:
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    charset = "; charset=utf-8" if kind.startswith("text/") else ""
+    content = await asyncio.to_thread(path.read_bytes)
+    return Response(content, 200, f"{kind}{charset}", (("cache-control", kept),))
 
 
 def page_file(name: str) -> Path | None:
@@ -141,18 +131,13 @@ def page_file(name: str) -> Path | None:
         return None
 
 
-class SecurityHeaders:
-    """Adds the headers to every answer."""
+def with_security_headers(handler: Handler) -> Handler:
+    """On every answer, unless it has its own."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    async def answer(request: Request) -> Response:
+        response = await handler(request)
+        own = {name for name, _ in response.headers}
+        missing = (header for header in SECURITY_HEADERS if header[0] not in own)
+        return replace(response, headers=(*response.headers, *missing))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                present = {name.lower() for name, _ in message["headers"]}
-                more = [header for header in SECURITY_HEADERS if header[0] not in present]
-                message["headers"] = [*message["headers"], *more]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+    return answer

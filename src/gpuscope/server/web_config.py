@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import UsageError
-from gpuscope.server.http import Guard, Request, Response
+from gpuscope.server.http.messages import Guard, Request, Response
 
 _CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
@@ -110,7 +110,7 @@ def _password_guard(users: Mapping[str, Any], path: Path) -> Guard:
         return matches and user in hashes
 
     async def guard(request: Request) -> Response | None:
-        credentials = _basic_credentials(request.headers.get("authorization", ""))
+        credentials = _basic_credentials(request.header("authorization"))
         if credentials is None:
             return refusal
         user, password = credentials

@@ -16,11 +16,12 @@ from gpuscope.collect.collector import Collector, Planned, Wanted
 from gpuscope.collect.expected import expected_gpus
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger
-from gpuscope.errors import NoGpuReadable, UsageError
+from gpuscope.errors import NoGpuReadable
 from gpuscope.exposition.textfile import TextfileWriter
 from gpuscope.readings import ABSENT, Device, Snapshot
 from gpuscope.server.exporter import Exporter
-from gpuscope.server.http import Handler, Response, Server
+from gpuscope.server.http.listening import Server
+from gpuscope.server.http.messages import guarded
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
@@ -223,14 +224,9 @@ async def _serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
 
 async def _listen(plan: ListenerPlan, exporter: Exporter) -> Server:
     web = load_web_config(Path(plan.web_config_file)) if plan.web_config_file else WebConfig()
-    alive: Handler = lambda request: Response(b"OK")  # noqa: E731
-    routes = {**exporter.routes(plan.metrics_path), **dict.fromkeys(plan.probes, alive)}
-    server = Server(routes, guard=web.guard, tls=web.tls)
-    try:
-        port = await server.start(plan.host, plan.port)
-    except OSError as error:
-        where = f"{plan.host or '*'}:{plan.port}"
-        raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another with --listen") from None
+    handler = exporter.handler(plan.metrics_path, plan.probes)
+    server = Server(guarded(handler, web.guard) if web.guard else handler, tls=web.tls)
+    port = await server.start(plan.host, plan.port)
     scheme = "https" if web.tls else "http"
     log.info("%s on %s://%s:%d%s", plan.title, scheme, plan.host or "localhost", port, plan.metrics_path)
     return server

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from gpuscope.errors import UsageError
 from gpuscope.server.login.asked import parse_networks
+from gpuscope.server.login.door import Door
 from gpuscope.server.login.doorkeeper import Doorkeeper
-from gpuscope.server.login.middleware import Door
 from gpuscope.server.login.rate_limit import RateLimit
 from gpuscope.server.login.sessions import Sessions
 from gpuscope.server.login.setup import Setup

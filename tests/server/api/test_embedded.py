@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from gpuscope.promql import Engine
 from gpuscope.scrape.appender import STALE
 from gpuscope.server.api.embedded import ENDPOINTS, METHODS, EmbeddedApi
+from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, Tick
+from tests.server.client import Client
 
 START = 1_700_000_000
 CLOCK_MS = (START + 1000) * 1000
@@ -28,7 +28,7 @@ class AtTheEnd:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     store = Store(tmp_path_factory.mktemp("store"), clock=AtTheEnd())
     target = store.target("t")
     ids = store.resolve(
@@ -44,12 +44,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         if step == 60:
             values[1] = STALE
         store.append(Tick(target, (START + 15 * step) * 1000, ids, values))
-    with TestClient(Starlette(routes=EmbeddedApi(store, Engine(store)).routes())) as client:
+    with Client(Router(EmbeddedApi(store, Engine(store)).routes())) as client:
         yield client
     store.close()
 
 
-def data(client: TestClient, path: str, **parameters: Any) -> Any:
+def data(client: Client, path: str, **parameters: Any) -> Any:
     answer = client.get(path, params=parameters)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/json"
@@ -58,7 +58,7 @@ def data(client: TestClient, path: str, **parameters: Any) -> Any:
     return body["data"]
 
 
-def error(client: TestClient, path: str, **parameters: Any) -> tuple[int, str, str]:
+def error(client: Client, path: str, **parameters: Any) -> tuple[int, str, str]:
     answer = client.get(path, params=parameters)
     body = answer.json()
     assert body["status"] == "error"
@@ -68,7 +68,7 @@ def error(client: TestClient, path: str, **parameters: Any) -> tuple[int, str, s
 END = START + 900
 
 
-def test_an_instant_query_by_get_and_by_post(client: TestClient) -> None:
+def test_an_instant_query_by_get_and_by_post(client: Client) -> None:
     expected = {
         "resultType": "vector",
         "result": [{"metric": {"__name__": "temp", "gpu": "0", "job": "a"}, "value": [END, "100"]}],
@@ -78,14 +78,14 @@ def test_an_instant_query_by_get_and_by_post(client: TestClient) -> None:
     assert posted.json()["data"] == expected
 
 
-def test_a_range_query(client: TestClient) -> None:
+def test_a_range_query(client: Client) -> None:
     answer = data(client, "/api/v1/query_range", query="sum(temp)", start=START, end=START + 60, step="30s")
     assert answer["result"] == [
         {"metric": {}, "values": [[START, "90"], [START + 30, "92"], [START + 60, "94"]]}
     ]
 
 
-def test_series_labels_and_values(client: TestClient) -> None:
+def test_series_labels_and_values(client: Client) -> None:
     assert data(client, "/api/v1/labels") == ["__name__", "gpu", "job", "name"]
     assert data(client, "/api/v1/labels", **{"match[]": "temp"}) == ["__name__", "gpu", "job"]
     assert data(client, "/api/v1/label/gpu/values") == ["0", "1"]
@@ -114,12 +114,12 @@ def test_series_labels_and_values(client: TestClient) -> None:
     ],
 )
 def test_mistakes_have_prometheus_shape_and_status(
-    client: TestClient, path: str, parameters: dict[str, Any], status: int, kind: str
+    client: Client, path: str, parameters: dict[str, Any], status: int, kind: str
 ) -> None:
     assert error(client, path, **parameters)[:2] == (status, kind)
 
 
-def test_status_pages_and_what_is_empty(client: TestClient) -> None:
+def test_status_pages_and_what_is_empty(client: Client) -> None:
     assert data(client, "/api/v1/status/buildinfo")["version"].startswith("3.")
     assert data(client, "/api/v1/status/tsdb")["headStats"]["numSeries"] == 3
     assert data(client, "/api/v1/status/runtimeinfo")["corruptionCount"] == 0
@@ -130,13 +130,13 @@ def test_status_pages_and_what_is_empty(client: TestClient) -> None:
     assert data(client, "/api/v1/format_query", query="sum( temp )by(gpu)") == "sum by (gpu) (temp)"
 
 
-def test_a_form_too_large_is_refused(client: TestClient) -> None:
+def test_a_form_too_large_is_refused(client: Client) -> None:
     answer = client.post("/api/v1/query", data={"query": "x" * (2 << 20)})
     assert answer.status_code == 400
 
 
 def test_federation_sends_the_newest_sample_and_nothing_stale(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpuscope.server.api.series.now_ms", lambda: END * 1000)
     text = client.get("/federate", params={"match[]": ['{__name__=~".+"}', "temp"]}).text
@@ -170,7 +170,7 @@ soup = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES) | st.t
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(path=st.sampled_from(PATHS), pairs=soup, posted=st.booleans())
 def test_any_parameters_get_an_answer(
-    client: TestClient, path: str, pairs: list[tuple[str, str]], posted: bool
+    client: Client, path: str, pairs: list[tuple[str, str]], posted: bool
 ) -> None:
     """A server error would be raised here; none of these is one."""
     usual = [("query", "temp"), ("start", str(START)), ("end", str(END)), ("step", "60")]
@@ -191,7 +191,7 @@ def test_any_parameters_get_an_answer(
     raw=st.binary(max_size=60),
     name=st.text(st.characters(codec="utf-8", exclude_characters="/?#"), min_size=1, max_size=8),
 )
-def test_any_bytes_get_an_answer(client: TestClient, path: str, raw: bytes, name: str) -> None:
+def test_any_bytes_get_an_answer(client: Client, path: str, raw: bytes, name: str) -> None:
     as_query = quote(raw, safe="&=;+%[]")
     for target in (f"{path}?{as_query}", f"/api/v1/label/{quote(name, safe='')}/values?{as_query}"):
         assert client.get(target).status_code in (200, 204, 400, 404, 422)
@@ -200,7 +200,7 @@ def test_any_bytes_get_an_answer(client: TestClient, path: str, raw: bytes, name
         assert client.post(path, content=raw, headers=kind).status_code in (200, 204, 400, 422)
 
 
-def test_a_short_query_has_statistics(client: TestClient) -> None:
+def test_a_short_query_has_statistics(client: Client) -> None:
     stats = data(client, "/api/v1/query", query="sum(temp)", time=START, stats="all")["stats"]
     assert stats["samples"]["totalQueryableSamples"] == 2
     assert stats["samples"]["totalQueryableSamplesPerStep"] == [[START, 2]]
@@ -208,7 +208,7 @@ def test_a_short_query_has_statistics(client: TestClient) -> None:
     assert "stats" not in data(client, "/api/v1/query", query="temp", time=START)
 
 
-def test_a_query_is_described(client: TestClient) -> None:
+def test_a_query_is_described(client: Client) -> None:
     told = data(client, "/api/v1/parse_query", query="-(temp)")
     assert told["type"] == "unaryExpr"
     assert told["expr"]["expr"]["matchers"] == [{"name": "__name__", "value": "temp", "type": "="}]

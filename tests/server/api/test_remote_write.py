@@ -7,14 +7,14 @@ from typing import Any
 
 import cramjam
 import pytest
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from gpuscope.exposition.remote_write import encode_labels, encode_samples
 from gpuscope.scrape.receive import Receiver
 from gpuscope.server.api import remote_write
 from gpuscope.server.api.remote_write import write_route
+from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, StoreFullError
+from tests.server.client import Client
 
 NOW = time.time_ns() // 1_000_000
 
@@ -27,8 +27,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def client(store: Store) -> Iterator[TestClient]:
-    with TestClient(Starlette(routes=[write_route(Receiver(store))])) as client:
+def client(store: Store) -> Iterator[Client]:
+    with Client(Router([write_route(Receiver(store))])) as client:
         yield client
 
 
@@ -38,20 +38,20 @@ def body(*values: float, at: int = NOW) -> bytes:
     return bytes(cramjam.snappy.compress_raw(encode_samples(samples)))
 
 
-def post(client: TestClient, content: bytes, **headers: str) -> tuple[int, str]:
+def post(client: Client, content: bytes, **headers: str) -> tuple[int, str]:
     every = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
     every |= {name.replace("_", "-"): value for name, value in headers.items()}
     answer = client.post("/api/v1/write", content=content, headers=every)
     return answer.status_code, answer.text
 
 
-def test_kept(client: TestClient, store: Store) -> None:
+def test_kept(client: Client, store: Store) -> None:
     assert post(client, body(1, 2)) == (204, "")
     assert post(client, body()) == (204, "")
     assert store.stats().samples == 2
 
 
-def test_refused_samples_are_400_and_the_others_kept(client: TestClient, store: Store) -> None:
+def test_refused_samples_are_400_and_the_others_kept(client: Client, store: Store) -> None:
     post(client, body(1))
     code, text = post(client, body(5, 6))
     assert code == 400
@@ -59,12 +59,12 @@ def test_refused_samples_are_400_and_the_others_kept(client: TestClient, store: 
     assert store.stats().samples == 2
 
 
-def test_nonsense_is_400(client: TestClient) -> None:
+def test_nonsense_is_400(client: Client) -> None:
     assert post(client, b"nonsense")[0] == 400
     assert post(client, bytes(cramjam.snappy.compress_raw(b"nonsense")))[0] == 400
 
 
-def test_other_kinds_are_415(client: TestClient) -> None:
+def test_other_kinds_are_415(client: Client) -> None:
     assert (
         post(client, body(1), content_type="application/x-protobuf;proto=io.prometheus.write.v2.Request")[0]
         == 415
@@ -75,13 +75,13 @@ def test_other_kinds_are_415(client: TestClient) -> None:
     assert post(client, body(1), content_type="application/x-protobuf;proto=prometheus.WriteRequest")[0] == 204
 
 
-def test_too_large_is_413(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_is_413(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_write, "MOST_PACKED_BYTES", 10)
     assert post(client, body(1))[0] == 413
 
 
 def test_a_store_that_cannot_write_is_503(
-    client: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(tick: Any) -> Any:
         raise StoreFullError("the disk is full")
@@ -91,5 +91,5 @@ def test_a_store_that_cannot_write_is_503(
     assert (code, text.strip()) == (503, "not stored: the disk is full")
 
 
-def test_only_post(client: TestClient) -> None:
+def test_only_post(client: Client) -> None:
     assert client.get("/api/v1/write").status_code == 405

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from gpuscope.promql import Engine
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, Tick
+from tests.server.client import Client
 
 START = 1_700_000_000
 
@@ -40,18 +40,18 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[TestClient]:
+def client(tmp_path: Path) -> Iterator[Client]:
     store = Store(tmp_path, clock=AtTheEnd())
     target = store.target("t")
     ids = store.resolve(target, [(("__name__", "x"), ("gpu", str(gpu))) for gpu in range(100)])
     for step in range(60):
         store.append(Tick(target, (START + 15 * step) * 1000, ids, np.full(100, float(step))))
-    with TestClient(Starlette(routes=EmbeddedApi(store, Engine(store)).routes())) as client:
+    with Client(Router(EmbeddedApi(store, Engine(store)).routes())) as client:
         yield client
     store.close()
 
 
-def ask(client: TestClient, query: str, **more: Any) -> Any:
+def ask(client: Client, query: str, **more: Any) -> Any:
     path = "query_range" if "start" in more else "query"
     answer = client.get(f"/api/v1/{path}", params={"query": query, "time": START + 900, **more})
     assert answer.status_code == 200, answer.text
@@ -62,7 +62,7 @@ def in_worker(name: str) -> bool:
     return name.startswith("gpuscope-query")
 
 
-def test_a_question_asked_again_is_answered_at_once(client: TestClient, threads: list[str]) -> None:
+def test_a_question_asked_again_is_answered_at_once(client: Client, threads: list[str]) -> None:
     first, second = (ask(client, 'x{gpu="7"}[5m]') for _ in range(2))
     assert first == second
     assert len(first[0]["values"]) == 19
@@ -73,14 +73,14 @@ def test_a_question_asked_again_is_answered_at_once(client: TestClient, threads:
 
 
 def test_many_series_are_left_to_a_thread_however_often_they_are_asked(
-    client: TestClient, threads: list[str]
+    client: Client, threads: list[str]
 ) -> None:
     for _ in range(3):
         assert len(ask(client, "x")) == 100
     assert list(map(in_worker, threads)) == [True, True, True]
 
 
-def test_mistakes_read_the_same_from_either_place(client: TestClient) -> None:
+def test_mistakes_read_the_same_from_either_place(client: Client) -> None:
     for query in ("x{", "rate(x)", 'x{gpu=~"("}'):
         answer = client.get("/api/v1/query", params={"query": query})
         assert (answer.status_code, answer.json()["errorType"]) == (400, "bad_data")

@@ -6,23 +6,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.testclient import TestClient
-from starlette.types import ASGIApp
-
 from gpuscope.server.app import build_app
+from gpuscope.server.http.messages import Handler, Request, Response, text
+from gpuscope.server.http.routing import Route
 from gpuscope.server.live import Sample
 from gpuscope.server.login.asked import parse_networks
+from gpuscope.server.login.door import Door
 from gpuscope.server.login.doorkeeper import Doorkeeper
-from gpuscope.server.login.middleware import Door
 from gpuscope.server.login.rate_limit import RateLimit
 from gpuscope.server.login.sessions import Sessions
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.sites import HostRule
 from gpuscope.server.login.users import Users
 from gpuscope.server.page_routes import LiveFleet, page_routes
+from tests.server.client import Client
 
 ANN, PASSWORD = "ann", "correct horse battery"
 LIFETIME = 3600.0
@@ -44,17 +41,17 @@ async def _no_samples() -> Iterable[Sample]:
 
 
 async def _answer(request: Request) -> Response:
-    return PlainTextResponse("numbers\n")
+    return text("numbers")
 
 
 async def _write(request: Request) -> Response:
-    return Response(status_code=204)
+    return Response(status=204)
 
 
-def app_behind(door: Door) -> ASGIApp:
+def app_behind(door: Door) -> Handler:
     routes = [
-        Route("/api/v1/query", _answer, methods=["GET", "POST"]),
-        Route("/api/v1/write", _write, methods=["POST"]),
+        Route("/api/v1/query", _answer, ("GET", "POST")),
+        Route("/api/v1/write", _write, ("POST",)),
         Route("/federate", _answer),
         *page_routes(LiveFleet(_no_samples, "test")),
     ]
@@ -77,14 +74,14 @@ class Site:
         networks = parse_networks(proxies, "--proxy-auth-from")
         self.app = app_behind(Door(hosts, networks, keeper=keeper, setup=self.setup))
 
-    def client(self, address: str = "10.0.0.5", scheme: str = "http") -> TestClient:
-        return TestClient(self.app, base_url=f"{scheme}://{HOST}", client=(address, 40000))
+    def client(self, address: str = "10.0.0.5", scheme: str = "http") -> Client:
+        return Client(self.app, f"{scheme}://{HOST}", address)
 
-    def logged_in(self, scheme: str = "http") -> TestClient:
+    def logged_in(self, scheme: str = "http") -> Client:
         client = self.client(scheme=scheme)
         assert log_in(client).status_code == 200
         return client
 
 
-def log_in(client: TestClient, user: str = ANN, password: str = PASSWORD, **more: str) -> Any:
+def log_in(client: Client, user: str = ANN, password: str = PASSWORD, **more: str) -> Any:
     return client.post("/api/login", json={"user": user, "password": password, **more})

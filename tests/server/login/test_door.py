@@ -7,13 +7,12 @@ from pathlib import Path
 
 import bcrypt
 import pytest
-from starlette.testclient import TestClient
-from starlette.websockets import WebSocketDisconnect
 
-from gpuscope.server.login.middleware import Door
+from gpuscope.server.login.door import Door
 from gpuscope.server.login.sites import HostRule
 from gpuscope.server.login.users import Users
 from gpuscope.server.web_config import load_web_config
+from tests.server.client import Client
 from tests.server.login.support import ANN, CHEAP_ROUNDS, ORIGIN, PASSWORD, Site, app_behind, log_in
 
 
@@ -179,7 +178,7 @@ def test_a_proxys_header_is_judged_too(proxied: Site) -> None:
 
 def test_through_a_proxy_a_change_needs_proof_of_origin_and_the_public_name_counts(proxied: Site) -> None:
     said = {"x-forwarded-user": ANN, "x-forwarded-host": "gpus.example", "x-forwarded-proto": "https"}
-    client = TestClient(proxied.app, base_url="http://127.0.0.1:9470", client=(PROXY, 1))
+    client = Client(proxied.app, "http://127.0.0.1:9470", PROXY)
     assert client.post("/api/v1/write", headers=said).status_code == 403
     own = {**said, "origin": "https://gpus.example"}
     assert client.post("/api/v1/write", headers=own).status_code == 204
@@ -196,9 +195,9 @@ def test_clients_behind_a_proxy_are_limited_one_by_one(proxied: Site) -> None:
     assert client.get("/metrics", headers={**basic(), "x-forwarded-for": "1.2.3.5"}).status_code == 200
 
 
-def open_client() -> TestClient:
+def open_client() -> Client:
     app = app_behind(Door(HostRule.build("127.0.0.1", [])))
-    return TestClient(app, base_url="http://127.0.0.1:9470", client=("127.0.0.1", 1))
+    return Client(app, "http://127.0.0.1:9470")
 
 
 def test_an_open_server_is_open_but_not_to_other_sites() -> None:
@@ -220,7 +219,7 @@ def test_a_web_configuration_files_users_are_asked_as_before(tmp_path: Path) -> 
     file = tmp_path / "web.yml"
     file.write_text(f"basic_auth_users:\n  ann: {hashed}\n")
     app = app_behind(Door(HostRule.build("", []), guard=load_web_config(file).guard))
-    client = TestClient(app, base_url="http://10.0.0.9:9470")
+    client = Client(app, "http://10.0.0.9:9470")
     assert client.get("/-/healthy").status_code == 200
     refused = client.get("/")
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Basic realm="gpuscope"')
@@ -229,8 +228,3 @@ def test_a_web_configuration_files_users_are_asked_as_before(tmp_path: Path) -> 
     assert (
         client.get("/metrics", headers={**basic(password="secret"), "host": "evil.example"}).status_code == 421
     )
-
-
-def test_a_websocket_is_closed_whoever_asks(site: Site) -> None:
-    with pytest.raises(WebSocketDisconnect), site.client().websocket_connect("/api/live"):
-        pass

@@ -227,7 +227,7 @@ def test_a_wrong_body_is_refused_in_one_sentence(site: Site, content: bytes, kin
 
 
 def test_get_is_no_login(site: Site) -> None:
-    assert site.client().get("/api/login").status_code == 404
+    assert site.client().get("/api/login").status_code == 405
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
+from gpuscope.server.http.messages import Request
 from gpuscope.server.login import asked as asked_module
-from gpuscope.server.login.asked import Asked, limit_key, parse_address, parse_networks, read_scope
+from gpuscope.server.login.asked import Asked, limit_key, parse_address, parse_networks, read_head
 from gpuscope.server.login.sites import HostRule, forgery_fault, is_own_origin, split_host
 
 LOOPBACK = HostRule.build("127.0.0.1", [])
@@ -99,9 +100,8 @@ def test_default_ports_are_the_same_origin() -> None:
     assert not is_own_origin("https://gpus.example", asked(host="gpus.example:80"))
 
 
-def scope(peer: str, *headers: tuple[str, str]) -> dict[str, object]:
-    pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers]
-    return {"method": "GET", "path": "/", "headers": pairs, "client": (peer, 1), "scheme": "http"}
+def request(peer: str, *headers: tuple[str, str]) -> Request:
+    return Request("GET", "/", headers, peer=peer)
 
 
 PROXIES = parse_networks(["10.0.0.0/24", "fd00::/8"], "--proxy-auth-from")
@@ -114,14 +114,14 @@ FORWARDED = (
 
 
 def test_forwarded_headers_are_believed_from_the_proxy_only() -> None:
-    inside = read_scope(scope("10.0.0.1", *FORWARDED), PROXIES)
+    inside = read_head(request("10.0.0.1", *FORWARDED), PROXIES)
     assert (inside.client, inside.host, inside.secure) == ("1.2.3.4", "gpus.example", True)
-    mapped = read_scope(scope("::ffff:10.0.0.1", *FORWARDED), PROXIES)
+    mapped = read_head(request("::ffff:10.0.0.1", *FORWARDED), PROXIES)
     assert mapped.through_proxy
     for peer in ("10.0.1.1", "127.0.0.1", "", "testclient"):
-        outside = read_scope(scope(peer, *FORWARDED), PROXIES)
+        outside = read_head(request(peer, *FORWARDED), PROXIES)
         assert (outside.client, outside.host, outside.secure) == (peer, "inner", False)
-    broken = read_scope(scope("10.0.0.1", ("x-forwarded-for", "1.2.3.4, <script>")), PROXIES)
+    broken = read_head(request("10.0.0.1", ("x-forwarded-for", "1.2.3.4, <script>")), PROXIES)
     assert broken.client == "10.0.0.1"
 
 
@@ -151,7 +151,7 @@ header_text = st.text(st.characters(max_codepoint=255), max_size=40)
 @settings(max_examples=100)
 @given(header_text, header_text)
 def test_any_forwarded_headers_get_an_answer(addresses: str, host: str) -> None:
-    found = read_scope(scope("10.0.0.1", ("x-forwarded-for", addresses), ("x-forwarded-host", host)), PROXIES)
+    found = read_head(request("10.0.0.1", ("x-forwarded-for", addresses), ("x-forwarded-host", host)), PROXIES)
     assert limit_key(found.client)
 
 

@@ -10,14 +10,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.written import parse_selector
 from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_bool
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
+from gpuscope.server.http.messages import Request, Response
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
@@ -42,12 +40,12 @@ async def delete_series(api: EmbeddedApi, request: Request, asked: Parameters) -
             api.store.delete_series(matchers, start, end)
 
     await api.evaluate(request, work)
-    return Response(status_code=204)
+    return Response(status=204)
 
 
 async def clean_tombstones(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     await api.evaluate(request, lambda cancelled: api.store.compact())
-    return Response(status_code=204)
+    return Response(status=204)
 
 
 async def snapshot(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import cramjam
 import orjson
-from starlette.requests import Request
-from starlette.responses import Response
 
 from gpuscope.server.api.encode import failure, success
 from gpuscope.server.api.parameters import STATUS_CODES
+from gpuscope.server.http.messages import Header, Request, Response
 
 JSON = "application/json"
 # Ten packets, which a new connection sends at once: below it nobody has a smaller answer any sooner.
@@ -25,22 +24,27 @@ SMALLEST_PACKED_BYTES = 14_000
 PACKING_LEVEL = 1
 
 
+_VARIES = ("vary", "Accept-Encoding")
+_PACKED: dict[str, tuple[Header, ...]] = {
+    "": (_VARIES,),
+    "gzip": (_VARIES, ("content-encoding", "gzip")),
+    "deflate": (_VARIES, ("content-encoding", "deflate")),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     content: bytes
     encoding: str = ""
 
     def answer(self, kind: str = JSON) -> Response:
-        headers = {"content-type": kind, "vary": "Accept-Encoding"}
-        if self.encoding:
-            headers["content-encoding"] = self.encoding
-        return Response(self.content, headers=headers)
+        return Response(self.content, 200, kind, _PACKED[self.encoding])
 
 
 def packer(request: Request) -> Callable[[bytes], Body]:
     """How this client's answer is packed: the first of gzip and deflate it names, as Prometheus reads it."""
     # Like Prometheus no weights are understood: "gzip;q=0" is not "gzip", so it is not packed.
-    named = (one.strip() for one in request.headers.get("accept-encoding", "").split(","))
+    named = (one.strip() for one in request.header("accept-encoding").split(","))
     encoding = next((one for one in named if one in ("gzip", "deflate")), "")
 
     def pack(content: bytes) -> Body:
@@ -57,14 +61,9 @@ def data_bytes(value: object, warnings: Iterable[str] = ()) -> bytes:
 
 
 def data_answer(value: object, warnings: Iterable[str] = ()) -> Response:
-    return Response(data_bytes(value, warnings), media_type=JSON)
+    return Response(data_bytes(value, warnings), 200, JSON)
 
 
 def error_answer(error_type: str, message: str) -> Response:
     message = message.encode("utf-8", "replace").decode()  # it may quote what was no UTF-8
-    return Response(failure(error_type, message), STATUS_CODES.get(error_type, 500), media_type=JSON)
-
-
-def plain_answer(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
-    """As Go's server answers what no endpoint does."""
-    return Response((text + "\n").encode("utf-8", "replace"), status, headers, media_type="text/plain")
+    return Response(failure(error_type, message), STATUS_CODES.get(error_type, 500), JSON)

@@ -8,7 +8,6 @@ cancels its query. The endpoints themselves are functions in `queries`, `series`
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -16,23 +15,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
 from gpuscope.promql import Engine, PromQLError
 from gpuscope.server.api import admin, queries, series, status, targets
 from gpuscope.server.api.answers import error_answer as _error
 from gpuscope.server.api.elsewhere import elsewhere_routes
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.server.api.targets import NoTargets, Targets
+from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.http.routing import Route
 from gpuscope.store import Store, StoreError
 from gpuscope.store.series import Labels
 
 T = TypeVar("T")
-Endpoint = Callable[["EmbeddedApi", Request, Parameters], Awaitable[Response]]
 
-WATCH_AFTER_SECONDS = 0.05
+_NOBODY_LEAVES = threading.Event()
+Endpoint = Callable[["EmbeddedApi", Request, Parameters], Awaitable[Response]]
 
 
 @dataclass(slots=True)
@@ -49,10 +46,7 @@ class EmbeddedApi:
 
     def routes(self) -> list[Route]:
         served = {**ENDPOINTS, **ADMIN_ENDPOINTS} if self.with_admin else ENDPOINTS
-        found = [self._route(path, endpoint) for path, endpoint in served.items()]
-        for route in found:
-            (route.methods or set()).discard("HEAD")  # as Prometheus; Starlette would add it to every GET
-        return found
+        return [self._route(path, endpoint) for path, endpoint in served.items()]
 
     def last_routes(self) -> list[Route]:
         """For what else begins as the API does; they must come after all other routes that do."""
@@ -69,7 +63,7 @@ class EmbeddedApi:
             except StoreError as error:
                 return _error("internal", str(error))
 
-        return Route(path, answer, methods=METHODS.get(path, ("GET",)))
+        return Route(path, answer, METHODS.get(path, ("GET",)))  # no HEAD, as Prometheus
 
     async def evaluate(
         self, request: Request, work: Callable[[threading.Event], T], *, small: bool = False
@@ -77,35 +71,17 @@ class EmbeddedApi:
         """Runs `work` in a thread, at most `most_queries` at once, cancelled when the client goes away; small
         work at once, since the way to a thread and back would take longer."""
         if small:
-            return work(threading.Event())
+            return work(_NOBODY_LEAVES)  # before the event loop turns, nobody can
         if self._workers is None:
             # Threads of their own: slow queries must not take those that remote writes are stored with.
             self._workers = ThreadPoolExecutor(self.most_queries, thread_name_prefix="gpuscope-query")
         cancelled = threading.Event()
-        running = asyncio.get_running_loop().run_in_executor(self._workers, work, cancelled)
-        watcher = None
+        request.on_leave = cancelled.set
         try:
-            # Most answers are there before anybody could leave: only the others are worth a watcher.
-            done, _ = await asyncio.wait((running,), timeout=WATCH_AFTER_SECONDS)
-            if not done:
-                watcher = asyncio.create_task(_cancel_on_disconnect(request, cancelled))
-            return await running
+            return await asyncio.get_running_loop().run_in_executor(self._workers, work, cancelled)
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        finally:
-            if watcher is not None:
-                watcher.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watcher
-
-
-async def _cancel_on_disconnect(request: Request, cancelled: threading.Event) -> None:
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            cancelled.set()
-            return
 
 
 ENDPOINTS: dict[str, Endpoint] = {

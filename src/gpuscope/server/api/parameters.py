@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from starlette.requests import Request
-
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
 from gpuscope.promql.written import parse_selector
 from gpuscope.server.api.go_values import parse_duration_ms, parse_int, parse_time_ms
+from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request
 from gpuscope.store.matching import predicate
 from gpuscope.store.series import Matcher
 
@@ -143,11 +142,11 @@ class Parameters:
 
 async def read_parameters(request: Request) -> Parameters:
     """Form before query, as Go's `FormValue`; a form too large is refused before it is read."""
-    pairs, malformed = parse_form(request.scope.get("query_string", b""))
+    pairs, malformed = parse_form(request.query)
     in_url = pairs
     if request.method in ("POST", "PUT"):
         body = await read_body(request)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = request.header("content-type").partition(";")[0].strip().lower()
         if body and kind == "application/x-www-form-urlencoded":
             posted, trouble = parse_form(body)
             pairs, malformed = [*posted, *pairs], trouble or malformed
@@ -155,12 +154,12 @@ async def read_parameters(request: Request) -> Parameters:
 
 
 async def read_body(request: Request) -> bytes:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_FORM_BYTES:
-            raise ApiError("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes")
-    return body
+    try:
+        return await request.body.read(MOST_FORM_BYTES)
+    except BodyTooLarge:
+        raise ApiError("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes") from None
+    except ClientLeft:
+        raise ApiError("canceled", "the request ended early") from None
 
 
 def parse_form(encoded: bytes) -> tuple[list[tuple[str, str]], str]:

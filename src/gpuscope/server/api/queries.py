@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
-from starlette.requests import Request
-from starlette.responses import Response
 
 from gpuscope.promql import BadQueryError, Statistics, format_query, parse
 from gpuscope.promql.result import Result, Scalar, Text, first_series
@@ -22,6 +20,7 @@ from gpuscope.promql.written import describe, has_selector
 from gpuscope.server.api.answers import Body, data_answer, packer
 from gpuscope.server.api.encode import encode_result, success
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
+from gpuscope.server.http.messages import Request, Response
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
@@ -138,4 +137,4 @@ async def query_exemplars(api: EmbeddedApi, request: Request, asked: Parameters)
         return has_selector(describe(text))
 
     # Without a selector there is nothing to look for, and Prometheus says nothing at all.
-    return data_answer([]) if await api.evaluate(request, work) else Response(status_code=204)
+    return data_answer([]) if await api.evaluate(request, work) else Response(status=204)

@@ -8,6 +8,7 @@ engine that cannot be reached and an address where there is none.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import time
@@ -17,17 +18,16 @@ from typing import Any
 
 import httpx2
 import orjson
-from starlette.background import BackgroundTask
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from gpuscope.errors import GpuscopeError
 from gpuscope.scrape.fetch import new_client, root_cause
 from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.server.api.answers import JSON, error_answer
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.parameters import ApiError, read_body
 from gpuscope.server.api.traffic import Traffic
+from gpuscope.server.http.messages import AnswerBroken, Request, Response
+from gpuscope.server.http.routing import Route
 
 log = logging.getLogger("gpuscope.api")
 
@@ -41,7 +41,7 @@ PATHS = (
 )  # fmt: skip
 LabelledValue = tuple[dict[str, str], float]
 ASKED = ("accept", "accept-encoding", "content-type")
-ANSWERED = ("content-type", "content-encoding", "content-length", "vary", "retry-after")
+ANSWERED = ("content-encoding", "content-length", "vary", "retry-after")
 MOST_SAID = 300
 """Characters of an engine's own words that go into our sentence."""
 CONNECT_SECONDS = 10.0
@@ -86,7 +86,7 @@ class RemoteApi:
 
     def routes(self) -> list[Route]:
         return [
-            Route(path, functools.partial(self._pass_on, endpoint_name(path)), methods=["GET", "POST"])
+            Route(path, functools.partial(self._pass_on, endpoint_name(path)), ("GET", "HEAD", "POST"))
             for path in PATHS
         ]
 
@@ -153,26 +153,23 @@ class RemoteApi:
     async def _pass_on(self, endpoint: str, request: Request) -> Response:
         try:
             body = await read_body(request)
-        except ClientDisconnect:
-            return _error("canceled", "the request ended early", 499)
         except ApiError as error:
-            return _error(error.error_type, str(error), 400)
-        query = f"?{request.url.query}" if request.url.query else ""
-        path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.url.path
-        headers = {name: request.headers[name] for name in ASKED if name in request.headers}
+            return error_answer(error.error_type, str(error))
+        target = request.raw_path + (b"?" + request.query if request.query else b"")
+        headers = {name: value for name, value in request.headers if name in ASKED}
+        await asyncio.sleep(0)  # the client below asks which task it is in, and until here there may be none
         try:
             outgoing = self._request(
-                request.method, f"{path.partition('?')[0]}{query}", headers=headers, content=body or None
+                request.method, target.decode("latin-1"), headers=headers, content=body or None
             )
             answer = await self._send(endpoint, outgoing)
         except EngineError as error:
             return _error(error.kind, str(error), error.status)
         except httpx2.InvalidURL as error:
             return _error("bad_data", f"the request cannot be passed on: {error}", 400)
-        headers = {name: answer.headers[name] for name in ANSWERED if name in answer.headers}
-        return StreamingResponse(
-            self._pieces(answer), answer.status_code, headers, background=BackgroundTask(answer.aclose)
-        )
+        told = tuple((name, answer.headers[name]) for name in ANSWERED if name in answer.headers)
+        kind = answer.headers.get("content-type", JSON)
+        return Response(b"", answer.status_code, kind, told, self._pieces(answer), answer.aclose)
 
     async def _pieces(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
         """As they come, still compressed."""
@@ -182,7 +179,7 @@ class RemoteApi:
         except httpx2.HTTPError as error:
             # The status is out already: the client sees an answer cut short, the log says why.
             self.traffic.went_wrong("broken_off", f"{self.url}: the answer broke off: {root_cause(error)}")
-            raise
+            raise AnswerBroken from error
         finally:
             await answer.aclose()
 
@@ -251,4 +248,4 @@ async def _beginning(answer: httpx2.Response) -> str:
 
 
 def _error(kind: str, message: str, status: int) -> Response:
-    return Response(failure(kind, message), status, media_type="application/json")
+    return Response(failure(kind, message), status, JSON)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-
 from gpuscope.exposition.remote_write import WireError
 from gpuscope.scrape.receive import Receiver
+from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request, Response, text
+from gpuscope.server.http.routing import Route
 from gpuscope.store import StoreError
 
 MOST_PACKED_BYTES = 16 << 20
@@ -39,53 +37,36 @@ def write_route(receiver: Receiver) -> Route:
             return refusal
         async with gate[0]:  # bounds how many bodies are in memory
             try:
-                packed = await _read(request)
-            except ClientDisconnect:
-                return _plain(400, "the request ended early")
-            if packed is None:
-                return _plain(413, f"the request is larger than {MOST_PACKED_BYTES} bytes")
-            return await _take(receiver, packed, request.client.host if request.client else "")
+                packed = await request.body.read(MOST_PACKED_BYTES)
+            except ClientLeft:
+                return text("the request ended early", 400)
+            except BodyTooLarge:
+                return text(f"the request is larger than {MOST_PACKED_BYTES} bytes", 413)
+            return await _take(receiver, packed, request.peer)
 
-    return Route("/api/v1/write", write, methods=["POST"])
+    return Route("/api/v1/write", write, ("POST",))
 
 
 async def _take(receiver: Receiver, packed: bytes, sender: str) -> Response:
     try:
         received = await asyncio.to_thread(receiver.take, packed, sender)
     except WireError as error:
-        return _plain(400, str(error))
+        return text(str(error), 400)
     except StoreError as error:
-        return _plain(503, f"not stored: {error}")
+        return text(f"not stored: {error}", 503)
     if received.refused:
         reasons = ", ".join(f"{count} {_REASONS.get(why, why)}" for why, count in received.refused.items())
-        return _plain(400, f"{received.accepted} samples kept; refused: {reasons}")
-    return Response(status_code=204)
+        return text(f"{received.accepted} samples kept; refused: {reasons}", 400)
+    return Response(status=204)
 
 
 def _wrong_kind(request: Request) -> Response | None:
     # It must be said: a browser can be made to send anything without a content type, but not with this one.
-    kind = request.headers.get("content-type", "").replace(" ", "").lower()
+    kind = request.header("content-type").replace(" ", "").lower()
     message = kind.partition("proto=")[2].partition(";")[0].strip('"') or "prometheus.writerequest"
     if not kind.startswith("application/x-protobuf") or message != "prometheus.writerequest":
-        return _plain(
-            415, f"content type {kind!r} is not taken; send remote write 1.0 (prometheus.WriteRequest)"
-        )
-    encoding = request.headers.get("content-encoding", "snappy").lower()
+        return text(f"content type {kind!r} is not taken; send remote write 1.0 (prometheus.WriteRequest)", 415)
+    encoding = request.header("content-encoding", "snappy").lower()
     if encoding != "snappy":
-        return _plain(415, f"{encoding!r} is not taken; remote write is compressed with snappy")
+        return text(f"{encoding!r} is not taken; remote write is compressed with snappy", 415)
     return None
-
-
-async def _read(request: Request) -> bytes | None:
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_PACKED_BYTES:
-            return None
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _plain(status: int, text: str) -> Response:
-    return PlainTextResponse(text + "\n", status)

@@ -10,17 +10,15 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
 from gpuscope.promql.written import parse_selector
-from gpuscope.server.api.answers import Body, data_bytes, packer, plain_answer
+from gpuscope.server.api.answers import Body, data_bytes, packer
 from gpuscope.server.api.federate import federate_text, negotiate
 from gpuscope.server.api.go_values import unescape_name
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
 from gpuscope.server.api.queries import TRUNCATED, now_ms
+from gpuscope.server.http.messages import Request, Response, text
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
@@ -69,7 +67,7 @@ async def label_values(api: EmbeddedApi, request: Request, asked: Parameters) ->
 
 def _label_name(request: Request) -> str:
     # The decoded path no longer tells what was no UTF-8 in it.
-    raw = request.scope.get("raw_path", b"").partition(b"?")[0].split(b"/")
+    raw = request.raw_path.split(b"/")
     given = unquote_to_bytes(raw[-2]).decode("utf-8", "surrogateescape") if len(raw) > 1 else ""
     name = unescape_name(given)
     if not name or any("\ud800" <= one <= "\udfff" for one in name):
@@ -86,12 +84,12 @@ def _limited(found: list[T], limit: int | None) -> tuple[list[T], tuple[str, ...
 async def federate(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     """Its errors are plain text, as those of a page that is scraped."""
     if asked.malformed:
-        return plain_answer(f"error parsing form values: {asked.malformed}", 400)
+        return text(f"error parsing form values: {asked.malformed}", 400)
     try:
-        selectors = [parse_selector(text) for text in asked.all("match[]")]
+        selectors = [parse_selector(one) for one in asked.all("match[]")]
     except BadQueryError as error:
-        return plain_answer(str(error), 400)
-    escaping, pack = negotiate(request.headers.get("accept", "")), packer(request)
+        return text(str(error), 400)
+    escaping, pack = negotiate(request.header("accept")), packer(request)
 
     def work(cancelled: threading.Event) -> Body:
         lookback, external = api.engine.lookback_ms, api.external_labels

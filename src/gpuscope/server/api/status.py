@@ -14,13 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from gpuscope import __version__
 from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_int
 from gpuscope.server.api.parameters import ApiError, Parameters
+from gpuscope.server.http.messages import Request, Response
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
 from gpuscope.promql.written import parse_selector
 from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_bool, parse_int
 from gpuscope.server.api.parameters import Parameters, bad
+from gpuscope.server.http.messages import Request, Response
 from gpuscope.store.matching import predicate
 from gpuscope.store.series import Matcher
 

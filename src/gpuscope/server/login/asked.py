@@ -10,11 +10,9 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-from starlette.types import Scope
 
 from gpuscope.errors import UsageError
+from gpuscope.server.http.messages import Request
 
 LONGEST_ADDRESS = 45  # of IPv6, with an IPv4 address for its end
 
@@ -57,17 +55,15 @@ def parse_networks(words: Iterable[str], flag: str) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def read_scope(scope: Scope, proxies: Sequence[Network]) -> Asked:
-    headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-    client: Any = scope.get("client")
-    peer = str(client[0]) if client else ""
+def read_head(request: Request, proxies: Sequence[Network]) -> Asked:
+    headers, peer = request.headers, request.peer
     through_proxy = is_within(peer, proxies)
-    host, secure, who = single(headers, "host"), scope.get("scheme") == "https", peer
+    host, secure, who = single(headers, "host"), request.secure, peer
     if through_proxy:
         host = single(headers, "x-forwarded-host") or host
         secure = secure or single(headers, "x-forwarded-proto") == "https"
         who = _forwarded_client(headers, proxies) or peer
-    return Asked(scope["method"], scope["path"], headers, peer, who, host, secure, through_proxy)
+    return Asked(request.method, request.path, headers, peer, who, host, secure, through_proxy)
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:

@@ -11,10 +11,9 @@ import contextlib
 from dataclasses import dataclass
 
 import orjson
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
+from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request, Response
+from gpuscope.server.http.routing import Route
 from gpuscope.server.login.answers import refuse, to_json
 from gpuscope.server.login.asked import Asked, limit_key
 from gpuscope.server.login.doorkeeper import (
@@ -32,10 +31,9 @@ from gpuscope.server.login.users import UserError, clean_name
 
 LOGIN_PATH, LOGOUT_PATH, SESSION_PATH = "/api/login", "/api/logout", "/api/session"
 MOST_BODY_BYTES = 16 << 10
-BODY_SECONDS = 10.0
 
 IDENTITY_KEY, ASKED_KEY = "gpuscope.identity", "gpuscope.asked"
-"""Where the door leaves, in the ASGI scope, what it found."""
+"""Where the door leaves, in the request's state, what it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +50,15 @@ class LoginRoutes:
         self._keeper = keeper
         self._setup = setup
 
-    def routes(self) -> list[BaseRoute]:
+    def routes(self) -> list[Route]:
         return [
-            Route(LOGIN_PATH, self._login, methods=["POST"]),
-            Route(LOGOUT_PATH, self._logout, methods=["POST"]),
+            Route(LOGIN_PATH, self._login, ("POST",)),
+            Route(LOGOUT_PATH, self._logout, ("POST",)),
             Route(SESSION_PATH, self._session),
         ]
 
     async def _session(self, request: Request) -> Response:
-        identity: Identity | None = request.scope.get(IDENTITY_KEY)
+        identity: Identity | None = request.state.get(IDENTITY_KEY)
         if identity is None:
             return to_json({"open": True})
         return to_json({"user": identity.user, "via": identity.via})
@@ -68,7 +66,7 @@ class LoginRoutes:
     async def _login(self, request: Request) -> Response:
         if self._keeper is None:
             return refuse(Refusal(404, "not_found", "there is nothing to log in to: this server is open"))
-        asked: Asked = request.scope[ASKED_KEY]
+        asked: Asked = request.state[ASKED_KEY]
         form = await _read_form(request)
         if isinstance(form, Refusal):
             return refuse(form)
@@ -84,7 +82,7 @@ class LoginRoutes:
                 await asyncio.to_thread(keeper.sessions.close, old)
         session_id = await asyncio.to_thread(keeper.sessions.open_for, user)
         cookie = _cookie(asked, session_id, int(keeper.sessions.lifetime))
-        return to_json({"user": user}, headers={"set-cookie": cookie})
+        return to_json({"user": user}, headers=(("set-cookie", cookie),))
 
     async def _check(self, keeper: Doorkeeper, asked: Asked, form: Form) -> Refusal | None:
         return await keeper.check_password(asked, form.user, form.password)
@@ -110,13 +108,13 @@ class LoginRoutes:
     async def _logout(self, request: Request) -> Response:
         if self._keeper is None:
             return to_json({"open": True})
-        asked: Asked = request.scope[ASKED_KEY]
+        asked: Asked = request.state[ASKED_KEY]
         try:
             for session_id in session_ids(asked):
                 await asyncio.to_thread(self._keeper.sessions.close, session_id)
         except (OSError, ValueError) as error:
             return refuse(Refusal(503, "unavailable", f"the session could not be ended: {error}"))
-        return to_json({}, headers={"set-cookie": _cookie(asked, "", 0)})
+        return to_json({}, headers=(("set-cookie", _cookie(asked, "", 0)),))
 
 
 def _cookie(asked: Asked, value: str, seconds: int) -> str:
@@ -125,18 +123,14 @@ def _cookie(asked: Asked, value: str, seconds: int) -> str:
 
 
 async def _read_form(request: Request) -> Form | Refusal:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = request.header("content-type").partition(";")[0].strip().lower()
     if kind != "application/json":
         return Refusal(415, "bad_data", 'send JSON: {"user": …, "password": …}')
-    body = bytearray()
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                body += part
-                if len(body) > MOST_BODY_BYTES:
-                    return Refusal(413, "bad_data", f"the request is larger than {MOST_BODY_BYTES} bytes")
-        document = orjson.loads(body)
-    except (TimeoutError, ClientDisconnect, orjson.JSONDecodeError):
+        document = orjson.loads(await request.body.read(MOST_BODY_BYTES))
+    except BodyTooLarge:
+        return Refusal(413, "bad_data", f"the request is larger than {MOST_BODY_BYTES} bytes")
+    except (ClientLeft, orjson.JSONDecodeError):
         document = None
     if not isinstance(document, dict):
         return Refusal(400, "bad_data", 'the body is not JSON such as {"user": …, "password": …}')

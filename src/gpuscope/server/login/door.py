@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from gpuscope.server.http import Guard
-from gpuscope.server.http import Request as PlainRequest
+from gpuscope.server.http.messages import Guard, Handler, Request, Response
 from gpuscope.server.login.answers import refuse
-from gpuscope.server.login.asked import Asked, Network, read_scope
+from gpuscope.server.login.asked import Asked, Network, read_head
 from gpuscope.server.login.doorkeeper import Doorkeeper, Identity, Refusal
 from gpuscope.server.login.routes import ASKED_KEY, IDENTITY_KEY, LOGIN_PATH, LoginRoutes
 from gpuscope.server.login.setup import Setup
@@ -45,7 +41,7 @@ class Door:
     def __post_init__(self) -> None:
         object.__setattr__(self, "login", LoginRoutes(self.keeper, self.setup))
 
-    async def judge(self, asked: Asked) -> Identity | Response | None:
+    async def judge(self, request: Request, asked: Asked) -> Identity | Response | None:
         """Who it is, None if nobody asks that here, or the answer that keeps it out."""
         if asked.host is None or asked.host == "":
             return refuse(Refusal(400, "bad_host", "the request does not say, once, which host it wants"))
@@ -54,7 +50,7 @@ class Door:
         if fault := forgery_fault(asked):
             return refuse(Refusal(403, "forbidden", fault))
         if self.guard is not None:
-            return await self._ask_guard(self.guard, asked)
+            return await self.guard(request)
         if self.keeper is None or asked.path == LOGIN_PATH:
             return None
         if asked.method in ("GET", "HEAD") and is_page_file(asked.path):
@@ -64,12 +60,6 @@ class Door:
             fault = _overreach(found, asked)
             return refuse(Refusal(403, "forbidden", fault)) if fault else found
         return refuse(found, setup=self.setup is not None and self.setup.is_open())
-
-    async def _ask_guard(self, guard: Guard, asked: Asked) -> Response | None:
-        refusal = await guard(PlainRequest(asked.path, dict(asked.headers)))
-        if refusal is None:
-            return None
-        return Response(refusal.body, refusal.status, dict(refusal.headers), media_type=refusal.content_type)
 
 
 def _overreach(identity: Identity, asked: Asked) -> str:
@@ -86,20 +76,14 @@ def is_page_file(path: str) -> bool:
     return path == "/" or (not path.startswith("/api/") and page_file(path.removeprefix("/")) is not None)
 
 
-class DoorMiddleware:
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app = app
-        self._door = door
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":  # none is served; an unguarded kind of request must not pass
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        if scope["type"] == "http" and scope["path"] not in HEALTH_PATHS:
-            asked = read_scope(scope, self._door.proxies)
-            found = await self._door.judge(asked)
+def behind(door: Door, handler: Handler) -> Handler:
+    async def answer(request: Request) -> Response:
+        if request.path not in HEALTH_PATHS:
+            asked = read_head(request, door.proxies)
+            found = await door.judge(request, asked)
             if isinstance(found, Response):
-                await found(scope, receive, send)
-                return
-            scope = {**scope, ASKED_KEY: asked, IDENTITY_KEY: found}
-        await self._app(scope, receive, send)
+                return found
+            request.state[ASKED_KEY], request.state[IDENTITY_KEY] = asked, found
+        return await handler(request)
+
+    return answer

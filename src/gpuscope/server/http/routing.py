@@ -1,0 +1,74 @@
+"""Which handler answers which path and method.
+
+A path is exact, or has `{name}` for one segment, or ends in `{name...}` for all the rest. The first route wins
+that knows both path and method, exact ones before the others. What no route's path is, is somebody else's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuscope.server.http.messages import Handler, Request, Response, text
+
+READS = ("GET", "HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    path: str
+    handler: Handler
+    methods: Sequence[str] = READS
+
+
+async def not_found(request: Request) -> Response:
+    return text("404 page not found", 404)
+
+
+class Router:
+    """A handler made of routes, and of `otherwise` for the paths that are in none of them."""
+
+    def __init__(self, routes: Sequence[Route], otherwise: Handler = not_found) -> None:
+        self._otherwise = otherwise
+        self._exact: dict[tuple[str, str], Handler] = {}
+        self._patterns: list[tuple[re.Pattern[str], Route]] = []
+        for route in routes:
+            if "{" in route.path:
+                self._patterns.append((path_pattern(route.path), route))
+                continue
+            for method in route.methods:
+                self._exact.setdefault((route.path, method), route.handler)
+
+    async def __call__(self, request: Request) -> Response:
+        handler = self._exact.get((request.path, request.method)) or self._by_pattern(request)
+        return await handler(request)
+
+    def _by_pattern(self, request: Request) -> Handler:
+        for pattern, route in self._patterns:
+            if request.method in route.methods and pattern.fullmatch(request.path):
+                return route.handler
+        methods = self._methods(request.path)
+        if not methods:
+            return self._otherwise
+
+        async def refuse(request: Request) -> Response:
+            return text("Method Not Allowed", 405, (("allow", ", ".join(methods)),))
+
+        return refuse
+
+    def _methods(self, path: str) -> list[str]:
+        found = {method for known, method in self._exact if known == path}
+        found |= {m for pattern, route in self._patterns if pattern.fullmatch(path) for m in route.methods}
+        return sorted(found)
+
+
+def path_pattern(path: str) -> re.Pattern[str]:
+    segments = re.split(r"(\{\w+(?:\.\.\.)?\})", path)
+    return re.compile("".join(map(_segment, segments)), re.DOTALL)
+
+
+def _segment(text: str) -> str:
+    if not text.startswith("{"):
+        return re.escape(text)
+    return ".*" if text.endswith("...}") else "[^/]+"

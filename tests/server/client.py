@@ -1,0 +1,92 @@
+"""Asks a handler as a client would, without a socket: from any address, over either scheme."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import httpx2
+
+from gpuscope.server.http.eager import run_eagerly
+from gpuscope.server.http.heads import has_body
+from gpuscope.server.http.messages import Body, Handler, Request, Response
+
+T = TypeVar("T")
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all clients, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """On the loop that handlers run on."""
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+
+
+async def _begun_without_a_task(work: Coroutine[Any, Any, T]) -> T:
+    """As a connection runs a handler: whatever needs a task before it waits fails here as it would there."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[T] = loop.create_future()
+
+    async def keep() -> None:
+        try:
+            found.set_result(await work)
+        except Exception as error:
+            found.set_exception(error)
+
+    loop.call_soon(run_eagerly, keep(), loop)
+    return await found
+
+
+class HandlerTransport(httpx2.BaseTransport):
+    def __init__(self, handler: Handler, peer: str) -> None:
+        self._handler = handler
+        self._peer = peer
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        raw_path, _, query = request.url.raw_path.partition(b"?")
+        body = Body()
+        if content := request.read():
+            body.add(content)
+        body.end()
+        asked = Request(
+            request.method,
+            httpx2.URL(request.url).path,
+            [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in request.headers.raw],
+            query,
+            raw_path,
+            self._peer,
+            request.url.scheme == "https",
+            body,
+        )
+        return run(_begun_without_a_task(self._answer(asked)))
+
+    async def _answer(self, asked: Request) -> httpx2.Response:
+        response = await self._handler(asked)
+        content = b""
+        if response.pieces is not None:
+            content = b"".join([piece async for piece in response.pieces])
+        elif asked.method != "HEAD" and has_body(response.status):
+            content = response.body
+        if response.close is not None:
+            await response.close()
+        return httpx2.Response(response.status, headers=_headers(response), content=content)
+
+
+def _headers(response: Response) -> list[tuple[str, str]]:
+    kind = [("content-type", response.content_type)] if has_body(response.status) else []
+    return [*kind, *response.headers]
+
+
+class Client(httpx2.Client):
+    def __init__(
+        self, handler: Handler, base_url: str = "http://testserver", peer: str = "127.0.0.1", **more: Any
+    ) -> None:
+        super().__init__(transport=HandlerTransport(handler, peer), base_url=base_url, **more)

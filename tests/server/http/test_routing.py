@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gpuscope.server.http.messages import Request, Response, text
+from gpuscope.server.http.routing import Route, Router
+
+
+def saying(words: str) -> Route:
+    path, _, methods = words.partition(" ")
+
+    async def answer(request: Request) -> Response:
+        return text(words)
+
+    return Route(path, answer, tuple(methods.split(",")))
+
+
+ROUTER = Router(
+    [
+        saying("/a GET"),
+        saying("/a POST"),
+        saying("/label/{name}/values GET"),
+        saying("/api/{rest...} DELETE,PUT"),
+        saying("/api/b GET"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("GET /a", "/a GET"),
+        ("POST /a", "/a POST"),
+        ("GET /label/x.y/values", "/label/{name}/values GET"),
+        ("GET /label/x\n/values", "/label/{name}/values GET"),
+        ("PUT /api/", "/api/{rest...} DELETE,PUT"),
+        ("PUT /api/b/c", "/api/{rest...} DELETE,PUT"),
+        ("GET /api/b", "/api/b GET"),
+        ("DELETE /api/b", "/api/{rest...} DELETE,PUT"),
+        ("PUT /a", "405 GET, POST"),
+        ("PATCH /api/b", "405 DELETE, GET, PUT"),
+        ("POST /label/x/values", "405 GET"),
+        ("GET /label/x/y/values", "404"),
+        ("GET /label//values", "404"),
+        ("GET /label/{name}/values", "/label/{name}/values GET"),
+        ("GET /a/", "404"),
+        ("GET /", "404"),
+    ],
+)
+def test_who_answers(asked: str, found: str) -> None:
+    method, _, path = asked.partition(" ")
+    answer = asyncio.run(ROUTER(Request(method, path)))
+    told = answer.body.decode().rstrip("\n") if answer.status == 200 else str(answer.status)
+    allowed = "".join(f" {value}" for name, value in answer.headers if name == "allow")
+    assert told + allowed == found
+
+
+def test_paths_that_nobody_knows_have_one_who_answers() -> None:
+    async def otherwise(request: Request) -> Response:
+        return text(f"what is {request.path}?")
+
+    router = Router([saying("/a GET")], otherwise)
+    assert asyncio.run(router(Request("POST", "/b"))).body == b"what is /b?\n"
+    assert asyncio.run(router(Request("POST", "/a"))).status == 405
