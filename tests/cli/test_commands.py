@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -86,6 +87,16 @@ def test_agent_serves_until_it_is_told_to_stop() -> None:
         assert get(f"{base}/-/healthy") == "healthy\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("command", ["agent --source demo", "server --data {folder}"])
+def test_an_address_that_is_taken_is_exit_2_and_one_sentence(command: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = run(*command.format(folder=tmp_path).split(), "--listen", address)
+    assert done.returncode == 2
+    assert f"cannot listen on {address}: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_no_gpu_is_exit_3_and_says_why() -> None:

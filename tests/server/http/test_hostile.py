@@ -131,6 +131,9 @@ def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
         b"GET / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
         b"GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
         b"GET / HTTP/1.1\r\nbad header: 1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nname : 1\r\n\r\n",
+        b"GET / HTTP/1.1\r\na: 1\r\n b: 2\r\n\r\n",
+        b"GET / HTTP/1.1\na: 1\n\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
