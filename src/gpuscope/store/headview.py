@@ -70,7 +70,7 @@ class HeadView:
         for first, cells in self.segments:
             begin, stop = max(low, first), min(high, first + len(cells))
             if begin < stop:
-                _pick(cells[begin - first : stop - first], columns, matrix[:, begin - low : stop - low])
+                matrix[:, begin - low : stop - low] = _lines(cells[begin - first : stop - first], columns)
         return self.times[low:high], matrix
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
@@ -82,9 +82,7 @@ class HeadView:
         matrix = np.empty((len(columns), len(rows)))
         for first, cells in self.segments:
             here = np.flatnonzero((rows >= first) & (rows < first + len(cells)))
-            picked = np.empty((len(columns), len(here)))
-            _pick(cells[rows[here] - first], columns, picked)
-            matrix[:, here] = picked
+            matrix[:, here] = _lines(cells[rows[here] - first], columns)
         return self.times[rows], matrix
 
     def _rows_by_time(self, start: int, end: int) -> NDArray[np.intp]:
@@ -150,9 +148,9 @@ class HeadView:
 
 def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samples]:
     """The samples in a matrix of one line for each series, of which some cells may be empty."""
-    present = cells.view(np.int64) != ABSENT_BITS
-    if np.count_nonzero(present) == present.size:
+    if not np.count_nonzero(np.isnan(cells)):  # an empty cell is one kind of NaN
         return {sid: (times, line) for sid, line in zip(series, cells, strict=True)}
+    present = cells.view(np.int64) != ABSENT_BITS
     found: dict[int, Samples] = {}
     shared: dict[bytes, Int64s] = {}
     for sid, line, mask, full in zip(series, cells, present, present.all(axis=1).tolist(), strict=True):
@@ -167,17 +165,16 @@ def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samp
     return found
 
 
-def _pick(rows: Float64s, columns: Int64s, into: Float64s) -> None:
+def _lines(rows: Float64s, columns: Int64s) -> Float64s:
     """Columns of some rows, each as a line."""
     try:
-        if len(columns) == 1:  # a slice, many times faster to take than a list of columns
-            into[0] = rows[:, columns[0]]
-        else:
-            into[:] = rows[:, columns].T
+        # One column is a slice, many times faster to take than a list of columns.
+        return rows[:, columns.item()] if len(columns) == 1 else rows[:, columns].T
     except IndexError:  # rows made before a column existed have nothing in it
+        lines = np.full((len(columns), len(rows)), ABSENT)
         inside = columns < rows.shape[1]
-        into[:] = ABSENT
-        into[inside] = rows[:, columns[inside]].T
+        lines[inside] = rows[:, columns[inside]].T
+        return lines
 
 
 def merge_samples(parts: list[Samples]) -> Samples:
