@@ -98,8 +98,10 @@ class Engine:
             return True
 
     def _budget(self, timeout_seconds: float | None, cancelled: threading.Event | None) -> Budget:
-        limits = [limit for limit in (timeout_seconds, self.timeout_seconds) if limit is not None]
-        budget = Budget(self.max_samples, min(limits, default=None), cancelled)
+        limit = self.timeout_seconds
+        if timeout_seconds is not None and (limit is None or timeout_seconds < limit):
+            limit = timeout_seconds
+        budget = Budget(self.max_samples, limit, cancelled)
         budget.check("query execution")
         return budget
 
@@ -115,10 +117,9 @@ class Engine:
 
 
 def _evaluated(evaluate: Callable[[], T], statistics: Statistics | None) -> T:
-    """Division by zero and overflow are values here; a tree too deep for the stack is the user's error."""
+    """A tree too deep for the stack is the user's error."""
     try:
-        with np.errstate(all="ignore"):
-            result = evaluate()
+        result = evaluate()
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
     if statistics is not None:
@@ -128,19 +129,23 @@ def _evaluated(evaluate: Callable[[], T], statistics: Statistics | None) -> T:
 
 def _instant(evaluator: Evaluator, tree: Expr, steps: Steps) -> Result:
     time_ms, notes = steps.start_ms, evaluator.notes
-    match tree:
-        case String():
-            return Text(time_ms, tree.value)
-        case MatrixSelector():
-            return _samples(evaluator.samples(tree, time_ms), notes)
-        case Subquery():
+    if isinstance(tree, String):
+        return Text(time_ms, tree.value)
+    if isinstance(tree, MatrixSelector):
+        return _samples(evaluator.samples(tree, time_ms), notes)
+    with _arithmetic():
+        if isinstance(tree, Subquery):
             return _samples(evaluator.subquery(tree, time_ms), notes)
-    if value_type(tree) is ValueType.SCALAR:
-        value = float(evaluator.scalar(tree, steps)[0])
-        return Scalar(time_ms, value, notes.warnings, notes.infos)
-    frame = evaluator.vector(tree, steps)
-    frame = frame.without_empty_rows()
+        if value_type(tree) is ValueType.SCALAR:
+            value = float(evaluator.scalar(tree, steps)[0])
+            return Scalar(time_ms, value, notes.warnings, notes.infos)
+        frame = evaluator.vector(tree, steps).without_empty_rows()
     return Vector(time_ms, frame.labels, frame.values[:, 0], notes.warnings, notes.infos)
+
+
+def _arithmetic() -> np.errstate:
+    """Division by zero and overflow are values here."""
+    return np.errstate(all="ignore")
 
 
 def _samples(found: Iterable[Series], notes: Notes) -> Samples:
@@ -158,15 +163,16 @@ def _samples(found: Iterable[Series], notes: Notes) -> Samples:
 
 def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
     kind = value_type(tree)
-    if kind is ValueType.SCALAR:
-        value = evaluator.scalar(tree, steps)
-        frame = Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
-    elif kind is ValueType.VECTOR:
-        frame = evaluator.vector(tree, steps).without_empty_rows()
-    else:
-        raise BadQueryError(
-            f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
-        )
+    with _arithmetic():
+        if kind is ValueType.SCALAR:
+            value = evaluator.scalar(tree, steps)
+            frame = Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
+        elif kind is ValueType.VECTOR:
+            frame = evaluator.vector(tree, steps).without_empty_rows()
+        else:
+            raise BadQueryError(
+                f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
+            )
     order = sorted(range(len(frame.labels)), key=frame.labels.__getitem__)
     if order != list(range(len(order))):
         frame = frame.rows(order)

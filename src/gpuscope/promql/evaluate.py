@@ -169,17 +169,16 @@ class Evaluator:
         if not isinstance(expr, MatrixSelector):
             raise BadQueryError(f"{value_type(expr).value} where a range vector is expected")
         ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
-        series = self._in_range(expr, int(ends[0]), int(ends[-1]))
+        start_ms, end_ms = int(ends[0]) - expr.range_ms + 1, int(ends[-1])
+        series = self._select(self._storage.select, expr.vector, start_ms, end_ms)
         return [one.labels for one in series], select.windows(series, ends, expr.range_ms)
 
     def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
         """A range asked for by itself, at one time: what is stored, markers left out."""
         selector = expr.vector
         end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
-        return [select.without_markers(one) for one in self._in_range(expr, end_ms, end_ms)]
-
-    def _in_range(self, expr: MatrixSelector, first_end: int, last_end: int) -> Sequence[Series]:
-        return self._select(self._storage.select, expr.vector, first_end - expr.range_ms + 1, last_end)
+        series = self._load(self._storage.select, selector, end_ms - expr.range_ms + 1, end_ms)
+        return [select.without_markers(one) for one in series]
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps
@@ -221,12 +220,16 @@ class Evaluator:
         return self._settings.end_ms if at == "end" else at
 
     def _select(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+        """What a selector finds; a query may have the same one in several places."""
         key = (ask, selector.matchers, start_ms, end_ms)
         series = self._selected.get(key)
         if series is None:
-            series = ask(selector.matchers, start_ms, end_ms)
-            self.budget.charge(_count_samples(series))
-            self._selected[key] = series
+            series = self._selected[key] = self._load(ask, selector, start_ms, end_ms)
+        return series
+
+    def _load(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+        series = ask(selector.matchers, start_ms, end_ms)
+        self.budget.charge(_count_samples(series))
         return series
 
     def _aggregate(self, expr: Aggregate, steps: Steps) -> Frame:
