@@ -143,11 +143,9 @@ def _samples(samples: Samples) -> bytes:
 
 
 def _vector(vector: Vector) -> bytes:
-    at = time_text(vector.time_ms)
+    template = b'{"metric":%%b,"value":[%b,"%%b"]}' % time_text(vector.time_ms)
     rows = zip(vector.labels, values_text(vector.values), strict=True)
-    return b",".join(
-        [b'{"metric":%b,"value":[%b,"%b"]}' % (_metric(labels), at, value) for labels, value in rows]
-    )
+    return b",".join([template % (_metric(labels), value) for labels, value in rows])
 
 
 def encode_result(result: Result) -> bytes:
