@@ -58,6 +58,33 @@ def test_instant_results(storage: MemoryStorage) -> None:
     assert nothing.labels == []
 
 
+@pytest.mark.parametrize(
+    ("modifier", "end"),
+    [
+        ("", 300),
+        ("offset 1m", 240),
+        ("offset -1m", 360),
+        ("@ 100", 100),
+        ("@ end() offset 30s", 270),
+        ("@ start()", 300),
+    ],
+)
+def test_a_raw_range_ends_where_its_modifiers_say(storage: MemoryStorage, modifier: str, end: int) -> None:
+    samples = Engine(storage).instant(f'x{{a="2"}}[30s] {modifier}', 300_000)
+    assert isinstance(samples, Samples)
+    assert [times.tolist() for times in samples.timestamps] == [
+        [1000 * (end - 20), 1000 * (end - 10), 1000 * end]
+    ]
+
+
+def test_a_raw_range_has_no_markers_and_keeps_other_nans(storage: MemoryStorage) -> None:
+    storage.add({"__name__": "odd"}, [(1000, 1.0), (2000, np.nan), (3000, STALE), (4000, np.inf)])
+    samples = Engine(storage).instant("odd[1m]", 10_000)
+    assert isinstance(samples, Samples)
+    assert samples.timestamps[0].tolist() == [1000, 2000, 4000]
+    assert [str(value) for value in samples.values[0].tolist()] == ["1.0", "nan", "inf"]
+
+
 def test_a_range_by_itself_keeps_each_series_times(storage: MemoryStorage) -> None:
     engine = Engine(storage)
     samples = engine.instant("{__name__=~'x|gone'}[20s]", 20_000)

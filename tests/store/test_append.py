@@ -10,7 +10,7 @@ import pytest
 from gpuscope.store import Store, StoreClosedError, StoreOptions, Tick, UnknownSeriesError
 from gpuscope.store.headview import ABSENT_BITS
 from gpuscope.store.options import HOUR_MS, MINUTE_MS
-from gpuscope.store.series import STALE_NAN_BITS
+from gpuscope.store.series import STALE_NAN_BITS, Matcher, MatchOp
 from tests.store.support import (
     EVER,
     NOW,
@@ -159,6 +159,8 @@ def test_series_new_in_the_middle_of_a_window(store: Store, clock: HandClock) ->
             store.seal()
         found = {dict(one.labels)["pod"]: one for one in store.select([], *EVER)}
         assert {pod: len(one.values) for pod, one in found.items()} == {str(i): 60 - i for i in range(60)}
+        [alone] = store.select([Matcher("pod", MatchOp.EQUAL, "50")], *EVER)
+        assert alone.values.tolist() == [float(number) for number in range(50, 60)]
 
 
 def test_unknown_ids_are_refused_and_nothing_of_the_tick_is_kept(store: Store) -> None:

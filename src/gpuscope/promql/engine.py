@@ -7,9 +7,10 @@ query gives at most 11,001 points per series. Native histograms and experimental
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from gpuscope.promql.parse import parse
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
 from gpuscope.promql.statistics import CountingEvaluator, Statistics
 from gpuscope.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
-from gpuscope.store.series import Storage
+from gpuscope.store.series import Series, Storage
+
+T = TypeVar("T")
 
 MAX_POINTS_PER_SERIES = 11_001  # Prometheus allows 11,000 steps between the first point and the last
 
@@ -55,8 +58,7 @@ class Engine:
         steps = Steps(time_ms, 1, 1)
         settings = Settings(time_ms, time_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
         evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
-        with _evaluation(statistics):
-            return _instant(evaluator, tree, steps)
+        return _evaluated(lambda: _instant(evaluator, tree, steps), statistics)
 
     def range(
         self,
@@ -85,8 +87,7 @@ class Engine:
         tree = parse(expr)
         settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
         evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
-        with _evaluation(statistics):
-            return _range(evaluator, tree, steps)
+        return _evaluated(lambda: _range(evaluator, tree, steps), statistics)
 
     def is_small(self, expr: str, start_ms: int, end_ms: int, step_ms: int, lookback_ms: int | None) -> bool:
         """Whether answering takes less than handing the question to a thread; a wrong question is small."""
@@ -97,8 +98,10 @@ class Engine:
             return True
 
     def _budget(self, timeout_seconds: float | None, cancelled: threading.Event | None) -> Budget:
-        limits = [limit for limit in (timeout_seconds, self.timeout_seconds) if limit is not None]
-        budget = Budget(self.max_samples, min(limits, default=None), cancelled)
+        limit = self.timeout_seconds
+        if timeout_seconds is not None and (limit is None or timeout_seconds < limit):
+            limit = timeout_seconds
+        budget = Budget(self.max_samples, limit, cancelled)
         budget.check("query execution")
         return budget
 
@@ -113,55 +116,46 @@ class Engine:
         return evaluator
 
 
-@contextmanager
-def _evaluation(statistics: Statistics | None) -> Iterator[None]:
-    """Division by zero and overflow are values here; a tree too deep for the stack is the user's error."""
+def _evaluated(evaluate: Callable[[], T], statistics: Statistics | None) -> T:
+    """A tree too deep for the stack is the user's error."""
     try:
-        with np.errstate(all="ignore"):
-            yield
+        result = evaluate()
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
     if statistics is not None:
         statistics.end()
+    return result
 
 
 def _instant(evaluator: Evaluator, tree: Expr, steps: Steps) -> Result:
     time_ms, notes = steps.start_ms, evaluator.notes
     if isinstance(tree, String):
         return Text(time_ms, tree.value)
-    kind = value_type(tree)
-    if kind is ValueType.SCALAR:
-        value = float(evaluator.scalar(tree, steps)[0])
-        return Scalar(time_ms, value, notes.warnings, notes.infos)
-    if kind is ValueType.MATRIX:
-        return _samples(evaluator, tree, steps)
-    frame = evaluator.vector(tree, steps)
-    frame = frame.without_empty_rows()
+    if isinstance(tree, MatrixSelector):
+        return _samples(evaluator.samples(tree, time_ms), notes)
+    with _arithmetic():
+        if isinstance(tree, Subquery):
+            return _samples(evaluator.subquery(tree, time_ms), notes)
+        if value_type(tree) is ValueType.SCALAR:
+            value = float(evaluator.scalar(tree, steps)[0])
+            return Scalar(time_ms, value, notes.warnings, notes.infos)
+        frame = evaluator.vector(tree, steps).without_empty_rows()
     return Vector(time_ms, frame.labels, frame.values[:, 0], notes.warnings, notes.infos)
 
 
-def _samples(evaluator: Evaluator, tree: Expr, steps: Steps) -> Samples:
+def _arithmetic() -> np.errstate:
+    """Division by zero and overflow are values here."""
+    return np.errstate(all="ignore")
+
+
+def _samples(found: Iterable[Series], notes: Notes) -> Samples:
     """A range asked for by itself."""
-    labels, timestamps, values = [], [], []
-    if isinstance(tree, MatrixSelector):
-        for series in evaluator.samples(tree, steps):
-            if len(series.timestamps):
-                labels.append(series.labels)
-                timestamps.append(series.timestamps)
-                values.append(series.values)
-    elif isinstance(tree, Subquery):
-        frame, times = evaluator.subquery(tree, steps.start_ms)
-        for one, value, present in zip(frame.labels, frame.values, frame.present, strict=True):
-            if present.any():
-                labels.append(one)
-                timestamps.append(times[present])
-                values.append(value[present])
-    order = sorted(range(len(labels)), key=labels.__getitem__)
-    notes = evaluator.notes
+    series = [one for one in found if len(one.timestamps)]
+    series.sort(key=attrgetter("labels"))
     return Samples(
-        [labels[i] for i in order],
-        [timestamps[i] for i in order],
-        [values[i] for i in order],
+        [one.labels for one in series],
+        [one.timestamps for one in series],
+        [one.values for one in series],
         notes.warnings,
         notes.infos,
     )
@@ -169,15 +163,16 @@ def _samples(evaluator: Evaluator, tree: Expr, steps: Steps) -> Samples:
 
 def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
     kind = value_type(tree)
-    if kind is ValueType.SCALAR:
-        value = evaluator.scalar(tree, steps)
-        frame = Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
-    elif kind is ValueType.VECTOR:
-        frame = evaluator.vector(tree, steps).without_empty_rows()
-    else:
-        raise BadQueryError(
-            f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
-        )
+    with _arithmetic():
+        if kind is ValueType.SCALAR:
+            value = evaluator.scalar(tree, steps)
+            frame = Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
+        elif kind is ValueType.VECTOR:
+            frame = evaluator.vector(tree, steps).without_empty_rows()
+        else:
+            raise BadQueryError(
+                f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
+            )
     order = sorted(range(len(frame.labels)), key=frame.labels.__getitem__)
     if order != list(range(len(order))):
         frame = frame.rows(order)

@@ -169,17 +169,16 @@ class Evaluator:
         if not isinstance(expr, MatrixSelector):
             raise BadQueryError(f"{value_type(expr).value} where a range vector is expected")
         ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
-        series = self._in_range(expr, ends)
+        start_ms, end_ms = int(ends[0]) - expr.range_ms + 1, int(ends[-1])
+        series = self._select(self._storage.select, expr.vector, start_ms, end_ms)
         return [one.labels for one in series], select.windows(series, ends, expr.range_ms)
 
-    def samples(self, expr: MatrixSelector, steps: Steps) -> list[Series]:
+    def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
         """A range asked for by itself, at one time: what is stored, markers left out."""
-        ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
-        return [select.without_markers(one) for one in self._in_range(expr, ends)]
-
-    def _in_range(self, expr: MatrixSelector, ends: Ints) -> Sequence[Series]:
-        start_ms, end_ms = int(ends[0]) - expr.range_ms + 1, int(ends[-1])
-        return self._select(self._storage.select, expr.vector, start_ms, end_ms)
+        selector = expr.vector
+        end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
+        series = self._load(self._storage.select, selector, end_ms - expr.range_ms + 1, end_ms)
+        return [select.without_markers(one) for one in series]
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps
@@ -200,31 +199,38 @@ class Evaluator:
             )
         return steps
 
-    def subquery(self, expr: Subquery, time_ms: int) -> tuple[Frame, Ints]:
-        """The samples of a subquery asked for by itself at one time."""
+    def subquery(self, expr: Subquery, time_ms: int) -> list[Series]:
+        """A subquery asked for by itself, at one time."""
         steps = Steps(time_ms, 1, 1)
         end = int(self._reference_times(expr.at, expr.offset_ms, steps)[0])
         inner = self._subquery_steps(expr, end, end)
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
-        return frame, inner.times
+        rows = zip(frame.labels, frame.values, frame.present, strict=True)
+        return [Series(labels, inner.times[present], values[present]) for labels, values, present in rows]
 
     def _reference_times(self, at: At | None, offset_ms: int, steps: Steps) -> Ints:
         """The times a selector looks at, ascending: each step, or the fixed `@` time, less the offset."""
         if at is None:
             return steps.times - offset_ms if offset_ms else steps.times
+        return np.full(steps.count, self._fixed_time(at), dtype=np.int64) - offset_ms
+
+    def _fixed_time(self, at: At) -> int:
         if at == "start":
-            at = self._settings.start_ms
-        elif at == "end":
-            at = self._settings.end_ms
-        return np.full(steps.count, at, dtype=np.int64) - offset_ms
+            return self._settings.start_ms
+        return self._settings.end_ms if at == "end" else at
 
     def _select(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+        """What a selector finds; a query may have the same one in several places."""
         key = (ask, selector.matchers, start_ms, end_ms)
-        if key not in self._selected:
-            series = ask(selector.matchers, start_ms, end_ms)
-            self.budget.charge(_count_samples(series))
-            self._selected[key] = series
-        return self._selected[key]
+        series = self._selected.get(key)
+        if series is None:
+            series = self._selected[key] = self._load(ask, selector, start_ms, end_ms)
+        return series
+
+    def _load(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+        series = ask(selector.matchers, start_ms, end_ms)
+        self.budget.charge(_count_samples(series))
+        return series
 
     def _aggregate(self, expr: Aggregate, steps: Steps) -> Frame:
         frame = self.vector(expr.expr, steps)
@@ -289,4 +295,4 @@ class Evaluator:
 
 
 def _count_samples(series: Sequence[Series]) -> int:
-    return sum(len(one.timestamps) for one in series)
+    return sum([len(one.timestamps) for one in series])

@@ -139,8 +139,10 @@ def _windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Windows:
 
 
 def without_markers(one: Series) -> Series:
-    stale = one.values.view(np.int64) == STALE_NAN_BITS
-    return Series(one.labels, one.timestamps[~stale], one.values[~stale]) if stale.any() else one
+    if not np.count_nonzero(np.isnan(one.values)):  # a marker is one kind of NaN
+        return one
+    kept = one.values.view(np.int64) != STALE_NAN_BITS
+    return Series(one.labels, one.timestamps[kept], one.values[kept])
 
 
 def windows_of_frame(frame: Frame, times: Ints, ends: Ints, range_ms: int) -> Iterator[tuple[slice, Windows]]:

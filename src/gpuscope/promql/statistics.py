@@ -133,12 +133,12 @@ class CountingEvaluator(Evaluator):
             self.count.add(steps, (windows.high - windows.low).sum(axis=0))
             yield rows, windows
 
-    def samples(self, expr: MatrixSelector, steps: Steps) -> list[Series]:
-        found = super().samples(expr, steps)
-        self.count.repeat(steps, sum(len(one.timestamps) for one in found))
+    def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
+        found = super().samples(expr, time_ms)
+        self.count.repeat(Steps(time_ms, 1, 1), sum(len(one.timestamps) for one in found))
         return found
 
-    def subquery(self, expr: Subquery, time_ms: int) -> tuple[Frame, Ints]:
+    def subquery(self, expr: Subquery, time_ms: int) -> list[Series]:
         whole, self.count = self.count, _Count()
         try:
             return super().subquery(expr, time_ms)

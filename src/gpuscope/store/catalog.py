@@ -8,7 +8,7 @@ either in the head or in a block, never in both and never in neither. Appending 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.store.head import Head
@@ -45,7 +45,7 @@ class TargetState:
 class TargetView:
     """A target as one reader sees it."""
 
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     head: HeadView
 
 
@@ -122,5 +122,5 @@ class Catalog:
         state = self._states.get(target)
         if state is None:
             return None
-        blocks = tuple(block for block in state.blocks if block.first <= end and block.last >= start)
+        blocks = [block for block in state.blocks if block.first <= end and block.last >= start]
         return TargetView(blocks, state.head.view())

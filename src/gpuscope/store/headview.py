@@ -40,9 +40,11 @@ class HeadView:
         """Those of the series that the head knows, and their columns."""
         if not len(self.sorted_series):
             return series[:0], series[:0]
-        at = np.minimum(self.sorted_series.searchsorted(series), len(self.sorted_series) - 1)
-        hit = self.sorted_series[at] == series
-        return (series, self.columns[at]) if hit.all() else (series[hit], self.columns[at[hit]])
+        at = self.sorted_series.searchsorted(series)
+        hit = self.sorted_series.take(at, mode="clip") == series
+        if np.count_nonzero(hit) == len(hit):
+            return series, self.columns[at]
+        return series[hit], self.columns[at[hit]]
 
     def overlaps(self, start: int, end: int) -> bool:
         """Whether any sample lies in [start, end]."""
@@ -50,25 +52,11 @@ class HeadView:
 
     def read(self, series: Int64s, start: int, end: int) -> dict[int, Samples]:
         """Samples of each series in [start, end], in time order; series with equal times share the array."""
-        found: dict[int, Samples] = {}
         known, columns = self._known(series)
         if not len(known):
-            return found
+            return {}
         times, cells = self.dense(columns, start, end)
-        if len(times):
-            present = cells.view(np.int64) != ABSENT_BITS
-            full = present.all(axis=1).tolist()
-            shared: dict[bytes, Int64s] = {}
-            for i, sid in enumerate(known.tolist()):
-                if full[i]:
-                    found[sid] = times, cells[i]
-                    continue
-                mask = present[i]
-                key = mask.tobytes()
-                if key not in shared:
-                    shared[key] = times[mask]
-                if len(shared[key]):
-                    found[sid] = shared[key], cells[i][mask]
+        found = _filled(known.tolist(), times, cells) if len(times) else {}
         if len(self.side[0]):
             self._add_side(known, times, start, end, found)
         return found
@@ -79,12 +67,10 @@ class HeadView:
             return self._sorted(columns, start, end)
         low, high = self._span(start, end)
         matrix = np.empty((len(columns), high - low))
-        width = _width(columns)
         for first, cells in self.segments:
             begin, stop = max(low, first), min(high, first + len(cells))
             if begin < stop:
-                part = matrix[:, begin - low : stop - low]
-                _pick(cells[begin - first : stop - first], columns, width, part)
+                matrix[:, begin - low : stop - low] = _lines(cells[begin - first : stop - first], columns)
         return self.times[low:high], matrix
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
@@ -96,9 +82,7 @@ class HeadView:
         matrix = np.empty((len(columns), len(rows)))
         for first, cells in self.segments:
             here = np.flatnonzero((rows >= first) & (rows < first + len(cells)))
-            picked = np.empty((len(columns), len(here)))
-            _pick(cells[rows[here] - first], columns, _width(columns), picked)
-            matrix[:, here] = picked
+            matrix[:, here] = _lines(cells[rows[here] - first], columns)
         return self.times[rows], matrix
 
     def _rows_by_time(self, start: int, end: int) -> NDArray[np.intp]:
@@ -162,21 +146,35 @@ class HeadView:
             found[sid] = own_times, own_values
 
 
-def _width(columns: Int64s) -> int:
-    """How wide rows must be to have all of these columns."""
-    return int(columns.max()) + 1 if len(columns) else 0
+def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samples]:
+    """The samples in a matrix of one line for each series, of which some cells may be empty."""
+    if not np.count_nonzero(np.isnan(cells)):  # an empty cell is one kind of NaN
+        return {sid: (times, line) for sid, line in zip(series, cells, strict=True)}
+    present = cells.view(np.int64) != ABSENT_BITS
+    found: dict[int, Samples] = {}
+    shared: dict[bytes, Int64s] = {}
+    for sid, line, mask, full in zip(series, cells, present, present.all(axis=1).tolist(), strict=True):
+        if full:
+            found[sid] = times, line
+            continue
+        key = mask.tobytes()
+        if key not in shared:
+            shared[key] = times[mask]
+        if len(shared[key]):
+            found[sid] = shared[key], line[mask]
+    return found
 
 
-def _pick(rows: Float64s, columns: Int64s, width: int, into: Float64s) -> None:
-    """Columns of some rows, each as a line; rows made before a column existed have nothing in it."""
-    if width > rows.shape[1]:
+def _lines(rows: Float64s, columns: Int64s) -> Float64s:
+    """Columns of some rows, each as a line."""
+    try:
+        # One column is a slice, many times faster to take than a list of columns.
+        return rows[:, columns.item()] if len(columns) == 1 else rows[:, columns].T
+    except IndexError:  # rows made before a column existed have nothing in it
+        lines = np.full((len(columns), len(rows)), ABSENT)
         inside = columns < rows.shape[1]
-        into[:] = ABSENT
-        into[inside] = rows[:, columns[inside]].T
-    elif len(columns) == 1:  # a slice, many times faster to take than a list of columns
-        into[0] = rows[:, width - 1]
-    else:
-        into[:] = rows[:, columns].T
+        lines[inside] = rows[:, columns[inside]].T
+        return lines
 
 
 def merge_samples(parts: list[Samples]) -> Samples:

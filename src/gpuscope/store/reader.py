@@ -146,8 +146,12 @@ class Reader:
 
     def _views(self, targets: Iterable[int], start: int, end: int) -> dict[int, TargetView]:
         """The caller holds the catalogue's lock."""
-        views = ((target, self._catalog.view(target, start, end)) for target in targets)
-        return {target: view for target, view in views if view is not None}
+        views: dict[int, TargetView] = {}
+        for target in targets:
+            view = self._catalog.view(target, start, end)
+            if view is not None:
+                views[target] = view
+        return views
 
 
 class PinnedReader(Reader):
@@ -187,9 +191,11 @@ def _read(
 ) -> dict[int, Samples]:
     found: dict[int, Samples] = {}
     for target, view in views.items():
-        for sid, samples in _read_target(blocks, view, groups[target], start, end).items():
-            # Two targets may write one series: the home target's samples win.
-            found[sid] = merge_samples([found[sid], samples]) if sid in found else samples
+        fresh = _read_target(blocks, view, groups[target], start, end)
+        # Two targets may write one series: the home target's samples win.
+        for sid in found.keys() & fresh.keys():
+            fresh[sid] = merge_samples([found[sid], fresh[sid]])
+        found.update(fresh)
     return found
 
 
@@ -219,6 +225,8 @@ def _latest(
 
 
 def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, end: int) -> dict[int, Samples]:
+    if not view.blocks:
+        return view.head.read(series, start, end)
     parts: dict[int, list[Samples]] = {}
     for block in view.blocks:
         cut = Cut(start, end, inside=block.first >= start and block.last <= end)

@@ -28,7 +28,7 @@ def test_numbers_are_printed_as_prometheus_prints_them(value: float, text: str) 
     assert number_text(value) == text
 
 
-@given(st.lists(st.floats(), max_size=20))
+@given(st.lists(st.floats() | st.integers(-(10**22), 10**22).map(float), max_size=20))
 def test_the_fast_and_the_careful_way_agree(values: list[float]) -> None:
     assert [text.decode() for text in values_text(np.array(values, dtype=np.float64))] == [
         number_text(v) for v in values
@@ -53,6 +53,18 @@ def test_times_have_milliseconds_only_where_they_need_them(times: list[int]) -> 
     samples = Samples([A], [np.array(times, dtype=np.int64)], [np.zeros(len(times))])
     points = encode_result(samples).partition(b'"values":[')[2].removesuffix(b"]}]}")
     assert points == b",".join(b'[%b,"0"]' % time_text(time) for time in times)
+
+
+def test_series_with_times_in_common_and_of_their_own() -> None:
+    shared, own = np.array([10**12, 10**12 + 15_001]), np.array([10**12 + 7])
+    samples = Samples(
+        [A, A, A], [shared, own, shared], [np.array([1, 2.5]), np.array([3.0]), np.array([4, 5.0])]
+    )
+    assert [one["values"] for one in json.loads(encode_result(samples))["result"]] == [
+        [[10**9, "1"], [10**9 + 15.001, "2.5"]],
+        [[10**9 + 0.007, "3"]],
+        [[10**9, "4"], [10**9 + 15.001, "5"]],
+    ]
 
 
 def test_the_other_kinds() -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import compress
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
@@ -49,7 +49,9 @@ def values_text(values: Floats) -> list[bytes]:
     if not len(values):
         return []
     text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
-    texts = (text[1:-1] + b",").replace(b".0,", b",").split(b",")
+    texts = (text[1:-1] + b",").split(b".0,")
+    if len(texts) <= len(values):  # not all are whole numbers
+        texts = b",".join(texts).split(b",")
     texts.pop()
     if b"e" in text or b"n" in text:  # exponents, and null for what JSON has no number for
         odd = [number for number, one in enumerate(texts) if b"e" in one or b"n" in one]
@@ -62,59 +64,65 @@ def _metric(labels: Labels) -> bytes:
     return orjson.dumps(dict(labels))
 
 
-def _series(labels: Labels, openings: Sequence[bytes], values: Floats) -> bytes:
-    """One series of a range; the openings are what stands before each value (see `_openings`)."""
-    # Alternating lists, joined once: no bytes object is made for a point.
-    parts = [b""] * (2 * len(values))
-    parts[0::2] = openings
-    parts[1::2] = values_text(values)
-    # The first opening closes a point that is not there.
-    points = b"".join(parts)[len(_CLOSING) + 1 :] + _CLOSING if parts else b""
-    return b'{"metric":%b,"values":[%b]}' % (_metric(labels), points)
-
-
-_CLOSING = b'"]'
-
-
-def _openings(times_ms: Ints) -> list[bytes]:
-    """Before each value: the end of the point before, and this point's time."""
-    if not len(times_ms):
-        return []
-    whole = times_ms % 1000 == 0
-    if not whole.all():
-        if int(times_ms[0]) < _YEAR_2001 or int(times_ms[-1]) >= _YEAR_2286:  # ascending
-            return [b'"],[%b,"' % time_text(at) for at in times_ms.tolist()]
-        return _openings_with_milliseconds(times_ms, whole)
-    seconds = orjson.dumps(times_ms // 1000, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
-    return (b'"],[' + seconds.replace(b",", b',"\n"],[') + b',"').split(b"\n")
+def _series(labels: Labels, template: bytes, values: Floats) -> bytes:
+    """One series of a range; the template is that of its points (see `_template`)."""
+    points = template % tuple(values_text(values))
+    return b'{"metric":%b,"values":[%b]}' % (_metric(labels), points[:-1])
 
 
 _YEAR_2001, _YEAR_2286 = 10**12, 10**13
 """Between them a time in milliseconds has 13 digits."""
-_OPENING = np.frombuffer(b'"],[0123456789.012,"', np.uint8)
+_WHOLE, _PARTED = b'[0123456789,"%b"],', b'[0123456789.012,"%b"],'
 
 
-def _openings_with_milliseconds(times_ms: Ints, whole: Bools) -> list[bytes]:
-    """The same for scraped times: every digit has its place, so they are put there for all at once."""
+def _places(width: int, **fields: tuple[str, int]) -> np.dtype[np.void]:
+    """Where digits stand in texts of one width: each field's type and the place where it begins."""
+    formats, offsets = zip(*fields.values(), strict=True)
+    return np.dtype({"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": width})
+
+
+# In a JSON array a time follows a comma or the opening bracket.
+_IN_ARRAY = _places(14, seconds=("S10", 1), milliseconds=("S3", 11))
+_IN_WHOLE = _places(len(_WHOLE), seconds=("S10", 1))
+_IN_PARTED = _places(len(_PARTED), seconds=("S10", 1), milliseconds=("S3", 12), fraction=("S4", 11))
+
+
+def _points(times_ms: Ints) -> NDArray[np.bytes_]:
+    """A point for each of these ascending times, with `%b` for its value and a comma after it; all are of one
+    width, those that need less have zero bytes in them."""
+    count = len(times_ms)
+    if not count or int(times_ms[0]) < _YEAR_2001 or int(times_ms[-1]) >= _YEAR_2286:
+        return np.array([b'[%b,"%%b"],' % time_text(at) for at in times_ms.tolist()], "S")
+    # Every digit has its place, so they are put there for all times at once.
     text = orjson.dumps(np.ascontiguousarray(times_ms), option=orjson.OPT_SERIALIZE_NUMPY)
-    digits = np.frombuffer(text[1:], np.uint8).reshape(-1, 14)  # 13 and a comma, or the closing bracket
-    cells = np.empty((len(times_ms), _OPENING.size), np.uint8)
-    cells[:] = _OPENING
-    cells[:, 4:14], cells[:, 15:18] = digits[:, :10], digits[:, 10:13]
-    openings: list[bytes] = cells.view(f"S{_OPENING.size}").ravel().tolist()
-    for at in np.flatnonzero(whole).tolist():
-        openings[at] = openings[at].replace(b".000", b"")
-    return openings
+    digits = np.frombuffer(text, _IN_ARRAY, count)
+    milliseconds = times_ms % 1000
+    parted = np.count_nonzero(milliseconds)
+    if not parted:
+        points = np.frombuffer(bytearray(_WHOLE * count), _IN_WHOLE)
+        points["seconds"] = digits["seconds"]
+        return points.view(f"S{len(_WHOLE)}")
+    points = np.frombuffer(bytearray(_PARTED * count), _IN_PARTED)
+    points["seconds"], points["milliseconds"] = digits["seconds"], digits["milliseconds"]
+    if parted < count:
+        points["fraction"][milliseconds == 0] = b""
+    return points.view(f"S{len(_PARTED)}")
+
+
+def _template(points: NDArray[np.bytes_]) -> bytes:
+    """To be formatted with all values at once: no bytes object is made for a point."""
+    return points.tobytes().replace(b"\0", b"")
 
 
 def _matrix(matrix: Matrix) -> bytes:
-    openings = _openings(matrix.times_ms)
+    points = _points(matrix.times_ms)
+    template = _template(points)
     whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
     return b",".join(
         [
-            _series(labels, openings, values)
+            _series(labels, template, values)
             if full
-            else _series(labels, list(compress(openings, present.tolist())), values[present])
+            else _series(labels, _template(points[present]), values[present])
             for labels, values, present, full in zip(
                 matrix.labels, matrix.values, matrix.present, whole.tolist(), strict=True
             )
@@ -122,20 +130,22 @@ def _matrix(matrix: Matrix) -> bytes:
     )
 
 
-def _samples(labels: Sequence[Labels], timestamps: Sequence[Ints], values: Sequence[Floats]) -> bytes:
-    rows = (
-        _series(one, _openings(times), numbers)
-        for one, times, numbers in zip(labels, timestamps, values, strict=True)
+def _samples(samples: Samples) -> bytes:
+    # Series of one scrape share the array of their times.
+    axes = {id(times): times for times in samples.timestamps}
+    templates = {axis: _template(_points(times)) for axis, times in axes.items()}
+    return b",".join(
+        [
+            _series(labels, templates[id(times)], values)
+            for labels, times, values in zip(samples.labels, samples.timestamps, samples.values, strict=True)
+        ]
     )
-    return b",".join(rows)
 
 
 def _vector(vector: Vector) -> bytes:
-    at = time_text(vector.time_ms)
+    template = b'{"metric":%%b,"value":[%b,"%%b"]}' % time_text(vector.time_ms)
     rows = zip(vector.labels, values_text(vector.values), strict=True)
-    return b",".join(
-        [b'{"metric":%b,"value":[%b,"%b"]}' % (_metric(labels), at, value) for labels, value in rows]
-    )
+    return b",".join([template % (_metric(labels), value) for labels, value in rows])
 
 
 def encode_result(result: Result) -> bytes:
@@ -143,8 +153,7 @@ def encode_result(result: Result) -> bytes:
     if isinstance(result, Matrix):
         return b'{"resultType":"matrix","result":[%b]}' % _matrix(result)
     if isinstance(result, Samples):
-        rows = _samples(result.labels, result.timestamps, result.values)
-        return b'{"resultType":"matrix","result":[%b]}' % rows
+        return b'{"resultType":"matrix","result":[%b]}' % _samples(result)
     if isinstance(result, Vector):
         return b'{"resultType":"vector","result":[%b]}' % _vector(result)
     if isinstance(result, Scalar):

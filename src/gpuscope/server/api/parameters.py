@@ -57,7 +57,10 @@ class Parameters:
     malformed: str = ""
 
     def get(self, name: str, default: str = "") -> str:
-        return next((value for key, value in self.pairs if key == name), default)
+        for key, value in self.pairs:
+            if key == name:
+                return value
+        return default
 
     def all(self, name: str) -> list[str]:
         return [value for key, value in self.pairs if key == name]
