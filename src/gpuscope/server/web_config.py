@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import UsageError
-from gpuscope.server.http.messages import Guard, Request, Response
+from gpuscope.server.http.messages import Guard, Request, Response, text
 
 _CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
@@ -34,6 +34,7 @@ _TLS_VERSIONS = {
     "TLS12": ssl.TLSVersion.TLSv1_2,
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
+_CHALLENGE = (("www-authenticate", 'Basic realm="gpuscope"'),)
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
 # Compared with when the user is unknown, so that a stranger cannot time which names exist.
 _NOBODY_HASH = b"$2b$10$XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
@@ -103,7 +104,6 @@ def _password_guard(users: Mapping[str, Any], path: Path) -> Guard:
             raise UsageError(f"web config file {path}: the password of {user!r} is not a bcrypt hash") from None
     secret = os.urandom(16)
     proven: set[bytes] = set()
-    refusal = Response(b"Unauthorized\n", 401, headers=(("www-authenticate", 'Basic realm="gpuscope"'),))
 
     def check(user: str, password: bytes) -> bool:
         matches = bcrypt.checkpw(password[:72], hashes.get(user, _NOBODY_HASH))
@@ -112,13 +112,13 @@ def _password_guard(users: Mapping[str, Any], path: Path) -> Guard:
     async def guard(request: Request) -> Response | None:
         credentials = _basic_credentials(request.header("authorization"))
         if credentials is None:
-            return refusal
+            return text("Unauthorized", 401, _CHALLENGE)
         user, password = credentials
         digest = hmac.digest(secret, repr((user, password)).encode(), hashlib.sha256)
         if digest in proven:
             return None
         if not await asyncio.get_running_loop().run_in_executor(None, check, user, password):
-            return refusal
+            return text("Unauthorized", 401, _CHALLENGE)
         proven.add(digest)
         return None
 

@@ -100,7 +100,7 @@ def test_a_header_cannot_be_broken_in_two(caplog: pytest.LogCaptureFixture) -> N
 
     with caplog.at_level(logging.ERROR):
         assert answer_to(GET, handler=careless) == b""
-    assert "a line break in the header x-name" in caplog.text
+    assert "a line break in a header" in caplog.text
 
 
 def test_a_guard_answers_first_and_requests_behind_it_wait_their_turn() -> None:

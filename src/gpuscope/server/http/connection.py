@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Protocol, cast
 
 from gpuscope.server.http.eager import run_eagerly
 from gpuscope.server.http.heads import encode_head, has_body
@@ -66,8 +66,7 @@ class Connection(asyncio.Protocol):
     # ---- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio promises it for stream servers
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # asyncio promises it for stream servers
         address = transport.get_extra_info("peername")
         peer = str(address[0]) if isinstance(address, tuple) else ""
         self._secure = transport.get_extra_info("sslcontext") is not None

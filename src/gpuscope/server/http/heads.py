@@ -6,13 +6,13 @@ import time
 from email.utils import formatdate
 from http import HTTPStatus
 
-from gpuscope.server.http.messages import Header, Response
+from gpuscope.server.http.messages import Response
 
-_STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
-_STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # Prometheus' status for a query that was left
+_STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}" for one in HTTPStatus}
+_STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request"  # Prometheus' status for a query that was left
 
 
-_AS_IT_IS = "x-content-type-options: nosniff\r\n"
+_AS_IT_IS = "x-content-type-options: nosniff"
 """No browser shall take an answer for something else than it says it is."""
 
 
@@ -25,7 +25,7 @@ class _Date:
     def now(self) -> str:
         second = int(time.time())
         if second != self.second:
-            self.second, self.line = second, f"date: {formatdate(second, usegmt=True)}\r\n"
+            self.second, self.line = second, f"date: {formatdate(second, usegmt=True)}"
         return self.line
 
 
@@ -37,21 +37,17 @@ def has_body(status: int) -> bool:
 
 
 def encode_head(response: Response, *, close: bool, length: int | None = None, chunked: bool = False) -> bytes:
-    status = _STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
-    lines = [status, _date.now(), _AS_IT_IS]
+    lines = [_STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} ", _date.now(), _AS_IT_IS]
     if has_body(response.status):
-        lines.append(f"content-type: {response.content_type}\r\n")
+        lines.append(f"content-type: {response.content_type}")
         if length is not None:
-            lines.append(f"content-length: {length}\r\n")
+            lines.append(f"content-length: {length}")
         if chunked:
-            lines.append("transfer-encoding: chunked\r\n")
-    lines += [_line(header) for header in response.headers]
-    lines.append("connection: close\r\n\r\n" if close else "\r\n")
-    return "".join(lines).encode("latin-1", "replace")
-
-
-def _line(header: Header) -> str:
-    name, value = header
-    if "\n" in value or "\r" in value:
-        raise ValueError(f"a line break in the header {name}")
-    return f"{name}: {value}\r\n"
+            lines.append("transfer-encoding: chunked")
+    lines += [f"{name}: {value}" for name, value in response.headers]
+    if close:
+        lines.append("connection: close")
+    text = "\r\n".join(lines)
+    if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1:
+        raise ValueError("a line break in a header")
+    return f"{text}\r\n\r\n".encode("latin-1", "replace")

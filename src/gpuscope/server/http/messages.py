@@ -100,9 +100,10 @@ class Request:
         return default
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Response:
-    """With `pieces` it goes out as they come; `close` is called when they are out, or nobody wants them."""
+    """The answer to one request; who passes it on may add headers. With `pieces` it goes out as they come, and
+    `close` is called when they are out or nobody wants them."""
 
     body: bytes = b""
     status: int = 200
