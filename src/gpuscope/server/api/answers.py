@@ -32,7 +32,7 @@ _PACKED: dict[str, tuple[Header, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Body:
     content: bytes
     encoding: str = ""
@@ -44,11 +44,15 @@ class Body:
 def packer(request: Request) -> Callable[[bytes], Body]:
     """How this client's answer is packed: the first of gzip and deflate it names, as Prometheus reads it."""
     # Like Prometheus no weights are understood: "gzip;q=0" is not "gzip", so it is not packed.
-    named = (one.strip() for one in request.header("accept-encoding").split(","))
-    encoding = next((one for one in named if one in ("gzip", "deflate")), "")
+    for named in request.header("accept-encoding").split(","):
+        encoding = named.strip()
+        if encoding in ("gzip", "deflate"):
+            break
+    else:
+        return Body
 
     def pack(content: bytes) -> Body:
-        if not encoding or len(content) < SMALLEST_PACKED_BYTES:
+        if len(content) < SMALLEST_PACKED_BYTES:
             return Body(content)
         compress = cramjam.gzip.compress if encoding == "gzip" else cramjam.zlib.compress
         return Body(bytes(compress(content, PACKING_LEVEL)), encoding)

@@ -176,11 +176,9 @@ def parse_form(encoded: bytes) -> tuple[list[tuple[str, str]], str]:
         if not part:
             continue
         name, _, value = part.partition(b"=")
-        if b"%" in part:
-            wrong = _bad_escape(name) or _bad_escape(value)
-            if wrong:
-                trouble = trouble or f"invalid URL escape {quote(wrong)}"
-                continue
+        if b"%" in part and (wrong := _bad_escape(name) or _bad_escape(value)):
+            trouble = trouble or f"invalid URL escape {quote(wrong)}"
+            continue
         pairs.append((_unescaped(name), _unescaped(value)))
     return pairs, trouble
 
@@ -195,5 +193,6 @@ def _bad_escape(text: bytes) -> str:
 
 def _unescaped(text: bytes) -> str:
     # What is no UTF-8 must not become a text that could be meant: the parser and `quote` know it as it is.
-    text = text.replace(b"+", b" ")
-    return (unquote_to_bytes(text) if b"%" in text else text).decode("utf-8", "surrogateescape")
+    if b"%" in text or b"+" in text:
+        text = unquote_to_bytes(text.replace(b"+", b" "))
+    return text.decode("utf-8", "surrogateescape")
