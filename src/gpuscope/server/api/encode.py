@@ -64,12 +64,6 @@ def _metric(labels: Labels) -> bytes:
     return orjson.dumps(dict(labels))
 
 
-def _series(labels: Labels, template: bytes, values: Floats) -> bytes:
-    """One series of a range; the template is that of its points (see `_template`)."""
-    points = template % tuple(values_text(values))
-    return b'{"metric":%b,"values":[%b]}' % (_metric(labels), points[:-1])
-
-
 _YEAR_2001, _YEAR_2286 = 10**12, 10**13
 """Between them a time in milliseconds has 13 digits."""
 _WHOLE, _PARTED = b'[0123456789,"%b"],', b'[0123456789.012,"%b"],'
@@ -99,10 +93,10 @@ def _points(times_ms: Ints) -> NDArray[np.bytes_]:
     milliseconds = times_ms % 1000
     parted = np.count_nonzero(milliseconds)
     if not parted:
-        points = np.frombuffer(bytearray(_WHOLE * count), _IN_WHOLE)
+        points = np.frombuffer(bytearray(_WHOLE) * count, _IN_WHOLE)
         points["seconds"] = digits["seconds"]
         return points.view(f"S{len(_WHOLE)}")
-    points = np.frombuffer(bytearray(_PARTED * count), _IN_PARTED)
+    points = np.frombuffer(bytearray(_PARTED) * count, _IN_PARTED)
     points["seconds"], points["milliseconds"] = digits["seconds"], digits["milliseconds"]
     if parted < count:
         points["fraction"][milliseconds == 0] = b""
@@ -110,8 +104,13 @@ def _points(times_ms: Ints) -> NDArray[np.bytes_]:
 
 
 def _template(points: NDArray[np.bytes_]) -> bytes:
-    """To be formatted with all values at once: no bytes object is made for a point."""
-    return points.tobytes().replace(b"\0", b"")
+    """A series of these points without its labels and values."""
+    return b'{"metric":%%b,"values":[%b]}' % points.tobytes().replace(b"\0", b"")[:-1]
+
+
+def _series(labels: Labels, template: bytes, values: Floats) -> bytes:
+    """All values are put in at once: no bytes object is made for a point."""
+    return template % (_metric(labels), *values_text(values))
 
 
 def _matrix(matrix: Matrix) -> bytes:
