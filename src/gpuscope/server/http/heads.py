@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from email.utils import formatdate
 from http import HTTPStatus
 
 from gpuscope.server.http.messages import Response
 
 _STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}" for one in HTTPStatus}
 _STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request"  # Prometheus' status for a query that was left
-
-
+_DATE = "date: %a, %d %b %Y %H:%M:%S GMT"  # in English: nothing here sets a locale for times
 _AS_IT_IS = "x-content-type-options: nosniff"
 """No browser shall take an answer for something else than it says it is."""
 
@@ -25,7 +23,7 @@ class _Date:
     def now(self) -> str:
         second = int(time.time())
         if second != self.second:
-            self.second, self.line = second, f"date: {formatdate(second, usegmt=True)}"
+            self.second, self.line = second, time.strftime(_DATE, time.gmtime(second))
         return self.line
 
 

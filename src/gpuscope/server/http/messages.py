@@ -32,7 +32,7 @@ class Body:
     """What comes after a request's head, kept as it arrives. `on_read` is called when somebody begins to want
     it: of a body that nobody reads only the beginning is taken from the client."""
 
-    __slots__ = ("_broken_off", "_on_read", "_parts", "_waiter", "is_complete", "is_read", "size")
+    __slots__ = ("_broken_off", "_content", "_on_read", "_waiter", "is_complete", "is_read", "size")
 
     def __init__(self, on_read: Callable[[], None] = _nothing) -> None:
         self.size = 0
@@ -40,12 +40,12 @@ class Body:
         self.is_read = False
         self._broken_off = False
         self._on_read = on_read
-        self._parts: list[bytes] = []
+        self._content = bytearray()
         self._waiter: asyncio.Future[None] | None = None
 
     def add(self, part: bytes) -> None:
         self.size += len(part)
-        self._parts.append(part)
+        self._content += part  # not a list: of a body sent byte by byte that would take forty times as much
         self._wake()
 
     def end(self) -> None:
@@ -71,10 +71,10 @@ class Body:
                 self._on_read()
             await self._waiter
         self.is_read = False
-        parts, self._parts = self._parts, []
+        content, self._content = self._content, bytearray()
         if self.size > most:
             raise BodyTooLarge
-        return b"".join(parts)
+        return bytes(content)
 
 
 @dataclass(slots=True, eq=False)
