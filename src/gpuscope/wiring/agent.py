@@ -26,10 +26,10 @@ from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
 from gpuscope.sources import load_source
+from gpuscope.wiring.heap import keep_one_heap
 from gpuscope.wiring.owners import build_ownership
 
 FIRST_PROFILING_SECONDS = 5.0
-M_ARENA_MAX = -8  # as glibc's malloc.h has it
 MOST_SECONDS_FOR_ONE_SHOT = 5.0  # a slow driver or nvidia-smi is waited for; one that hangs is not
 
 log = logging.getLogger("gpuscope")
@@ -138,17 +138,6 @@ class Running:
         for worker in self._workers:
             if worker.is_alive():
                 worker.join(timeout=1.0)  # a stuck driver call must not keep the agent from stopping
-
-
-def keep_one_heap() -> None:
-    """To be called before there are threads: glibc gives each a heap of its own, and none uses what another has
-    freed, which costs an agent with a thread for every source some 1 MiB. The interpreter lets one thread run
-    at a time, so that one heap makes nobody wait."""
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and one heap anyway
-    if mallopt is not None:
-        mallopt(M_ARENA_MAX, 1)
 
 
 def build_exporter(plan: ListenerPlan) -> Exporter:

@@ -14,6 +14,7 @@ from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Handler
 from gpuscope.settings import Settings
 from gpuscope.store import Store, StoreError, StoreOptions
+from gpuscope.wiring.heap import give_back_regularly
 from gpuscope.wiring.login import address_text
 
 log = logging.getLogger("gpuscope")
@@ -57,6 +58,8 @@ async def _serve(
         # Through the loop: a plain handler could be interrupted by the next signal and finish after it.
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
     port = await server.start(*listen)
+    memory = loop.create_task(give_back_regularly())
     log.info("gpuscope is at %s://%s", scheme, address_text((listen[0], port)))
     await stop.wait()
+    memory.cancel()
     await server.stop(GRACE_SECONDS)
