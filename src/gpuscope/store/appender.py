@@ -10,9 +10,8 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpuscope.store.admission import Admitted, admit, storable
+from gpuscope.store.arrays import distinct
 from gpuscope.store.catalog import Catalog, TargetState
 from gpuscope.store.errors import StoreDamagedError, StoreError, StoreFullError, UnknownSeriesError, from_sqlite
 from gpuscope.store.head import Layout
@@ -136,7 +135,7 @@ class Appender:
         if layout is not None:
             layout.epoch = epoch
             return layout
-        if len(np.unique(tick.series)) != len(tick.series):
+        if len(distinct(tick.series)) != len(tick.series):
             return None
         self._index.claim(tick.target, tick.series)
         return head.add_layout(tick.series, epoch)

@@ -7,6 +7,7 @@ import sqlite3
 
 import numpy as np
 
+from gpuscope.store.arrays import distinct
 from gpuscope.store.bundle import from_bundle
 from gpuscope.store.cache import BlockParts, ChunkCache
 from gpuscope.store.catalog import Block
@@ -69,7 +70,7 @@ class BlockReader:
         series = np.sort(series)
         which = np.searchsorted(parts.starts, series, side="right") - 1
         found.update(dict.fromkeys(series[which < 0].tolist(), _NO_SAMPLES))
-        for number in np.unique(which[which >= 0]).tolist():
+        for number in distinct(which[which >= 0]).tolist():
             bundle = block.id << BLOCK_BITS | int(parts.starts[number])
             wanted = series[which == number]
             try:

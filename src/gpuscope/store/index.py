@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscope.store.arrays import distinct
 from gpuscope.store.matching import literals, predicate
 from gpuscope.store.postings import Postings
 from gpuscope.store.series import Labels, Matcher, MatchOp
@@ -255,7 +256,7 @@ class Index:
                 numbers: Iterable[int] = self._pairs
             else:
                 packed = b"".join(self._pairs_of.get(sid, b"") for sid in sids.tolist())
-                numbers = np.unique(np.frombuffer(packed, "<i4")).tolist()
+                numbers = distinct(np.frombuffer(packed, "<i4")).tolist()
             found: dict[str, list[str]] = {}
             for number in numbers:
                 name, value = self._pairs[number]
@@ -271,7 +272,7 @@ class Index:
     def targets(self) -> set[int]:
         """Every target that some series names."""
         with self._lock:
-            homes = set(np.unique(self._target).tolist()) - {0}
+            homes = set(distinct(self._target).tolist()) - {0}
             return homes.union(*self._shared.values())
 
     @contextmanager

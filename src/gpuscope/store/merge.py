@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscope.store.arrays import distinct
 from gpuscope.store.blockbuild import BlockBuilder, BuiltBlock
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.catalog import Block, TargetState
@@ -65,14 +66,14 @@ def _runs(blocks: list[Block]) -> int:
 
 def members_of(reader: BlockReader, blocks: list[Block]) -> Int64s:
     """All series of some blocks, ascending."""
-    return np.unique(np.concatenate([reader.members(block) for block in blocks]))
+    return distinct(np.concatenate([reader.members(block) for block in blocks]))
 
 
 def merge_series(reader: BlockReader, merge: Merge, series: Int64s, block_id: int) -> BuiltBlock | None:
     """One new block with some series of the old ones."""
     blocks = merge.blocks
     bases = [base for block in blocks if (base := reader.base_times(block)) is not None]
-    builder = BlockBuilder(np.unique(np.concatenate(bases)) if bases else np.empty(0, np.int64))
+    builder = BlockBuilder(distinct(np.concatenate(bases)) if bases else np.empty(0, np.int64))
     joined = Joined()
     for at in range(0, len(series), _AT_ONCE):
         parts: dict[int, list[Samples]] = {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpuscope.store.arrays import distinct
 from gpuscope.store.catalog import Catalog
 from gpuscope.store.headview import Samples
 from gpuscope.store.index import Index
@@ -62,7 +63,7 @@ class Queries:
                     found.append(view.head.has(wanted))
                 for block in view.blocks:
                     found.append(wanted[np.isin(wanted, snapshot.blocks.members(block))])
-        return np.unique(np.concatenate(found))
+        return distinct(np.concatenate(found))
 
     def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[Labels]:
         return [self._index.labels(sid) for sid in self.with_data(matchers, start_ms, end_ms).tolist()]

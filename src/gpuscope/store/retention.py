@@ -10,6 +10,7 @@ import sqlite3
 
 import numpy as np
 
+from gpuscope.store.arrays import distinct
 from gpuscope.store.blockwrite import BlockWriter
 from gpuscope.store.catalog import Block, Catalog
 from gpuscope.store.health import Health
@@ -75,7 +76,7 @@ class Retention:
             for view in snapshot.targets.values():
                 found.append(view.head.sorted_series)
                 found += [snapshot.blocks.members(block) for block in view.blocks]
-        return np.unique(np.concatenate(found))
+        return distinct(np.concatenate(found))
 
     def collect(self) -> int:
         """Remove series without data, then targets without anything; returns how many series went."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuscope.store.arrays import distinct
 from gpuscope.store.blockbuild import BlockBuilder, BuiltBlock
 from gpuscope.store.catalog import TargetState
 from gpuscope.store.head import Head
@@ -49,7 +50,7 @@ def build_block(head: Head, boundary: int, block: int, target: int) -> BuiltBloc
     """The samples before `boundary`, encoded; the writer lets no more of them in meanwhile."""
     view = head.view()
     end = boundary - 1
-    scattered = np.unique(view.side[1][view.side[0] <= end])
+    scattered = distinct(view.side[1][view.side[0] <= end])
     regular = view.sorted_series[~np.isin(view.sorted_series, scattered)]
     columns = view.columns[np.searchsorted(view.sorted_series, regular)]
     base, _ = view.dense(columns[:0], 0, end)

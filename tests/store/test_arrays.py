@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.store.arrays import distinct
+
+
+@given(st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1)))
+def test_each_number_once_in_order(numbers: list[int]) -> None:
+    found = distinct(np.array(numbers, np.int64))
+    assert found.tolist() == sorted(set(numbers))
+    assert found.dtype == np.int64
+
+
+def test_what_is_large_in_numpy_is_not_loaded_for_it() -> None:
+    look = (
+        "import sys, numpy; from gpuscope.store.arrays import distinct;"
+        "distinct(numpy.arange(3)); print('numpy.ma' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
