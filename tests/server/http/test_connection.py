@@ -224,6 +224,13 @@ def test_pieces_wait_for_a_client_that_is_slow_and_end_with_one_that_leaves() ->
             made += 1
             yield b"x" * 65536
 
+    async def when_it_stands_still() -> int:
+        before = -1
+        while made != before:
+            before = made
+            await asyncio.sleep(0.3)
+        return made
+
     async def answer(request: Request) -> Response:
         return Response(b"", pieces=many())
 
@@ -231,11 +238,9 @@ def test_pieces_wait_for_a_client_that_is_slow_and_end_with_one_that_leaves() ->
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(GET)
         await reader.readline()
-        await asyncio.sleep(0.2)
-        waiting = made
+        waiting = await when_it_stands_still()
         writer.transport.abort()
-        await asyncio.sleep(0.2)
-        return waiting, made
+        return waiting, await when_it_stands_still()
 
     waiting, afterwards = with_server(talk, answer)
     assert waiting < 1000

@@ -22,7 +22,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """All clocks run fast."""
     monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
     for name in ("HEAD_SECONDS", "STALLED_SECONDS", "LINGER_SECONDS"):
-        monkeypatch.setattr(connection, name, 0.05)
+        monkeypatch.setattr(connection, name, 0.3)
 
 
 def post(size: int, *more: bytes) -> bytes:
@@ -174,7 +174,7 @@ def test_a_kept_connection_is_kept_so_long() -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_handler_may_take_longer_than_a_client() -> None:
     async def slow(request: Request) -> Response:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.8)
         return await count(request)
 
     assert answer_to(post(3) + b"abc", LAST, handler=slow).count(b"HTTP/1.1 200 OK") == 2
