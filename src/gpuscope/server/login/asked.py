@@ -67,7 +67,7 @@ def read_head(request: Request, proxies: Sequence[Network]) -> Asked:
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    parsed = parse_address(address)
+    parsed = parse_address(address) if networks else None
     return parsed is not None and any(parsed in network for network in networks)
 
 
