@@ -20,7 +20,7 @@ from gpuscope.errors import GpuscopeError
 from gpuscope.server.api.answers import JSON
 from gpuscope.server.api.encode import failure
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
-from gpuscope.server.http.routing import READS, Route, not_found
+from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
 from gpuscope.server.live import Sample, fleet_state
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
@@ -112,7 +112,7 @@ async def page_files(request: Request) -> Response:
     if path is None:
         return await not_found(request)
     if request.method not in READS:
-        return text("Method Not Allowed", 405, (("allow", ", ".join(READS)),))
+        return not_allowed(READS)
     # The build names its files by their content, so a browser may keep them for ever.
     return await _send(path, f"max-age={31536000 if path.parent.name == 'assets' else 0}")
 

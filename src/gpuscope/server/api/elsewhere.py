@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuscope.server.api.answers import error_answer
-from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.routing import Route, not_found, path_pattern
+from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.http.routing import Route, not_allowed, not_found, path_pattern
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -30,7 +30,7 @@ def elsewhere_routes(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:
             return Response(status=204)
         methods = next((found for pattern, found in allowed if pattern.fullmatch(path)), None)
         if methods is not None and method not in methods and (method, path) != ("DELETE", "/api/v1/series"):
-            return text("Method Not Allowed", 405, (("allow", ", ".join(sorted([*methods, "OPTIONS"]))),))
+            return not_allowed([*methods, "OPTIONS"])
         if path in _ADMINISTRATION:
             return error_answer("unavailable", "admin APIs disabled")
         if path == "/api/v1/series":

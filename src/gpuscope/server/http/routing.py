@@ -7,7 +7,7 @@ that knows both path and method, exact ones before the others. What no route's p
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuscope.server.http.messages import Handler, Request, Response, text
@@ -20,6 +20,11 @@ class Route:
     path: str
     handler: Handler
     methods: Sequence[str] = READS
+
+
+def not_allowed(methods: Iterable[str]) -> Response:
+    """To another method than these, which are taken here."""
+    return text("Method Not Allowed", 405, (("allow", ", ".join(sorted(methods))),))
 
 
 async def not_found(request: Request) -> Response:
@@ -53,14 +58,13 @@ class Router:
             return self._otherwise
 
         async def refuse(request: Request) -> Response:
-            return text("Method Not Allowed", 405, (("allow", ", ".join(methods)),))
+            return not_allowed(methods)
 
         return refuse
 
-    def _methods(self, path: str) -> list[str]:
-        found = {method for known, method in self._exact if known == path}
-        found |= {m for pattern, route in self._patterns if pattern.fullmatch(path) for m in route.methods}
-        return sorted(found)
+    def _methods(self, path: str) -> set[str]:
+        exact = {method for known, method in self._exact if known == path}
+        return exact.union(*(route.methods for pattern, route in self._patterns if pattern.fullmatch(path)))
 
 
 def path_pattern(path: str) -> re.Pattern[str]:
