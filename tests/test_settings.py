@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
-from gpuscope.settings import load_settings, parse_duration, parse_listen, setting_rows
+from gpuscope.setting_values import parse_duration, parse_listen
+from gpuscope.settings import load_settings, setting_rows
 
 
 def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.catalogue.native import NATIVE_METRICS
 from gpuscope.metrics.families import family_names, load_family
@@ -64,13 +65,28 @@ def settings_page() -> Iterator[str]:
         yield f"| `{row.name}` | `{env_name(row)}` | {default} | {_cell(row.metadata['help'])} |"
 
 
-PAGES = {"metrics.md": metrics_page, "settings.md": settings_page}
+LIMITS_BEGIN, LIMITS_END = "<!-- limits: made by `make docs` -->", "<!-- end of limits -->"
+
+
+def security_page() -> Iterator[str]:
+    """The page as it is, with the table of limits put in anew."""
+    before, _, rest = (DOCS / "security.md").read_text().partition(LIMITS_BEGIN)
+    yield before + LIMITS_BEGIN
+    yield "| limit | default | what it bounds | why this default |\n|---|---|---|---|"
+    for row in limit_rows():
+        default = row.metadata["metavar"] if row.metadata["metavar"] != "N" else row.default
+        yield f"| `{row.name}` | {default} | {_cell(row.metadata['help'])} | {_cell(row.metadata['why'])} |"
+    yield LIMITS_END + rest.partition(LIMITS_END)[2].removesuffix("\n")
+
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {"metrics.md": metrics_page, "settings.md": settings_page, "security.md": security_page}
 
 
 def main() -> None:
-    folder = Path(__file__).parent.parent / "docs"
     for name, page in PAGES.items():
-        (folder / name).write_text("\n".join(page()) + "\n")
+        text = "\n".join(page()) + "\n"
+        (DOCS / name).write_text(text)
 
 
 if __name__ == "__main__":

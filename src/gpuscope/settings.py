@@ -8,7 +8,6 @@ value and who would change it. A wrong value is one sentence that names the valu
 from __future__ import annotations
 
 import os
-import re
 import socket
 import tomllib
 from collections.abc import Callable, Mapping
@@ -17,106 +16,32 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscope.errors import UsageError
+from gpuscope.limits import Limits
+from gpuscope.setting_values import (
+    one_of,
+    parse_bytes,
+    parse_count,
+    parse_duration,
+    parse_interval,
+    parse_listen,
+    parse_positive_duration,
+    parse_switch,
+    parse_words,
+)
 
 T = TypeVar("T")
 ENV_PREFIX = "GPUSCOPE_"
 SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
 
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds from `1s`, `250ms`, `1m30s`, or a bare number of seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        parts = _DURATION.findall(text)
-        if not parts or "".join(number + unit for number, unit in parts) != text:
-            raise ValueError("not a duration such as 500ms, 15s or 2m") from None
-        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
-    if not 0 <= seconds < float("inf"):
-        raise ValueError("not a duration such as 500ms, 15s or 2m")
-    return seconds
-
-
-def parse_interval(text: str) -> float:
-    seconds = parse_duration(text)
-    if seconds < 0.1:
-        raise ValueError("below 100ms the driver answers with the same numbers again; use 100ms or more")
-    return seconds
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """`HOST:PORT`, `:PORT`, `[::1]:PORT` or a bare port; an empty host means every address."""
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        host, port = "", text
-    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ValueError("not HOST:PORT, for instance :9400 or 127.0.0.1:9400")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def parse_count(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise ValueError("not a whole number")
-    return int(text)
-
-
-def parse_amount(text: str) -> int:
-    """A count of which there must be some."""
-    count = parse_count(text)
-    if not 0 < count < 2**63:
-        raise ValueError("not a number of one or more")
-    return count
-
-
-def parse_length(text: str) -> float:
-    """A duration that lasts."""
-    seconds = parse_duration(text)
-    if seconds < 0.001:
-        raise ValueError("not a duration of a millisecond or more")
-    return seconds
-
-
-def parse_bytes(text: str) -> int:
-    """`512MiB`, `10GB` or a bare number of bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B?)", text, re.ASCII)
-    if match is None:
-        raise ValueError("not a size such as 512MiB or 10GiB")
-    base = 1000 if match[3] == "B" and match[2] else 1024
-    return int(float(match[1]) * base ** " KMGT".index(match[2] or " "))
-
-
-def parse_words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
-
-
-def parse_switch(text: str) -> bool:
-    if text.lower() in ("1", "true", "yes", "on"):
-        return True
-    if text.lower() in ("0", "false", "no", "off"):
-        return False
-    raise ValueError("not true or false")
-
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"not one of {', '.join(choices)}")
-        return text
-
-    return parse
-
 
 def _setting(default: T, parse: Callable[[str], Any], help_text: str, metavar: str = "") -> T:
-    # The type lies on purpose, as dataclasses.field() does: the value is a Field only in the class body.
+    # The type is wrong on purpose, as in dataclasses.field(): the value is a Field only in the class body.
     row: T = field(default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar})
     return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Limits):
     source: str = _setting(
         "auto",
         one_of("auto", "nvml", "nvidia-smi", "dcgm", "demo"),
@@ -219,18 +144,11 @@ class Settings:
         None, parse_bytes, "how large the history may grow before its oldest part goes", "10GiB"
     )
 
-    query_max_samples: int = _setting(
-        50_000_000,
-        parse_amount,
-        "how many samples one query may hold in memory; 16 bytes each, so that one query cannot take all of it",
-        "N",
-    )
-    query_timeout: float = _setting(120.0, parse_length, "when a query is given up", "2m")
     query_lookback: float = _setting(
-        300.0, parse_length, "how old the newest sample of a series may be for a query to see it", "5m"
-    )
-    query_max_concurrency: int = _setting(
-        20, parse_amount, "how many large queries are worked on at once; others wait their turn", "N"
+        300.0,
+        parse_positive_duration,
+        "how old the newest sample of a series may be for a query to see it",
+        "5m",
     )
     admin_api: bool = _setting(
         False, parse_switch, "let POST /api/v1/admin/tsdb/… delete series and copy the history to a folder"

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from gpuscope import __version__
 from gpuscope.errors import GpuscopeError
+from gpuscope.limits import limit_names
 from gpuscope.settings import Settings, env_name, load_settings, setting_rows
 
 COMMANDS = {
@@ -40,13 +41,14 @@ COLLECTING_SETTINGS = (
 """What every command takes that reads this machine's GPUs."""
 
 HISTORY_SETTINGS = (
-    "data", "retention", "retention_bytes", "query_max_samples", "query_timeout", "query_lookback",
-    "query_max_concurrency", "admin_api",
+    "data", "retention", "retention_bytes", "query_lookback", "admin_api",
+    *limit_names("query", "write", "store"),
 )  # fmt: skip
 """What the commands take that keep a history and answer queries about it."""
 
 WEB_SETTINGS = (
     "web_config_file", "login", "session_lifetime", "allowed_hosts", "proxy_auth_header", "proxy_auth_from",
+    *limit_names("http"),
 )  # fmt: skip
 """What the commands take that serve the page."""
 

@@ -23,7 +23,8 @@ from typing import Any
 from gpuscope.cli.plot import render_plot, short_number
 from gpuscope.cli.terminal import DIM, paint, printable, render_table, wants_colour
 from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
-from gpuscope.settings import Settings, parse_duration
+from gpuscope.setting_values import parse_duration
+from gpuscope.settings import Settings
 
 SETTINGS = ()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 
 from gpuscope.cli import HISTORY_SETTINGS, WEB_SETTINGS
+from gpuscope.limits import limit_names
 from gpuscope.settings import Settings
 
 SETTINGS = (
     "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "listen",
-    *HISTORY_SETTINGS, "remote_write", "remote_write_http_config", *WEB_SETTINGS,
+    *HISTORY_SETTINGS, "remote_write", "remote_write_http_config", *WEB_SETTINGS, *limit_names("scrape"),
 )  # fmt: skip
 
 EPILOG = """examples:

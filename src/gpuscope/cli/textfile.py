@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.errors import UsageError
-from gpuscope.settings import Settings, parse_interval
+from gpuscope.setting_values import parse_interval
+from gpuscope.settings import Settings
 
 SETTINGS = ("families", "fields", "counters", *COLLECTING_SETTINGS)
 

@@ -28,7 +28,7 @@ from gpuscope.server.api.remote import RemoteApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
 from gpuscope.server.live import LIVE_QUERY, Sample
-from gpuscope.server.own_metrics import build_families, engine_families, store_families
+from gpuscope.server.own_metrics import build_families, engine_families, limit_families, store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.wiring.login import build_web
@@ -122,7 +122,9 @@ def _run_embedded(settings: Settings) -> None:
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(
                 [
+                    *build_families(),
                     *store_families(store.stats()),
+                    *limit_families(settings),
                     *scraper.families(),
                     *receiver.families(),
                     *(pushes.families() if pushes else ()),
@@ -194,7 +196,9 @@ def _run_over_engine(settings: Settings) -> None:
     api = build_remote_api(settings)
     app = build_app(
         [*api.routes(), *page_routes(LiveFleet(lambda: _engine_samples(api), api.url))],
-        own_metrics=lambda: encode_text([*build_families(), *engine_families(api.traffic)]),
+        own_metrics=lambda: encode_text(
+            [*build_families(), *engine_families(api.traffic), *limit_families(settings)]
+        ),
         ready=lambda: "",
         door=web.door,
     )

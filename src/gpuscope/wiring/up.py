@@ -18,7 +18,7 @@ from gpuscope.scrape.receive import Receiver
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.own_metrics import store_families
+from gpuscope.server.own_metrics import build_families, limit_families, store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError
@@ -166,10 +166,18 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             most_queries=settings.query_max_concurrency,
             with_admin=settings.admin_api,
         )
+        receiver = Receiver(store)
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
-            [*api.routes(), write_route(Receiver(store)), *api.last_routes(), *page_routes(live)],
-            own_metrics=lambda: encode_text(store_families(store.stats())),
+            [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
+            own_metrics=lambda: encode_text(
+                [
+                    *build_families(),
+                    *store_families(store.stats()),
+                    *limit_families(settings),
+                    *receiver.families(),
+                ]
+            ),
             ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
             door=web.door,
         )

@@ -9,7 +9,8 @@ from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
 from gpuscope.metrics.families.dcgm import build_with
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
-from gpuscope.settings import Settings, parse_listen
+from gpuscope.setting_values import parse_listen
+from gpuscope.settings import Settings
 
 
 def _configure(

@@ -9,7 +9,8 @@ from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
 from gpuscope.server.foreign_flags import Flag, parse_flags
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
-from gpuscope.settings import Settings, parse_duration, parse_listen
+from gpuscope.setting_values import parse_duration, parse_listen
+from gpuscope.settings import Settings
 
 _TIMEOUTS = "connections have limits of their own here"
 _FLAGS = {

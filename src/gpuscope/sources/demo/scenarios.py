@@ -13,7 +13,7 @@ from typing import Final
 
 from gpuscope.errors import UsageError
 from gpuscope.readings.throttle import THROTTLE_REASONS
-from gpuscope.settings import parse_duration
+from gpuscope.setting_values import parse_duration
 from gpuscope.sources.demo.curve import Curve, Phase
 from gpuscope.sources.demo.gpu import Gpu
 from gpuscope.sources.demo.jobs import Job, Tenant

@@ -1,0 +1,112 @@
+"""Every limit on what a client, a scrape target or a query can make large: one table.
+
+A field of `Limits` is a row and a setting (`--max-connections`, `GPUSCOPE_MAX_CONNECTIONS`): its default, its
+group (which commands take it), what it bounds and why the default is what it is. Code that enforces a limit
+takes the number from a `Limits` and calls `LIMITS_REACHED.count("max_connections")` each time it refuses
+something; `/metrics` shows both as `gpuscope_limit` and `gpuscope_limit_reached_total`. Bounds on the driver
+and on files of this machine stay constants (`MAX_*`) next to the code: no client can reach them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from gpuscope.setting_values import parse_bytes, parse_positive, parse_positive_duration
+
+T = TypeVar("T")
+
+
+def _limit(
+    default: T, parse: Callable[[str], Any], group: str, help_text: str, *, why: str, metavar: str = "N"
+) -> T:
+    # The type is wrong on purpose, as in dataclasses.field(): the value is a Field only in the class body.
+    row: T = field(
+        default=default,
+        metadata={"parse": parse, "help": help_text, "metavar": metavar, "group": group, "why": why},
+    )
+    return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    # group "http": every HTTP listener (agent, up, server)
+    max_connections: int = _limit(
+        512,
+        parse_positive,
+        "http",
+        "connections open at once on one listener, TLS handshakes included",
+        why="512 idle connections cost 20 MiB; lower where the process may not open that many files",
+    )
+    max_request_head_bytes: int = _limit(
+        64 << 10,
+        parse_bytes,
+        "http",
+        "size of a request's head",
+        why="browsers and proxies stop at 8 to 32 KiB; long PromQL in a URL stays below 64 KiB",
+        metavar="64KiB",
+    )
+    request_head_timeout: float = _limit(
+        30.0,
+        parse_positive_duration,
+        "http",
+        "time from the first byte of a request's head to its last",
+        why="a client on a bad line needs a few seconds",
+        metavar="30s",
+    )
+
+    # group "query": PromQL (up, server)
+    query_max_samples: int = _limit(
+        50_000_000,
+        parse_positive,
+        "query",
+        "samples one query may hold in memory; 16 bytes each",
+        why="Prometheus' own default; 800 MB",
+    )
+    query_timeout: float = _limit(
+        120.0, parse_positive_duration, "query", "query time limit", why="Prometheus' own default", metavar="2m"
+    )
+    query_max_concurrency: int = _limit(
+        20,
+        parse_positive,
+        "query",
+        "large queries evaluated at once; others wait",
+        why="Prometheus' own default",
+    )
+
+    # group "scrape": targets and what they answer (server)
+
+    # group "write": remote write received (up, server)
+
+    # group "store": the history (up, server)
+
+
+def limit_rows(*groups: str) -> tuple[Field[Any], ...]:
+    """The rows of these groups, or all."""
+    return tuple(row for row in fields(Limits) if not groups or row.metadata["group"] in groups)
+
+
+def limit_names(*groups: str) -> tuple[str, ...]:
+    return tuple(row.name for row in limit_rows(*groups))
+
+
+class LimitCounter:
+    """How often each limit was reached since the process started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(limit_names(), 0)
+
+    def count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+
+LIMITS_REACHED = LimitCounter()
+"""For the whole process, as its /metrics are."""

@@ -1,0 +1,98 @@
+"""How the text of a setting becomes a value: durations, sizes, counts, addresses, lists, choices.
+
+Each function raises ValueError with the end of a sentence that begins with the text: "'5x' is not a duration…".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from `1s`, `250ms`, `1m30s`, or a bare number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        parts = _DURATION.findall(text)
+        if not parts or "".join(number + unit for number, unit in parts) != text:
+            raise ValueError("not a duration such as 500ms, 15s or 2m") from None
+        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError("not a duration such as 500ms, 15s or 2m")
+    return seconds
+
+
+def parse_interval(text: str) -> float:
+    """A sampling interval: at least 100 ms."""
+    seconds = parse_duration(text)
+    if seconds < 0.1:
+        raise ValueError("below 100ms the driver answers with the same numbers again; use 100ms or more")
+    return seconds
+
+
+def parse_positive_duration(text: str) -> float:
+    """A duration of at least one millisecond."""
+    seconds = parse_duration(text)
+    if seconds < 0.001:
+        raise ValueError("not a duration of a millisecond or more")
+    return seconds
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, `:PORT`, `[::1]:PORT` or a bare port; an empty host means every address."""
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = "", text
+    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise ValueError("not HOST:PORT, for instance :9400 or 127.0.0.1:9400")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_count(text: str) -> int:
+    """A whole number, 0 included."""
+    if not text.isascii() or not text.isdigit():
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def parse_positive(text: str) -> int:
+    """A positive integer."""
+    count = parse_count(text)
+    if not 0 < count < 2**63:
+        raise ValueError("not a number of one or more")
+    return count
+
+
+def parse_bytes(text: str) -> int:
+    """`512MiB`, `10GB` or a bare number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B?)", text, re.ASCII)
+    if match is None:
+        raise ValueError("not a size such as 512MiB or 10GiB")
+    base = 1000 if match[3] == "B" and match[2] else 1024
+    return int(float(match[1]) * base ** " KMGT".index(match[2] or " "))
+
+
+def parse_words(text: str) -> tuple[str, ...]:
+    """Words separated by commas."""
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+def parse_switch(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("not true or false")
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"not one of {', '.join(choices)}")
+        return text
+
+    return parse
