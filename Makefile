@@ -36,7 +36,7 @@ engines: setup
 
 test: setup engines
 	@$(BIN)/python tools/page.py test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations 15
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import scrape
-from tests.engines import free_port
 from tests.fake_nvml.driver import FakeDriver, Process
+from tests.ports import free_port
 
 GPUS = 8
 PROCESSES_EACH = 4

@@ -25,7 +25,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from benchmarks.measure import MIB, cpu_seconds, rss_bytes, table
-from tests.engines import free_port, running
+from tests.engines import running
+from tests.ports import free_port
 
 TARGETS, SERIES, EVERY = 100, 600, 15
 CLIENTS = 8

@@ -37,7 +37,8 @@ from gpuscope.scrape.receive import Receiver
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.target import Target
 from gpuscope.store import Store
-from tests.engines import engine, free_port, running
+from tests.engines import engine, running
+from tests.ports import free_port
 
 SERIES = 600
 INTERVAL = 15.0

@@ -40,7 +40,8 @@ from benchmarks.query_data import (
     tick_requests,
     write_requests,
 )
-from tests.engines import engine, free_port, running
+from tests.engines import engine, running
+from tests.ports import free_port
 
 OURS, PROMETHEUS, VICTORIA = "gpuscope", "Prometheus", "VictoriaMetrics"
 INGEST_TICKS = 100

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -30,6 +29,8 @@ from pathlib import Path
 
 import bcrypt
 import pytest
+
+from tests.ports import free_port
 
 KNOWN_MAJORS = {
     "prometheus": "3",
@@ -91,13 +92,6 @@ def _version(path: Path) -> str | None:
         return None
     said = re.search(r"version v?(\d[^\s,]*)", done.stdout + done.stderr)
     return said.group(1) if said else None
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

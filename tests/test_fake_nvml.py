@@ -8,7 +8,6 @@ import ctypes
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pytest
 from tests.fake_nvml.build import header, library, stub_names
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
+from tests.ports import free_port
 
 __all__ = ["driver"]
 
@@ -104,9 +104,7 @@ def test_nvitop_shows_mig_instances(driver: FakeDriver) -> None:
 
 def test_nvitop_exporter_reports_what_was_set(driver: FakeDriver) -> None:
     make_busy(driver)
-    with socket.socket() as probe:  # the exporter cannot tell which port it got when asked for any
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()  # the exporter cannot tell which port it got when asked for any
     command = [script("nvitop-exporter"), "--bind-address", "127.0.0.1", "--port", str(port)]
     environment = {**os.environ, **driver.env}
     with subprocess.Popen(

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import engine, free_port, running
+from tests.engines import engine, running
 from tests.integration.agent_process import GPUSCOPE, to_series
+from tests.ports import free_port
 
 NOBODY = "65534"
 FAMILIES = ("native", "dcgm", "dcgm_legacy", "nvidia_smi", "sessions")

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.store.series import Series
-from tests.engines import free_port, running
+from tests.engines import running
+from tests.ports import free_port
 from tests.promql.hostile import SPAN_MS, START_MS, hostile_storage
 from tests.promql.prometheus import same
 

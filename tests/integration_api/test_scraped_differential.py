@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.engines import engine, free_port, running
+from tests.engines import engine, running
 from tests.integration_api.asked import LIMITS, SELECTORS, V1
 from tests.integration_api.raw import Asked, get, send
 from tests.integration_api.servers import ask, differences, running_gpuscope, wait_for
 from tests.integration_api.test_api_differential import problem
+from tests.ports import free_port
 from tests.scrape.exporters import serving, text
 
 PAGE = """\

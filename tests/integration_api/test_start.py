@@ -11,8 +11,9 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tests.engines import free_port, running
+from tests.engines import running
 from tests.integration_api.servers import GPUSCOPE, ask, running_gpuscope
+from tests.ports import free_port
 
 
 def refusal(*arguments: str | Path) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import free_port, running
+from tests.engines import running
+from tests.ports import free_port
 
 SMALL = """
 import sys
