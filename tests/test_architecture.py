@@ -9,10 +9,13 @@ import gpuscope
 
 ROOT = Path(gpuscope.__file__).parent
 ORDER = (
-    "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "scrape", "promql", "rules",
-    "server", "doctor", "wiring", "cli",
+    "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "scrape", "promql", "health",
+    "rules", "server", "doctor", "wiring", "cli",
 )  # fmt: skip
-LEAVES = ("settings", "setting_values", "limits", "errors", "readings")
+LEAVES = (
+    "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
+    "anchored_regex", "atomic_write", "episode_log",
+)  # fmt: skip
 PURE_FOLDERS = ("readings", "metrics", "promql", "rules")
 OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuscope.collect.clock import SystemClock
+from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger

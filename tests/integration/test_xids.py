@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.clock import SystemClock
+from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.clock import SystemClock
+from gpuscope.clock import SystemClock
 from gpuscope.collect.runner import Runner
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.collect.clock import SystemClock
+from gpuscope.clock import SystemClock
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.sessions import Sessions
 from gpuscope.errors import SourceError, SourceMissing

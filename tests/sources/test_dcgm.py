@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.collect.clock import SystemClock
+from gpuscope.clock import SystemClock
 from gpuscope.collect.runner import Runner
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Device, Reading

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.clock import SystemClock
+from gpuscope.clock import SystemClock
 from gpuscope.collect.runner import Runner
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Driver, Reading

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpuscope.collect.clock import Clock
+from gpuscope.clock import Clock
 from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.merge import merge_readings

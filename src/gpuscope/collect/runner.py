@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from gpuscope.collect.clock import Clock
+from gpuscope.clock import Clock
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe, Reading, SourceStatus, XidEvent
 from gpuscope.settings import Settings

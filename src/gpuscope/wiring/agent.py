@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from gpuscope.collect.clock import Clock, SystemClock
+from gpuscope.clock import Clock, SystemClock
 from gpuscope.collect.collector import Collector, Planned, Wanted
 from gpuscope.collect.expected import expected_gpus
 from gpuscope.collect.runner import Runner

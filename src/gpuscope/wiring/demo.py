@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gpuscope.collect.clock import SystemClock
+from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.merge import merge_readings

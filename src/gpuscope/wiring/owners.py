@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuscope.clock import Clock
 from gpuscope.collect.allocations import Allocations, Claims
-from gpuscope.collect.clock import Clock
 from gpuscope.collect.collector import Planned
 from gpuscope.collect.owner_counters import OwnerCounters
 from gpuscope.collect.ownership import OwnershipBook

@@ -1,0 +1,50 @@
+"""Logs a trouble when it begins and when it ends, not each time it is met.
+
+Whatever is read again and again (a source, a file, a peer) reports each outcome here. A trouble whose reason
+changes is logged again, but one episode writes at most MAX_LINES lines: a program that prints something new
+each second must not fill the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+MAX_LINES = 4
+
+
+class EpisodeLog:
+    def __init__(
+        self,
+        log: logging.Logger,
+        subject: str,
+        *,
+        level: int = logging.WARNING,
+        recovered: str = "works again",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.why = ""
+        """The reason of the trouble that lasts; empty while all is well."""
+        self._log = log
+        self._subject = subject
+        self._level = level
+        self._recovered = recovered
+        self._clock = clock
+        self._began_at = 0.0
+        self._lines = 0
+
+    def failed(self, why: str) -> None:
+        if not self.why:
+            self._began_at, self._lines = self._clock(), 0
+        if why != self.why and self._lines < MAX_LINES:
+            self._lines += 1
+            rest = "" if self._lines < MAX_LINES else "; further reasons are not logged until it works again"
+            self._log.log(self._level, "%s: %s%s", self._subject, why, rest)
+        self.why = why
+
+    def succeeded(self) -> None:
+        if self.why:
+            lasted = self._clock() - self._began_at
+            self._log.info("%s: %s, after %.0f s", self._subject, self._recovered, lasted)
+        self.why = ""
