@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,15 @@ def test_every_setting_says_what_it_is_for() -> None:
     for row in setting_rows():
         assert len(row.metadata["help"]) > 15, row.name
         assert callable(row.metadata["parse"]), row.name
+
+
+def test_the_example_file_holds_the_defaults(tmp_path: Path) -> None:
+    example = (Path(__file__).parent.parent / "docs/gpuscope.example.toml").read_text()
+    settings = [line[1:] for line in example.splitlines() if re.match(r"#\w+ = ", line)]
+    assert {line.split(" = ")[0] for line in settings} == {row.name for row in setting_rows()}
+    file = tmp_path / "gpuscope.toml"
+    file.write_text("\n".join(settings))
+    loaded, plain = load_settings({}, {}, file), load_settings({}, {}, None)
+    for row in setting_rows():
+        if row.default is not None:  # where there is no default, the file shows an example
+            assert getattr(loaded, row.name) == getattr(plain, row.name), row.name

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Iterator
+from dataclasses import Field
 from pathlib import Path
+from typing import Any
 
+from gpuscope.cli.parser import GROUPS
 from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.catalogue.native import NATIVE_METRICS
 from gpuscope.metrics.families import family_names, load_family
+from gpuscope.promql.written import duration_text
+from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
 
 INTRODUCTION = """# Metrics
@@ -51,18 +58,68 @@ SETTINGS_INTRODUCTION = """# Settings
 
 Made from `src/gpuscope/settings.py` by `make docs`; do not edit it by hand.
 
-A flag wins over its environment variable, that over the settings file, that over the default. The file is TOML,
-given with `--settings FILE` or `GPUSCOPE_SETTINGS`, else the first of `~/.config/gpuscope/gpuscope.toml` and
-`/etc/gpuscope/gpuscope.toml`; its keys are the names in the first column.
+A flag wins over its environment variable, that over the settings file, that over the default. The file is
+TOML, given with `--settings FILE` or `GPUSCOPE_SETTINGS`, else the first of
+`~/.config/gpuscope/gpuscope.toml` and `/etc/gpuscope/gpuscope.toml`; its keys are the names in the first
+column ([an example with all of them](gpuscope.example.toml)). A key in a table with a command's name (`[up]`,
+…) is for that command alone. A setting that a command does not take is an error, wherever it was given;
+`doctor`, `store` and `user` take all of them, because they look at the configuration of another command.
 """
+
+
+def _default(row: Field[Any]) -> str:
+    """As one would write it: 30d, not 2592000.0."""
+    if isinstance(row.default, float):
+        return duration_text(round(row.default * 1000))
+    if row.metadata["parse"] is parse_bytes:
+        return _bytes(row.default)
+    return str(row.default).lower() if isinstance(row.default, bool) else str(row.default)
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return str(count)
 
 
 def settings_page() -> Iterator[str]:
     yield SETTINGS_INTRODUCTION
     yield "| setting | environment | default | what it decides |\n|---|---|---|---|"
     for row in setting_rows():
-        default = "" if row.default in (None, "", ()) else f"`{row.default}`"
+        default = "" if row.default in (None, "", ()) else f"`{_default(row)}`"
         yield f"| `{row.name}` | `{env_name(row)}` | {default} | {_cell(row.metadata['help'])} |"
+
+
+EXAMPLE_INTRODUCTION = """\
+# Settings of gpuscope, each with its default. Made by `make docs`.
+# Copy this file to ~/.config/gpuscope/gpuscope.toml or /etc/gpuscope/gpuscope.toml, and remove the `#` before
+# what you change. A key above the first table is for every command, and each of them must know it; a key in
+# [up], [agent], [server] or [textfile] is for that command alone."""
+
+
+EXAMPLES = {"N": 8, "HOST:PORT": "127.0.0.1:9470"}
+"""Of settings without a default whose metavar is not an example itself."""
+
+
+def example_file() -> Iterator[str]:
+    yield EXAMPLE_INTRODUCTION
+    rows = {row.name: row for row in setting_rows()}
+    for title, names in GROUPS:
+        yield f"\n# ---- {title}"
+        for name in names:
+            yield "\n" + "\n".join(f"# {line}" for line in textwrap.wrap(rows[name].metadata["help"], 108))
+            yield f"#{name} = {_toml(rows[name])}"
+
+
+def _toml(row: Field[Any]) -> str:
+    """The default, or an example of its kind where that is nothing."""
+    if isinstance(row.default, (bool, int)) and row.metadata["parse"] is not parse_bytes:
+        return _default(row)
+    if isinstance(row.default, tuple):
+        return json.dumps(row.default)
+    metavar = row.metadata["metavar"]
+    return json.dumps(_default(row) if row.default is not None else EXAMPLES.get(metavar, metavar))
 
 
 LIMITS_BEGIN, LIMITS_END = "<!-- limits: made by `make docs` -->", "<!-- end of limits -->"
@@ -74,13 +131,18 @@ def security_page() -> Iterator[str]:
     yield before + LIMITS_BEGIN
     yield "| limit | default | what it bounds | why this default |\n|---|---|---|---|"
     for row in limit_rows():
-        default = row.metadata["metavar"] if row.metadata["metavar"] != "N" else row.default
-        yield f"| `{row.name}` | {default} | {_cell(row.metadata['help'])} | {_cell(row.metadata['why'])} |"
+        reason = _cell(row.metadata["why"])
+        yield f"| `{row.name}` | {_default(row)} | {_cell(row.metadata['help'])} | {reason} |"
     yield LIMITS_END + rest.partition(LIMITS_END)[2].removesuffix("\n")
 
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = {"metrics.md": metrics_page, "settings.md": settings_page, "security.md": security_page}
+PAGES = {
+    "metrics.md": metrics_page,
+    "settings.md": settings_page,
+    "security.md": security_page,
+    "gpuscope.example.toml": example_file,
+}
 
 
 def main() -> None:

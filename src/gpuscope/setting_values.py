@@ -19,10 +19,10 @@ def parse_duration(text: str) -> float:
     except ValueError:
         parts = _DURATION.findall(text)
         if not parts or "".join(number + unit for number, unit in parts) != text:
-            raise ValueError("not a duration such as 500ms, 15s or 2m") from None
+            raise ValueError("not a duration") from None
         seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
     if not 0 <= seconds < float("inf"):
-        raise ValueError("not a duration such as 500ms, 15s or 2m")
+        raise ValueError("not a duration")
     return seconds
 
 
@@ -71,7 +71,7 @@ def parse_bytes(text: str) -> int:
     """`512MiB`, `10GB` or a bare number of bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B?)", text, re.ASCII)
     if match is None:
-        raise ValueError("not a size such as 512MiB or 10GiB")
+        raise ValueError("not a size")
     base = 1000 if match[3] == "B" and match[2] else 1024
     return int(float(match[1]) * base ** " KMGT".index(match[2] or " "))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -232,7 +232,10 @@ def _parse(row: Field[Any], text: str, origin: str) -> Any:
     try:
         return row.metadata["parse"](text)
     except ValueError as error:
-        raise UsageError(f"{origin}: {text!r} is {error}") from None
+        # A metavar with a digit in it is an example of its own kind: 30d, 10GiB.
+        metavar = row.metadata["metavar"]
+        example = f"; for example {metavar}" if any(map(str.isdigit, metavar)) else ""
+        raise UsageError(f"{origin}: {text!r} is {error}{example}") from None
 
 
 def _file_text(value: object) -> str:
@@ -241,37 +244,67 @@ def _file_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_settings_file(path: Path) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A setting's text and where it was given."""
+
+    text: str
+    origin: str
+    remedy: str = ""
+    """How to take it back from a command that does not have this setting."""
+
+
+def read_settings_file(path: Path, command: str = "") -> dict[str, str]:
+    """The file's own keys, and those of its table `[command]`, which win."""
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"settings file {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"settings file {path}: not valid TOML: {error}") from None
-    known = {row.name for row in setting_rows()}
-    for key in table:
-        if key not in known:
-            raise UsageError(
-                f"settings file {path}: unknown setting {key!r}; `gpuscope agent --help` lists them"
-            )
-    return {key: _file_text(value) for key, value in table.items()}
+    plain = {key: value for key, value in document.items() if not isinstance(value, dict)}
+    tables = {name: table for name, table in document.items() if isinstance(table, dict)}
+    for key in (*plain, *(key for table in tables.values() for key in table)):
+        if key not in Settings.__dataclass_fields__:
+            raise UsageError(f"settings file {path}: unknown setting {key!r}; docs/settings.md lists them")
+    return {key: _file_text(value) for key, value in {**plain, **tables.get(command, {})}.items()}
+
+
+def _given(
+    flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None, command: str
+) -> dict[str, _Given]:
+    in_file = read_settings_file(file, command) if file is not None else {}
+    found: dict[str, _Given] = {}
+    for row in setting_rows():
+        if row.name in flags:
+            found[row.name] = _Given(flags[row.name], "--" + row.name.replace("_", "-"))
+        elif env_name(row) in environment:
+            found[row.name] = _Given(environment[env_name(row)], env_name(row))
+        elif row.name in in_file:
+            remedy = "; move it into the table of a command that does, for example [up]"
+            found[row.name] = _Given(in_file[row.name], f"settings file {file}: {row.name}", remedy)
+    return found
 
 
 def load_settings(
-    flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    *,
+    command: str = "",
+    taken: Collection[str] | None = None,
 ) -> Settings:
-    """Flag > environment > file > default. `file` is the one asked for; else the first of SETTINGS_FILES."""
+    """Flag > environment > file > default. `file` is the one asked for; else the first of SETTINGS_FILES.
+
+    A setting that is given but not among those `taken` by the command would have no effect: that is an error.
+    """
     if file is None and environment.get("GPUSCOPE_SETTINGS"):
         file = Path(environment["GPUSCOPE_SETTINGS"])
     if file is None:
         file = next((path for path in (p.expanduser() for p in SETTINGS_FILES) if path.is_file()), None)
-    in_file = read_settings_file(file) if file is not None else {}
     values: dict[str, Any] = {}
-    for row in setting_rows():
-        if row.name in flags:
-            values[row.name] = _parse(row, flags[row.name], "--" + row.name.replace("_", "-"))
-        elif env_name(row) in environment:
-            values[row.name] = _parse(row, environment[env_name(row)], env_name(row))
-        elif row.name in in_file:
-            values[row.name] = _parse(row, in_file[row.name], f"settings file {file}: {row.name}")
+    for name, given in _given(flags, environment, file, command).items():
+        if taken is not None and name not in taken:
+            raise UsageError(f"{given.origin}: `gpuscope {command}` does not take this setting{given.remedy}")
+        values[name] = _parse(Settings.__dataclass_fields__[name], given.text, given.origin)
     return Settings(**values)

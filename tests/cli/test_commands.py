@@ -183,3 +183,55 @@ def test_the_agent_does_not_load_what_it_does_not_use() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=QUIET, check=True)
     assert done.stderr.strip().endswith("[]"), done.stderr
+
+
+def test_without_a_command_it_lists_them_all() -> None:
+    done = run()
+    assert done.returncode == 0
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (("upp",), "unknown command 'upp' (did you mean up?); `gpuscope` without one lists them"),
+        (("up", "--listn", "1"), "unknown option --listn (did you mean --listen?); see `gpuscope up --help`"),
+        (("up", "--frob"), "unknown option --frob; see `gpuscope up --help`"),
+        (("server", "--retention", "foo"), "--retention: 'foo' is not a duration; for example 30d"),
+        (("server", "--retention-bytes", "x"), "--retention-bytes: 'x' is not a size; for example 10GiB"),
+        (("agent", "--retention", "3d"), "unknown option --retention; see `gpuscope agent --help`"),
+    ],
+)
+def test_a_mistake_is_one_sentence(argv: tuple[str, ...], sentence: str) -> None:
+    done = run(*argv)
+    assert (done.returncode, done.stderr) == (2, f"gpuscope: {sentence}\n")
+
+
+def test_a_setting_the_command_does_not_take_is_an_error_wherever_it_came_from(tmp_path: Path) -> None:
+    command = [*GPUSCOPE, "agent", "--once", "--source", "demo"]
+    done = subprocess.run(
+        command, env={**QUIET, "GPUSCOPE_RETENTION": "3d"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "gpuscope: GPUSCOPE_RETENTION: `gpuscope agent` does not take this setting\n"
+    file = tmp_path / "gpuscope.toml"
+    file.write_text('retention = "3d"\n')
+    done = run(*command[3:], "--settings", str(file))
+    assert done.returncode == 2
+    assert "retention: `gpuscope agent` does not take this setting; move it into the table" in done.stderr
+    file.write_text('[up]\nretention = "3d"\n[agent]\nnode = "from-the-table"\n')
+    done = run(*command[3:], "--settings", str(file))
+    assert done.returncode == 0
+    assert 'node="from-the-table"' in done.stdout
+
+
+def test_every_setting_stands_under_one_heading_of_the_help() -> None:
+    from gpuscope.cli.parser import GROUPS
+    from gpuscope.settings import setting_rows
+
+    grouped = [name for _, names in GROUPS for name in names]
+    assert sorted(grouped) == sorted(row.name for row in setting_rows())
+
+
+def test_scenarios_are_listed() -> None:
+    assert "xid79" in run("up", "--scenarios").stdout

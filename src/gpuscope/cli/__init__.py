@@ -1,8 +1,14 @@
-"""What is typed: `gpuscope COMMAND …`. Each command is a module of this folder, imported when it is used."""
+"""What is typed: `gpuscope COMMAND …`. Each command is a module of this folder, imported when it is used.
+
+A command module has `SETTINGS` (the settings it takes), may have `SETTINGS_OF_OWN_FLAGS` (those it has another
+flag for), may have `COMMON` (those its help shows first),
+`EPILOG` and `parse`, and has `add_arguments` and `run`, which returns the exit code.
+"""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import logging
 import os
@@ -12,23 +18,27 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuscope import __version__
-from gpuscope.errors import GpuscopeError
+from gpuscope.cli.parser import CommandParser, add_settings
+from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.limits import limit_names
-from gpuscope.settings import Settings, env_name, load_settings, setting_rows
+from gpuscope.settings import Settings, load_settings, setting_rows
 
 COMMANDS = {
     "up": "collect, keep and show everything of this machine, in one process",
-    "server": "scrape a fleet, keep its history and answer Prometheus' API",
     "agent": "serve this machine's GPU metrics to Prometheus",
+    "server": "scrape a fleet, keep its history and answer Prometheus' API",
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show what is on this machine's GPUs now",
     "query": "ask a gpuscope server, or any Prometheus, a PromQL question",
-    "store": "look after the history: stat, check, export, backup, delete",
-    "fields": "list every field: id, name, unit, families, and whether this machine has it",
-    "user": "who may log in to `up` and `server` from outside, and API tokens for programs",
     "doctor": "say what works here, what does not, why, and how to mend it",
+    "fields": "list every field: id, name, unit, families, and whether this machine has it",
+    "store": "look after the history: stat, check, export, backup, delete",
+    "user": "who may log in to `up` and `server` from outside, and API tokens for programs",
     "completion": "print a completion script for your shell",
 }
+
+EXIT_CODES = """exit codes:
+  0 ok   1 a finding   2 wrong usage or settings   3 no GPU readable   4 server unreachable"""
 
 COLLECTING_SETTINGS = (
     "source", "node", "expected_gpus", "full_commands", "state_dir", "nvidia_smi_command",
@@ -52,50 +62,42 @@ WEB_SETTINGS = (
 )  # fmt: skip
 """What the commands take that serve the page."""
 
+EVERY_SETTING = tuple(row.name for row in setting_rows())
+"""What the commands take that look after a server, or explain one, and so read its environment and its file."""
+
 
 def load_command(name: str) -> ModuleType:
     return importlib.import_module(f"gpuscope.cli.{name}")
 
 
-def add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """Adds a flag for each of these settings; absent flags stay out of the namespace."""
-    rows = {row.name: row for row in setting_rows()}
-    for name in names:
-        row = rows[name]
-        flag = "--" + name.replace("_", "-")
-        help_text = f"{row.metadata['help']} [{env_name(row)}]".replace("%", "%%")
-        if isinstance(row.default, bool):
-            parser.add_argument(
-                flag, dest=name, action="store_const", const="true", default=argparse.SUPPRESS, help=help_text
-            )
-        else:
-            metavar = row.metadata["metavar"]
-            parser.add_argument(flag, dest=name, metavar=metavar, default=argparse.SUPPRESS, help=help_text)
-
-
-def command_parser(name: str) -> argparse.ArgumentParser:
+def command_parser(name: str) -> CommandParser:
     command = load_command(name)
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"gpuscope {name}",
+        usage=getattr(command, "USAGE", f"gpuscope {name} [options]"),
         description=command.__doc__,
         epilog=getattr(command, "EPILOG", None),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    add_settings(parser, command.SETTINGS)
-    common = parser.add_argument_group("everywhere")
-    common.add_argument(
+    # A command that takes every setting shows only those it is about.
+    common = getattr(command, "COMMON", ())
+    shown = common if command.SETTINGS is EVERY_SETTING else command.SETTINGS
+    add_settings(parser, (*shown, "log_level"), common)
+    parser.add_argument(
         "--settings", metavar="FILE", type=Path, help="TOML file with settings [GPUSCOPE_SETTINGS]"
     )
-    add_settings(common, ("log_level",))  # type: ignore[arg-type]  # a group takes arguments as a parser does
     return parser
 
 
-def settings_from(args: argparse.Namespace) -> Settings:
-    names = {row.name for row in setting_rows()}
-    flags = {name: value for name, value in vars(args).items() if name in names}
-    return load_settings(flags, os.environ, args.settings)
+def read_settings(name: str, args: argparse.Namespace) -> Settings:
+    """From flags, environment and file; a setting that this command does not take is an error."""
+    known = set(EVERY_SETTING)
+    flags = {key: value for key, value in vars(args).items() if key in known}
+    command = load_command(name)
+    taken = (*command.SETTINGS, *getattr(command, "SETTINGS_OF_OWN_FLAGS", ()), "log_level")
+    return load_settings(flags, os.environ, args.settings, command=name, taken=taken)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,8 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv and argv[0] in COMMANDS:
             return _run(argv[0], argv[1:])
-        _top_parser().parse_args(argv)
-        return 2
+        return _run_without_command(argv)
     except GpuscopeError as error:
         print(f"gpuscope: {error}", file=sys.stderr)
         return error.exit_code
@@ -121,7 +122,7 @@ def _run(name: str, argv: Sequence[str]) -> int:
     args: argparse.Namespace = (
         command.parse(parser, argv) if hasattr(command, "parse") else parser.parse_args(argv)
     )
-    settings = settings_from(args)
+    settings = read_settings(name, args)
     # A command that reports by itself would only repeat its findings in the log.
     level = settings.log_level if settings.log_level != "info" else getattr(command, "LOG_LEVEL", "info")
     logging.basicConfig(level=level.upper(), stream=sys.stderr, format="gpuscope: %(levelname)s %(message)s")
@@ -129,17 +130,28 @@ def _run(name: str, argv: Sequence[str]) -> int:
     return result
 
 
-def _top_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _run_without_command(argv: Sequence[str]) -> int:
+    if argv and not argv[0].startswith("-"):
+        near = difflib.get_close_matches(argv[0], COMMANDS, 1)
+        guess = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(f"unknown command {argv[0]!r}{guess}; `gpuscope` without one lists them")
+    parser = _top_parser()
+    parser.parse_args(argv)
+    parser.print_help()
+    return 0
+
+
+def _top_parser() -> CommandParser:
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    parser = CommandParser(
         prog="gpuscope",
-        description="GPU monitoring in one process.",
-        epilog="`gpuscope COMMAND --help` explains a command. Exit codes: 0 fine, 1 a finding, 2 wrong usage\n"
-        "or settings, 3 no GPU readable, 4 server unreachable.",
+        usage="gpuscope COMMAND [options]",
+        description="GPU monitoring in one process: exporters, history, PromQL and a web page.",
+        epilog=f"commands:\n{listing}\n\n`gpuscope COMMAND --help` explains a command; `gpuscope up --demo` "
+        f"needs no GPU.\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"gpuscope {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        commands.add_parser(name, help=summary, add_help=False)
     return parser

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.limits import limit_names
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ SETTINGS = (
     "remote_write_http_config",
     "remote_write_interval",
     *COLLECTING_SETTINGS,
+    *limit_names("http"),
 )
+
+SETTINGS_OF_OWN_FLAGS = ("stand_in",)
+COMMON = ("listen", "families", "interval", "source", "counters")
 
 EPILOG = """examples:
   gpuscope agent                                   every GPU of this machine on :9400/metrics

@@ -14,6 +14,7 @@ import shtab
 from gpuscope.settings import Settings
 
 SETTINGS = ()
+USAGE = "gpuscope completion bash|zsh|tcsh"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

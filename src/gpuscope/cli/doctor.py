@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 
-from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.cli import COLLECTING_SETTINGS, EVERY_SETTING
 from gpuscope.cli.terminal import DIM, GREEN, RED, YELLOW, paint, printable, wants_colour
 from gpuscope.settings import Settings
 
-SETTINGS = ("listen", *COLLECTING_SETTINGS)
+SETTINGS = EVERY_SETTING
+COMMON = ("listen", *COLLECTING_SETTINGS)
 
 LOG_LEVEL = "error"
 

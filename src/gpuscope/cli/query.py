@@ -27,6 +27,7 @@ from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
 
 SETTINGS = ()
+USAGE = "gpuscope query EXPR [options]"
 
 EPILOG = """examples:
   gpuscope query 'sum by (user) (gpuscope_process_memory_bytes)'

@@ -17,6 +17,8 @@ SETTINGS = (
     *HISTORY_SETTINGS, "remote_write", "remote_write_http_config", *WEB_SETTINGS, *limit_names("scrape"),
 )  # fmt: skip
 
+COMMON = ("targets", "config", "store", "listen", "data", "retention")
+
 EPILOG = """examples:
   gpuscope server --targets node1:9400,node2:9400      scrape two agents, keep 30 days
   gpuscope server --config prometheus.yml              the same file as for Prometheus

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.cli import EVERY_SETTING
 from gpuscope.cli.terminal import bytes_text, render_table
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.settings import Settings
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from gpuscope.store import Store
     from gpuscope.store.series import Matcher
 
-SETTINGS = ("data",)
+SETTINGS = EVERY_SETTING
+COMMON = ("data",)
+USAGE = "gpuscope store stat|check|export|backup|delete [options]"
 
 EPILOG = """examples:
   gpuscope store stat

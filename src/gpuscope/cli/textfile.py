@@ -16,6 +16,8 @@ from gpuscope.settings import Settings
 
 SETTINGS = ("families", "fields", "counters", *COLLECTING_SETTINGS)
 
+COMMON = ("families", "fields")
+
 EPILOG = """examples:
   gpuscope textfile --output /var/lib/node_exporter/textfile_collector/gpu_sessions.prom
   gpuscope textfile --output /run/prometheus/dcgm.prom --families dcgm_legacy --fields +191,+51 --interval 1s

@@ -20,20 +20,29 @@ SETTINGS = (
 EPILOG = """examples:
   gpuscope up                          this machine's GPUs, page and API on http://127.0.0.1:9470
   gpuscope up --demo                   a simulated fleet of 4 nodes with 8 GPUs each
-  gpuscope up --demo --scenario xid79@+2m
+  gpuscope up --demo --scenario one-works --scenario xid79@+2m
+                                       with two of the scenarios that `gpuscope up --scenarios` lists
 """
+
+COMMON = ("listen", "data", "retention", "scenario")
 
 DEMO_NODES = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--demo", action="store_true", help="a simulated fleet instead of this machine")
+    parser.add_argument("--scenarios", action="store_true", help="list what can happen in the simulated fleet")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.wiring import agent as wiring
     from gpuscope.wiring.up import STORED_FAMILIES, fill_with_history, run_up
 
+    if args.scenarios:
+        from gpuscope.sources.demo import SCENARIOS
+
+        print("\n".join(f"{scenario.name:12} {scenario.meaning}" for scenario in SCENARIOS.values()))
+        return 0
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo
 

@@ -15,13 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.cli import EVERY_SETTING
 from gpuscope.errors import UsageError
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
     from gpuscope.server.login.users import Users
 
-SETTINGS = ("data",)
+SETTINGS = EVERY_SETTING
+COMMON = ("data",)
+USAGE = "gpuscope user add|passwd|remove|token|revoke|list [NAME] [options]"
 
 EPILOG = """examples:
   gpuscope user add ann                    asks for her password
