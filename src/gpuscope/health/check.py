@@ -1,0 +1,76 @@
+"""One row of judgement: a kind of trouble, how to see it now, how to ask a store for it, and what to do.
+
+The live form and the PromQL form of a row must agree; tests/health/test_forms_agree.py runs both over the
+same random fleets. A row that has only one form says why in `one_form_because`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpuscope.health.facts import Facts
+from gpuscope.readings import ABSENT, Maybe
+
+
+class Severity(StrEnum):
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Subject(StrEnum):
+    """What a check is about, and by which labels its series identify it."""
+
+    NODE = "node"
+    GPU = "gpu"
+    PROCESS = "process"
+    OWNER = "owner"
+    SERVICE = "service"
+
+
+Live = Callable[[Any, float], bool]
+"""From the facts of the subject and the time to whether the trouble is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    kind: str
+    """Stable: in `/api/findings`, in text keys, in the metric `gpuscope_findings`."""
+    alert: str
+    """The name of its alert rule."""
+    subject: Subject
+    severity: Severity
+    promql: str
+    live: Live | None = None
+    one_form_because: str = ""
+    for_seconds: float = 0.0
+    """How long it must last before it is an alert."""
+    inhibited_by: tuple[str, ...] = ()
+    """Kinds that explain this one: while they are there on the same subject or its node, it is not told."""
+    meaning: str
+    next_step: str
+
+
+def is_above(value: Maybe[float], limit: float) -> bool:
+    """False also for a number that nobody gave: nothing is held against a GPU that cannot be asked."""
+    return value is not ABSENT and value > limit
+
+
+def is_below(value: Maybe[float], limit: float) -> bool:
+    return value is not ABSENT and value < limit
+
+
+def is_at(value: Maybe[float], wanted: float) -> bool:
+    return value is not ABSENT and value == wanted
+
+
+def flag(metric: str, value: int = 1) -> tuple[str, Live]:
+    """Both forms of: this gauge has this value."""
+
+    def live(facts: Facts, now: float) -> bool:
+        return is_at(facts.number(metric), value)
+
+    return f"{metric} == {value}", live

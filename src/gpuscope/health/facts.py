@@ -1,0 +1,138 @@
+"""What is known of a fleet at one moment, sorted by what it speaks of: the input of every live judgement.
+
+In go samples of the native family from any origin: this process's snapshots, the embedded store, another
+engine. Out come nodes, GPUs (MIG instances too) and GPU processes with their numbers. A number that nobody
+gave is ABSENT. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpuscope.readings import ABSENT, Maybe
+
+Sample = tuple[str, Mapping[str, str], float]
+"""Metric name, labels, value."""
+
+LABELLED: Final[dict[str, tuple[str, ...]]] = {
+    "gpuscope_gpu_throttle_reason": ("reason",),
+    "gpuscope_gpu_xid_last_timestamp_seconds": ("xid",),
+    "gpuscope_gpu_ecc_errors_total": ("error", "lifetime"),
+    "gpuscope_gpu_temperature_celsius": ("sensor",),
+    "gpuscope_gpu_temperature_threshold_celsius": ("threshold",),
+    "gpuscope_gpu_power_limit_watts": ("limit",),
+    "gpuscope_gpu_row_remap_banks": ("availability",),
+    "gpuscope_gpu_retired_pages": ("cause",),
+    "gpuscope_gpu_fan_speed_ratio": ("fan",),
+    "gpuscope_owner_unattributed_memory_bytes": ("kind",),
+    "gpuscope_source_up": ("source",),
+    "gpuscope_source_duration_seconds": ("source",),
+}
+"""Metrics with labels besides their GPU's or node's, and which: several numbers of one subject."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """Numbers of one subject."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    """What identifies it, and what its info series says."""
+    plain: dict[str, float] = field(default_factory=dict)
+    by_label: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By metric, then by the values of its further labels, joined with a comma."""
+
+    def number(self, metric: str, label: str = "") -> Maybe[float]:
+        if label:
+            return self.by_label.get(metric, {}).get(label, ABSENT)
+        return self.plain.get(metric, ABSENT)
+
+    def add(self, metric: str, labels: Mapping[str, str], value: float) -> None:
+        further = LABELLED.get(metric)
+        if further is None:
+            self.plain[metric] = value
+        else:
+            key = ",".join([labels.get(name, "") for name in further])
+            self.by_label.setdefault(metric, {})[key] = value
+
+
+@dataclass(slots=True)
+class ProcessFacts(Facts):
+    """A process on one GPU or MIG instance."""
+
+    @property
+    def is_active(self) -> bool | None:
+        """Whether it used the SMs lately; None where the driver does not tell."""
+        active = self.plain.get("gpuscope_process_active")
+        return None if active is None else active == 1
+
+
+@dataclass(slots=True)
+class GpuFacts(Facts):
+    processes: list[ProcessFacts] = field(default_factory=list)
+    allocations: list[Facts] = field(default_factory=list)
+
+    @property
+    def busy_ratio(self) -> Maybe[float]:
+        """Utilisation; a MIG instance has none, its SM activity is the nearest there is."""
+        busy = self.plain.get("gpuscope_gpu_utilization_ratio")
+        return self.number("gpuscope_gpu_sm_active_ratio") if busy is None else busy
+
+
+@dataclass(slots=True)
+class NodeFacts(Facts):
+    gpus: list[GpuFacts] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FleetFacts:
+    now: float
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    """By the label `instance`."""
+    gpus: dict[tuple[str, str], GpuFacts] = field(default_factory=dict)
+    """By `instance` and `uuid`."""
+    processes: dict[tuple[str, str, str], ProcessFacts] = field(default_factory=dict)
+    """By `instance`, `uuid` and `pid`."""
+
+    def node(self, labels: Mapping[str, str]) -> NodeFacts:
+        instance = labels.get("instance", "")
+        node = self.nodes.get(instance)
+        if node is None:
+            node = self.nodes[instance] = NodeFacts({"instance": instance})
+        return node
+
+    def gpu(self, labels: Mapping[str, str]) -> GpuFacts:
+        key = labels.get("instance", ""), labels.get("uuid", "")
+        gpu = self.gpus.get(key)
+        if gpu is None:
+            gpu = self.gpus[key] = GpuFacts({"instance": key[0], "uuid": key[1], "gpu": labels.get("gpu", "")})
+            self.node(labels).gpus.append(gpu)
+        return gpu
+
+    def process(self, labels: Mapping[str, str]) -> ProcessFacts:
+        key = labels.get("instance", ""), labels.get("uuid", ""), labels.get("pid", "")
+        process = self.processes.get(key)
+        if process is None:
+            process = self.processes[key] = ProcessFacts()
+            self.gpu(labels).processes.append(process)
+        process.labels.update(labels)
+        return process
+
+
+def sort_samples(samples: Iterable[Sample], now: float) -> FleetFacts:
+    fleet = FleetFacts(now)
+    for metric, labels, value in samples:
+        if metric in ("gpuscope_gpu_info", "gpuscope_mig_info"):
+            fleet.gpu(labels).labels.update(labels)
+        elif metric.startswith("gpuscope_process_"):
+            fleet.process(labels).add(metric, labels, value)
+        elif metric == "gpuscope_allocation_used":
+            fleet.gpu(labels).allocations.append(Facts(dict(labels), {metric: value}))
+        elif "uuid" in labels:
+            fleet.gpu(labels).add(metric, labels, value)
+        elif metric == "gpuscope_agent_info":
+            fleet.node(labels).labels.update(labels)
+        else:
+            fleet.node(labels).add(metric, labels, value)
+    return fleet

@@ -1,0 +1,178 @@
+"""How GPUs are used: held and idle, given and unused, only some of an owner's GPUs at work, memory without an
+owner.
+
+Each of these accuses somebody, so each needs proof: a process whose activity the driver does not tell (under
+MIG, for one) is never called idle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+from gpuscope.health.check import Check, Severity, Subject, is_above, is_below
+from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
+from gpuscope.health.thresholds import (
+    HELD_IDLE_SECONDS,
+    LONG_RUNNING_SECONDS,
+    ORPHAN_MEMORY_BYTES,
+    WORKING_RATIO,
+)
+from gpuscope.readings import ABSENT, Maybe
+
+OwnerKey = tuple[str, str, str]
+"""Kind (`pod`, `job` or `group`), namespace or user, and name."""
+
+IDLE_FINDING_SECONDS: Final = 900.0
+"""A pause shorter than this is nobody's fault."""
+
+
+def owner_of(process: ProcessFacts) -> OwnerKey:
+    """Who can act: the pod, else the job, else the process group of a user."""
+    labels = process.labels
+    if labels.get("pod"):
+        return "pod", labels.get("namespace", ""), labels["pod"]
+    if labels.get("slurm_job"):
+        return "job", "", labels["slurm_job"]
+    return "group", labels.get("user", ""), labels.get("group", "")
+
+
+def idle_since(gpu: GpuFacts) -> Maybe[float]:
+    """When the last of its processes stopped working; ABSENT unless all of them are known to be idle."""
+    if not gpu.processes:
+        return ABSENT
+    times = [process.plain.get("gpuscope_process_idle_since_seconds") for process in gpu.processes]
+    known = [at for at in times if at is not None]
+    return max(known) if len(known) == len(times) else ABSENT
+
+
+def _is_held_idle(gpu: GpuFacts, now: float) -> bool:
+    since = idle_since(gpu)
+    return since is not ABSENT and now - since > IDLE_FINDING_SECONDS
+
+
+def gpus_by_owner(node: NodeFacts) -> dict[OwnerKey, dict[str, bool]]:
+    """For each owner whether it works on each of its GPUs, by uuid; where that is not known, nothing."""
+    found: dict[OwnerKey, dict[str, bool]] = defaultdict(dict)
+    for gpu in node.gpus:
+        for process in gpu.processes:
+            active = process.is_active
+            if active is not None:
+                owner = found[owner_of(process)]
+                uuid = gpu.labels["uuid"]
+                owner[uuid] = owner.get(uuid, False) or active
+    return found
+
+
+def _only_some_work(node: NodeFacts, now: float) -> bool:
+    return any(len(set(working.values())) == 2 for working in gpus_by_owner(node).values())
+
+
+def _has_orphan_memory(gpu: GpuFacts, now: float) -> bool:
+    orphaned = gpu.number("gpuscope_owner_unattributed_memory_bytes", "user")
+    busy = gpu.number("gpuscope_gpu_utilization_ratio")
+    return is_above(orphaned, ORPHAN_MEMORY_BYTES) and is_below(busy, WORKING_RATIO)
+
+
+def _some_and_not_all(active: str, by: str) -> str:
+    working = f"max by ({by}, uuid) ({active})"
+    return f"(count by ({by}) ({working} == 0) and count by ({by}) ({working} == 1))"
+
+
+_OF_PODS_AND_JOBS = 'gpuscope_process_active{pod!=""} or gpuscope_process_active{slurm_job!=""}'
+_OF_USERS = (
+    'gpuscope_process_active{pod="",slurm_job=""} '
+    "* on (instance, uuid, pid) group_left (group) gpuscope_process_info"
+)
+_SAME_GPU = "on (instance, uuid)"
+
+USE_CHECKS: Final = (
+    Check(
+        kind="held_idle",
+        alert="HeldIdle",
+        subject=Subject.GPU,
+        severity=Severity.INFO,
+        promql=(
+            "time() - max by (instance, gpu, uuid) (gpuscope_process_idle_since_seconds) "
+            f"> {IDLE_FINDING_SECONDS:g} unless {_SAME_GPU} ("
+            "count by (instance, uuid) (gpuscope_process_memory_bytes) "
+            "> count by (instance, uuid) (gpuscope_process_idle_since_seconds))"
+        ),
+        live=_is_held_idle,
+        for_seconds=HELD_IDLE_SECONDS - IDLE_FINDING_SECONDS,
+        inhibited_by=("only_some_work",),
+        meaning="Somebody holds the GPU and has not used it for a while.",
+        next_step="ask the holder whether the GPU is still needed",
+    ),
+    Check(
+        kind="allocated_unused",
+        alert="AllocatedUnused",
+        subject=Subject.GPU,
+        severity=Severity.INFO,
+        promql="gpuscope_allocation_used == 0",
+        live=lambda gpu, now: any(0 in one.plain.values() for one in gpu.allocations),
+        for_seconds=1800,
+        meaning="The GPU was given to a pod or job that has no process on it.",
+        next_step="ask its owner; let the job ask for fewer GPUs",
+    ),
+    Check(
+        kind="only_some_work",
+        alert="OnlySomeGpusWork",
+        subject=Subject.OWNER,
+        severity=Severity.INFO,
+        promql=(
+            f"{_some_and_not_all(_OF_PODS_AND_JOBS, 'instance, namespace, pod, slurm_job')} "
+            f"or {_some_and_not_all(_OF_USERS, 'instance, user, group')}"
+        ),
+        live=_only_some_work,
+        for_seconds=900,
+        meaning="An owner works on some of its GPUs and leaves the others idle.",
+        next_step="start one process per GPU (torchrun), or set device_map or tensor parallelism",
+    ),
+    Check(
+        kind="orphan_memory",
+        alert="OrphanMemory",
+        subject=Subject.GPU,
+        severity=Severity.WARNING,
+        promql=(
+            f'gpuscope_owner_unattributed_memory_bytes{{kind="user"}} > {ORPHAN_MEMORY_BYTES:g} '
+            f"and {_SAME_GPU} gpuscope_gpu_utilization_ratio < {WORKING_RATIO:g}"
+        ),
+        live=_has_orphan_memory,
+        for_seconds=1800,
+        meaning="GPU memory is taken and no process owns it.",
+        next_step="fuser -v /dev/nvidia*; reset the GPU if nobody is found",
+    ),
+    Check(
+        kind="memory_leak",
+        alert="MemoryLeak",
+        subject=Subject.PROCESS,
+        severity=Severity.INFO,
+        promql=(
+            "predict_linear(gpuscope_process_memory_bytes[1h], 7200) "
+            f"> {_SAME_GPU} group_left () gpuscope_gpu_memory_total_bytes "
+            "and deriv(gpuscope_process_memory_bytes[1h]) > 0"
+        ),
+        one_form_because="it looks at the last hour",
+        for_seconds=3600,
+        inhibited_by=("memory_full",),
+        meaning="A process will need more memory than the GPU has within two hours.",
+        next_step="tell its owner before it fails",
+    ),
+    Check(
+        kind="long_running",
+        alert="LongRunning",
+        subject=Subject.PROCESS,
+        severity=Severity.INFO,
+        promql=f"time() - gpuscope_process_start_time_seconds > {LONG_RUNNING_SECONDS:g}",
+        live=lambda process, now: is_above(
+            _age(process.plain.get("gpuscope_process_start_time_seconds", ABSENT), now), LONG_RUNNING_SECONDS
+        ),
+        meaning="A process has been on the GPU for more than a week.",
+        next_step="ask its owner whether it is meant to be",
+    ),
+)
+
+
+def _age(start: Maybe[float], now: float) -> Maybe[float]:
+    return ABSENT if start is ABSENT else now - start
