@@ -13,7 +13,8 @@ from gpuscope.metrics.dcgm.device_selector import Entity
 from gpuscope.metrics.dcgm.health import HealthWatch
 from gpuscope.metrics.dcgm.options import DcgmOptions
 from gpuscope.metrics.dcgm.subjects import Scene, Subject
-from gpuscope.metrics.dcgm.windows import SampleWindow
+from gpuscope.metrics.dcgm.values import hears_xids
+from gpuscope.metrics.dcgm.windows import SampleWindow, XidWindow
 from gpuscope.metrics.sample import Sample
 
 CLOCK_EVENTS = {
@@ -40,11 +41,12 @@ class OwnCounters:
     def __init__(self, options: DcgmOptions) -> None:
         self._options = options
         self._health = HealthWatch()
-        self._xids = SampleWindow(options.xid_count_window_size, options.collect_interval)
+        self._xids = XidWindow(options.xid_count_window_size)
         self._clock_events = SampleWindow(options.clock_events_count_window_size, options.collect_interval)
 
     def samples(self, name: str, scene: Scene) -> Iterator[Sample]:
         if name == "DCGM_EXP_XID_ERRORS_COUNT":
+            self._xids.advance(scene.snapshot.xids, scene.snapshot.taken_at)
             for subject in scene.selected:
                 yield from self._xid_counts(subject, scene)
         elif name == "DCGM_EXP_CLOCK_EVENTS_COUNT":
@@ -57,10 +59,9 @@ class OwnCounters:
 
     def _xid_counts(self, subject: Subject, scene: Scene) -> Iterator[Sample]:
         device, at = subject.entity.device, scene.snapshot.taken_at
-        xid = scene.values.of(XID_ID, Entity(device))
-        # A 0 that DCGM printed is a sample like any other to dcgm-exporter; one of ours means there was none.
-        if isinstance(xid, int) and (xid or XID_ID in device.dcgm_fields):
-            self._xids.record(device.uuid, at, (xid,))
+        xid = device.dcgm_fields.get(XID_ID)
+        if isinstance(xid, int) and xid and not hears_xids(scene.snapshot):
+            self._xids.hear(str(device.uuid), xid, at)
         counts = self._xids.counts(device.uuid, at)
         yield from _counted(subject, counts, self._options.xid_count_window_size, "xid", str)
 

@@ -15,11 +15,12 @@ from dataclasses import replace
 from gpuscope.metrics.catalogue.dcgm import XID_ID, Counter
 from gpuscope.metrics.catalogue.dcgm_xid_messages import xid_message
 from gpuscope.metrics.dcgm.counters_csv import CountersFile
+from gpuscope.metrics.dcgm.nvlink_rates import NvlinkRates, wants_links
 from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
 from gpuscope.metrics.dcgm.own_counters import OwnCounters
 from gpuscope.metrics.dcgm.pods import PER_PROCESS, own_value
 from gpuscope.metrics.dcgm.subjects import Attributes, Scene, SubjectMaker, number_text
-from gpuscope.metrics.dcgm.values import NvlinkRates, Values
+from gpuscope.metrics.dcgm.values import Values
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.sample import MetricFamily, Sample
 from gpuscope.readings import ABSENT, Snapshot
@@ -45,7 +46,8 @@ class DcgmBuilder:
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         counters = self._counters()
-        values = Values(snapshot, self._nvlink_rates.advance(snapshot))
+        links = wants_links(counter.id for counter in counters)
+        values = Values(snapshot, self._nvlink_rates.advance(snapshot, links=links))
         scene = self._subjects.scene(snapshot, values, [counter for counter in counters if counter.is_label])
         common = [subject.label_sets() for subject in scene.selected]
         for counter in counters:
