@@ -21,6 +21,7 @@ from gpuscope.setting_values import (
     one_of,
     parse_bytes,
     parse_count,
+    parse_counts,
     parse_duration,
     parse_interval,
     parse_listen,
@@ -201,6 +202,18 @@ class Settings(Limits):
     dcgmi_command: str = _setting("dcgmi", str, "how to run dcgmi", "COMMAND")
     dcgm_host: str = _setting("", str, "DCGM host engine to ask (default: dcgmi's own)", "HOST:PORT")
 
+    dcgm_interval: float | None = _setting(
+        None,
+        parse_interval,
+        "how often --dcgm-fields are read, where that is more often than usual; dcgm-exporter's -c sets it",
+        "30s",
+    )
+    dcgm_fields: tuple[int, ...] = _setting(
+        (),
+        parse_counts,
+        "DCGM field ids to read every --dcgm-interval; --as dcgm-exporter takes those of its counters file",
+        "ID,ID",
+    )
     dcgm_hostname_label: str = _setting(
         "Hostname",
         one_of("Hostname", "hostname"),

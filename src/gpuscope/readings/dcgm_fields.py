@@ -21,6 +21,9 @@ PROFILING_IDS: Final = range(1000, 1100)
 ENTITY_NUMBER_ID: Final = 0
 """DCGM has no field 0; under it `Part.dcgm_fields` keeps the number DCGM itself gives a GPU or an instance."""
 
+P2P_BITMAP_ID: Final = 64
+"""A bit for each GPU that is reached over NVLink; DCGM's nearest to dcgm-exporter's `DCGM_EXP_P2P_STATUS`."""
+
 GPU_LEVELS: Final = frozenset({0, 1, 2, 4, 5})
 """Levels of fields that dcgm-exporter reads from GPUs: machine, GPU, vGPU, GPU and compute instance."""
 

@@ -1,21 +1,24 @@
 """`DCGM_EXP_*`: what dcgm-exporter works out itself — counts over a window, and health.
 
 The windows look at whole GPUs, also for MIG instances. Health is of whole GPUs, whatever is selected, because
-DCGM's health watches know no instances; so is P2P status, which is there where NVML was asked.
+DCGM's health watches know no instances; so is P2P status. DCGM alone says of a closed way only that it is
+closed, not why: its status is then unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuscope.metrics.catalogue.dcgm import CLOCK_EVENTS_ID, XID_ID
-from gpuscope.metrics.dcgm.device_selector import Entity
+from gpuscope.metrics.dcgm.device_selector import Entity, number_of
 from gpuscope.metrics.dcgm.health import HealthWatch
 from gpuscope.metrics.dcgm.options import DcgmOptions
 from gpuscope.metrics.dcgm.subjects import Scene, Subject
 from gpuscope.metrics.dcgm.values import hears_xids
 from gpuscope.metrics.dcgm.windows import SampleWindow, XidWindow
 from gpuscope.metrics.sample import Sample
+from gpuscope.readings import Device
+from gpuscope.readings.dcgm_fields import P2P_BITMAP_ID, is_blank
 
 CLOCK_EVENTS = {
     0x001: "gpu_idle",
@@ -33,6 +36,7 @@ _LINK_STATUSES = (
     *("OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported"),
     *("DisabledByRegKey", "NotSupported", "Unknown"),
 )
+_UNKNOWN_STATUS = 6
 
 
 class OwnCounters:
@@ -86,11 +90,20 @@ class OwnCounters:
 def _peer_statuses(scene: Scene) -> Iterator[Sample]:
     for device in scene.snapshot.devices:
         subject = scene.subject(Entity(device))
-        for peer, status in device.p2p_nvlink_status.items():
-            code = int(status)
+        for peer, code in _peers_of(device, scene.snapshot.devices).items():
             name = _LINK_STATUSES[code] if 0 <= code < len(_LINK_STATUSES) else "Unknown"
             for label_set in subject.label_sets({"peer_gpu": peer, "link_status": name}):
                 yield Sample(label_set, code)
+
+
+def _peers_of(device: Device, devices: Sequence[Device]) -> Mapping[str, int]:
+    if device.p2p_nvlink_status:
+        return {peer: int(status) for peer, status in device.p2p_nvlink_status.items()}
+    bitmap = device.dcgm_fields.get(P2P_BITMAP_ID)
+    if not isinstance(bitmap, int) or is_blank(bitmap):
+        return {}
+    peers = (number_of(peer, peer.index) for peer in devices if peer.uuid != device.uuid)
+    return {str(peer): 0 if bitmap >> peer & 1 else _UNKNOWN_STATUS for peer in peers}
 
 
 def _counted(

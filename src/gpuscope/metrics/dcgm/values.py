@@ -20,6 +20,7 @@ from gpuscope.readings.dcgm_fields import (
     FIELD_READINGS,
     MIB,
     NVLINK_RATE_IDS,
+    P2P_BITMAP_ID,
     REQUESTED_DRIVER_READINGS,
     REQUESTED_FIELD_READINGS,
     TEXT_READINGS,
@@ -79,6 +80,13 @@ def hears_xids(snapshot: Snapshot) -> bool:
     return any(source.up and source.name in _XID_SOURCES for source in snapshot.sources)
 
 
+def is_worked_out(field_id: int) -> bool:
+    """Whether readings can give this field where DCGM is not asked."""
+    elsewhere = field_id == XID_ID or field_id in NVLINK_RATE_IDS
+    of_driver = field_id in DRIVER_READINGS or field_id in REQUESTED_DRIVER_READINGS
+    return elsewhere or of_driver or field_id in _converters()
+
+
 def is_per_instance(field_id: int) -> bool:
     field = dcgm_fields().get(field_id)
     return field is not None and field.level in _PER_INSTANCE and field_id != XID_ID
@@ -109,6 +117,7 @@ def _converters() -> dict[int, Convert]:
     converters[52] = lambda part: getattr(part, "index", ABSENT)
     converters[54] = lambda part: getattr(part, "uuid", ABSENT)
     converters[63] = _compute_capability
+    converters[P2P_BITMAP_ID] = _p2p_bitmap
     converters[93] = _bar1_free
     converters[254] = _memory_used_share
     return converters
@@ -147,6 +156,12 @@ def _of_driver(field_id: int, driver: Driver) -> Maybe[Value]:
         return value
     major, minor = _version(value)  # "12.4" is 12040
     return 1000 * major + 10 * minor
+
+
+def _p2p_bitmap(part: Part) -> Maybe[Value]:
+    """A bit for each GPU that is reached over NVLink."""
+    statuses: Mapping[str, float] = getattr(part, "p2p_nvlink_status", {})
+    return sum(1 << int(peer) for peer, status in statuses.items() if status == 0) if statuses else ABSENT
 
 
 def _compute_capability(part: Part) -> Maybe[Value]:
