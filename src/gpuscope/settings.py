@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -233,6 +234,26 @@ class Settings(Limits):
         return self.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
 
 
+def home_path(text: str, setting: str) -> Path:
+    """A path in which `~` is the home directory; without `~` none is needed, and a service may have none."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        flag = "--" + setting.replace("_", "-")
+        raise UsageError(
+            f"{flag}: {text!r} needs a home directory, and user {os.getuid()} has none here; give {flag} DIR"
+        ) from None
+
+
+def _settings_files() -> Iterator[Path]:
+    for path in SETTINGS_FILES:
+        # A system service may run without HOME and without a passwd entry (systemd's DynamicUser), or with the
+        # HOME of somebody whose folder it may not enter.
+        with suppress(RuntimeError, PermissionError):
+            if path.expanduser().is_file():
+                yield path.expanduser()
+
+
 def setting_rows() -> tuple[Field[Any], ...]:
     return fields(Settings)
 
@@ -277,7 +298,7 @@ def load_settings(
     if file is None and environment.get("GPUSCOPE_SETTINGS"):
         file = Path(environment["GPUSCOPE_SETTINGS"])
     if file is None:
-        file = next((path for path in (p.expanduser() for p in SETTINGS_FILES) if path.is_file()), None)
+        file = next(_settings_files(), None)
     in_file = read_settings_file(file) if file is not None else {}
     values: dict[str, Any] = {}
     for row in setting_rows():
