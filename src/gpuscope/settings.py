@@ -159,8 +159,8 @@ class Settings(Limits):
     login: str = _setting(
         "auto",
         one_of("auto", "always"),
-        "auto: nobody logs in while --listen is a loopback address, else everybody does, from this machine too; "
-        "always: everybody does",
+        "auto: nobody logs in while --listen is a loopback address, else everybody, from this machine too; "
+        "always: everybody",
         "WHEN",
     )
     session_lifetime: float = _setting(7 * 86400.0, parse_duration, "how long a login in the page lasts", "7d")
