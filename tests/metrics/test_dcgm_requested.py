@@ -190,6 +190,7 @@ def test_the_collect_interval_and_the_rows_reach_the_sources(tmp_path: Path) -> 
     assert told("-c", "1000").interval == 1.0
     assert told("-c", "200").interval == 0.2, "faster than our own interval"
     assert told("-c", "1").interval == 0.1
+    assert (told("-c", "0").dcgm_interval, told("-c", "0").interval) == (None, 1.0)
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL, counter, x\n")
     assert told("-f", str(counters)).dcgm_fields == (311,)

@@ -47,9 +47,12 @@ def _configure(
 
 
 def _reading_settings(options: DcgmOptions, builder: DcgmBuilder) -> dict[str, object]:
-    """`-c`: how often the fields of its counters file are read."""
+    """`-c`: how often the fields of its counters file are read; 0 leaves that to us."""
+    wanted: dict[str, object] = {"dcgm_fields": builder.field_ids()}
+    if options.collect_interval <= 0:
+        return wanted
     seconds = max(FASTEST_SECONDS, options.collect_interval / 1000)
-    wanted: dict[str, object] = {"dcgm_interval": seconds, "dcgm_fields": builder.field_ids()}
+    wanted["dcgm_interval"] = seconds
     if seconds < Settings().interval:
         wanted["interval"] = seconds
     return wanted
