@@ -26,7 +26,6 @@ from gpuscope.sources.dcgm.table import Entity, Value
 Values = Mapping[int, Value]
 
 _ALIVE_IDS = (100, 101, 150, 155, 203, 204, 251, 252)  # a GPU that gives none of these has left the bus
-_IDENTITY_IDS = (*TEXT_READINGS, INDEX_ID, 55)  # 55 is the minor number
 _PROFILE_ID = 50  # the name field; on an instance's row it holds the profile
 _INSTANCE_LEVELS = frozenset({4, 5})
 _PART_ATTRIBUTES = frozenset(field.name for field in fields(Part))
@@ -52,11 +51,10 @@ _INSTANCE_TARGETS: Mapping[int, _Target] = {
 
 
 class DeviceMaker:
-    """Remembers what a row without a UUID is called, and what a lost GPU is."""
+    """Remembers what a row without a UUID is called."""
 
     def __init__(self) -> None:
         self._uuids: dict[Entity, Uuid] = {}
-        self._identities: dict[Uuid, Values] = {}
         self.nameless = 0
 
     def to_devices(self, rows: Mapping[Entity, Values], slots: Iterable[MigSlot]) -> tuple[Device, ...]:
@@ -74,27 +72,16 @@ class DeviceMaker:
         if uuid is None:
             self.nameless += 1
             return None
-        lost = not any(field_id in values for field_id in _ALIVE_IDS)
-        identity = self._identity(uuid, values, lost)
-        index = identity.get(INDEX_ID)
+        index = values.get(INDEX_ID)
         instances = (self._to_instance(uuid, slot, rows) for slot in slots if slot.gpu == entity.id)
         return Device(
             uuid=uuid,
             index=index if isinstance(index, int) else entity.id,
-            lost=lost,
+            lost=not any(field_id in values for field_id in _ALIVE_IDS),
             instances=tuple(instance for instance in instances if instance is not None),
             dcgm_fields={ENTITY_NUMBER_ID: entity.id, **values},
-            **_attributes({**identity, **values}, _DEVICE_TARGETS),
+            **_attributes(values, _DEVICE_TARGETS),
         )
-
-    def _identity(self, uuid: Uuid, values: Values, lost: bool) -> Values:
-        """A lost GPU keeps its model, serial number and address: without them it would be another series."""
-        known = self._identities.get(uuid, {})
-        if lost:
-            return known
-        found = {**known, **{field_id: values[field_id] for field_id in _IDENTITY_IDS if field_id in values}}
-        self._identities[uuid] = found
-        return found
 
     def _to_instance(self, gpu: Uuid, slot: MigSlot, rows: Mapping[Entity, Values]) -> MigInstance | None:
         entity = Entity("GPU-I", slot.entity)
