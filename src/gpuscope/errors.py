@@ -4,6 +4,7 @@ GpuscopeError
 ├── UsageError          the user's flag, file or value is wrong: one sentence, exit 2
 ├── SourceError         a source cannot be read now; the rest goes on
 │   └── SourceMissing   it is not on this machine at all (no library, no command)
+├── LibraryMissing      a shared library of the system that a package needs is not installed: exit 1
 ├── NoGpuReadable       a one-shot command found no GPU: exit 3
 └── ServerUnreachable   a client command could not reach its server: exit 4
 """
@@ -30,6 +31,10 @@ class SourceError(GpuscopeError):
 
 
 class SourceMissing(SourceError):
+    pass
+
+
+class LibraryMissing(GpuscopeError):
     pass
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from gpuscope.setting_values import (
     one_of,
     parse_bytes,
     parse_count,
+    parse_counts,
     parse_duration,
     parse_interval,
     parse_listen,
@@ -157,7 +159,8 @@ class Settings(Limits):
     login: str = _setting(
         "auto",
         one_of("auto", "always"),
-        "auto asks whoever comes from outside this machine; always also its own users, on a shared machine",
+        "auto: nobody logs in while --listen is a loopback address, else everybody, from this machine too; "
+        "always: everybody",
         "WHEN",
     )
     session_lifetime: float = _setting(7 * 86400.0, parse_duration, "how long a login in the page lasts", "7d")
@@ -201,6 +204,18 @@ class Settings(Limits):
     dcgmi_command: str = _setting("dcgmi", str, "how to run dcgmi", "COMMAND")
     dcgm_host: str = _setting("", str, "DCGM host engine to ask (default: dcgmi's own)", "HOST:PORT")
 
+    dcgm_interval: float | None = _setting(
+        None,
+        parse_interval,
+        "how often --dcgm-fields are read, where that is more often than usual; dcgm-exporter's -c sets it",
+        "30s",
+    )
+    dcgm_fields: tuple[int, ...] = _setting(
+        (),
+        parse_counts,
+        "DCGM field ids to read every --dcgm-interval; --as dcgm-exporter takes those of its counters file",
+        "ID,ID",
+    )
     dcgm_hostname_label: str = _setting(
         "Hostname",
         one_of("Hostname", "hostname"),
@@ -218,6 +233,26 @@ class Settings(Limits):
 
     def node_name(self) -> str:
         return self.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
+
+
+def home_path(text: str, setting: str) -> Path:
+    """A path in which `~` is the home directory; without `~` none is needed, and a service may have none."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        flag = "--" + setting.replace("_", "-")
+        raise UsageError(
+            f"{flag}: {text!r} needs a home directory, and user {os.getuid()} has none here; give {flag} DIR"
+        ) from None
+
+
+def _settings_files() -> Iterator[Path]:
+    for path in SETTINGS_FILES:
+        # A system service may run without HOME and without a passwd entry (systemd's DynamicUser), or with the
+        # HOME of somebody whose folder it may not enter.
+        with suppress(RuntimeError, PermissionError):
+            if path.expanduser().is_file():
+                yield path.expanduser()
 
 
 def setting_rows() -> tuple[Field[Any], ...]:
@@ -264,7 +299,7 @@ def load_settings(
     if file is None and environment.get("GPUSCOPE_SETTINGS"):
         file = Path(environment["GPUSCOPE_SETTINGS"])
     if file is None:
-        file = next((path for path in (p.expanduser() for p in SETTINGS_FILES) if path.is_file()), None)
+        file = next(_settings_files(), None)
     in_file = read_settings_file(file) if file is not None else {}
     values: dict[str, Any] = {}
     for row in setting_rows():

@@ -6,13 +6,15 @@ import argparse
 import importlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from gpuscope import __version__
-from gpuscope.errors import GpuscopeError
+from gpuscope.errors import GpuscopeError, LibraryMissing
 from gpuscope.limits import limit_names
 from gpuscope.settings import Settings, env_name, load_settings, setting_rows
 
@@ -102,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv and argv[0] in COMMANDS:
-            return _run(argv[0], argv[1:])
+            with explained_imports(argv[0]):
+                return _run(argv[0], argv[1:])
         _top_parser().parse_args(argv)
         return 2
     except GpuscopeError as error:
@@ -113,6 +116,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `gpuscope fields | head` is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextmanager
+def explained_imports(command: str) -> Iterator[None]:
+    """Turns a package's failure to load a library of the system into one sentence that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        found = _MISSING_LIBRARY.search(f"{error}\n{error.__cause__}")
+        if found is None:
+            raise
+        package = _LIBRARY_PACKAGES.get(found[1], "the package that has it")
+        raise LibraryMissing(
+            f"gpuscope {command} needs {found[1]}, which is not installed here; install {package}"
+        ) from None
+
+
+_MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file")
+_LIBRARY_PACKAGES = {
+    "libstdc++.so.6": "libstdc++6 (Debian, Ubuntu) or libstdc++ (Fedora, RHEL); "
+    "`gpuscope agent` runs without it"
+}
 
 
 def _run(name: str, argv: Sequence[str]) -> int:

@@ -26,6 +26,8 @@ SETTINGS = (
     "counters",
     "fields",
     "dcgm_hostname_label",
+    "dcgm_interval",
+    "dcgm_fields",
     "web_config_file",
     "remote_write",
     "remote_write_http_config",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gpuscope.cli.terminal import bytes_text, render_table
 from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
     from gpuscope.store import Store
@@ -57,7 +57,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.store import Store, StoreError, StoreLockedError
 
-    folder = Path(settings.data).expanduser()
+    folder = home_path(settings.data, "data")
     if not folder.is_dir():
         raise UsageError(f"--data: there is no history in {folder}")
     try:

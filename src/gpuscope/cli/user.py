@@ -12,11 +12,10 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscope.errors import UsageError
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
     from gpuscope.server.login.users import Users
@@ -49,7 +48,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.action != "list" and not args.name:
         raise UsageError(f"gpuscope user {args.action}: whom? give a name")
     try:
-        ACTIONS[args.action](Users(Path(settings.data).expanduser()), args)
+        ACTIONS[args.action](Users(home_path(settings.data, "data")), args)
     except OSError as error:
         raise UsageError(f"--data {settings.data}: {error.strerror}; is it the server's folder?") from None
     return 0

@@ -50,6 +50,7 @@ class Part:
     sm_active_ratio: Maybe[float] = ABSENT
     sm_occupancy_ratio: Maybe[float] = ABSENT
     tensor_active_ratio: Maybe[float] = ABSENT
+    tensor_pipe_active_ratio: ByLabel = NOTHING  # by pipe: imma, hmma, dfma
     dram_active_ratio: Maybe[float] = ABSENT
     fp64_active_ratio: Maybe[float] = ABSENT
     fp32_active_ratio: Maybe[float] = ABSENT
@@ -88,6 +89,8 @@ class Device(Part):
     pci_bus_id: Maybe[str] = ABSENT  # "00000000:8D:00.0"
     pci_ids: ByLabel = NOTHING  # device and sub_device, each with its vendor; base_class, sub_class
     minor_number: Maybe[int] = ABSENT
+    cpu_affinity: Mapping[str, int] = NOTHING  # 64 CPUs a word, by the word's number: "0" has CPUs 0 to 63
+    memory_affinity: Mapping[str, int] = NOTHING  # NUMA nodes, likewise
     vbios_version: Maybe[str] = ABSENT
     inforom_versions: Mapping[str, str] = NOTHING
     board_part_number: Maybe[str] = ABSENT
@@ -137,8 +140,10 @@ class Device(Part):
     pcie_replays: Maybe[float] = ABSENT
 
     nvlink_up: ByLabel = NOTHING  # by link: "0" … "17"
-    nvlink_bytes: ByLabel = NOTHING  # by direction, all links
+    nvlink_bytes: ByLabel = NOTHING  # by direction: the sum over all links
+    nvlink_aggregate_bytes: ByLabel = NOTHING  # by direction: the driver's own counter for all links
     nvlink_link_bytes: ByLabels = NOTHING  # by (link, direction)
+    profiled_nvlink_link_bytes_per_second: ByLabels = NOTHING  # by (link, direction); only on request
     nvlink_errors: ByLabels = NOTHING  # by (link, error): crc_flit, crc_data, replay, recovery
     # By the other GPU's index: 0 reachable over NVLink, else why not: 1 chipset, 2 GPU, 3 topology, 4 switched
     # off by a registry key, 5 not supported, 6 unknown.
@@ -157,6 +162,7 @@ class Device(Part):
     retired_pages: ByLabel = NOTHING  # by cause: single_bit, double_bit
     retired_pages_pending: Maybe[float] = ABSENT
     remapped_rows: ByLabel = NOTHING  # by cause: correctable, uncorrectable
+    remapped_rows_inactive: ByLabel = NOTHING  # by cause; remapped, but not in use before a reset
     row_remap_pending: Maybe[float] = ABSENT
     row_remap_failed: Maybe[float] = ABSENT
     row_remap_banks: ByLabel = NOTHING  # by availability: max, high, partial, low, none

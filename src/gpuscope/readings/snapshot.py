@@ -24,6 +24,7 @@ class Driver:
     driver_version: Maybe[str] = ABSENT
     nvml_version: Maybe[str] = ABSENT
     cuda_version: Maybe[str] = ABSENT
+    confidential_compute: Maybe[int] = ABSENT  # 1 if the machine's GPUs run in confidential computing mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

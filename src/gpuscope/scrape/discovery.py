@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuscope.errors import UsageError
 from gpuscope.scrape.config import Job, TargetGroup, glob_files, read_group
 from gpuscope.scrape.config_values import Table, load_yaml
+from gpuscope.settings import home_path
 
 log = logging.getLogger("gpuscope.scrape")
 
@@ -86,7 +87,7 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
 
 def targets_from_argument(text: str) -> tuple[tuple[TargetGroup, ...], tuple[str, ...]]:
     """`--targets`: a file_sd file, which is watched, or addresses with commas between them."""
-    path = Path(text).expanduser()
+    path = home_path(text, "targets")
     if path.suffix in (".json", ".yml", ".yaml"):
         if not path.is_file():
             raise UsageError(f"--targets {text}: there is no such file")

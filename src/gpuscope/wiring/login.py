@@ -23,7 +23,7 @@ from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.sites import EVERY_ADDRESS, LOOPBACK_HOSTS, HostRule
 from gpuscope.server.login.users import Users
 from gpuscope.server.web_config import WebConfig, load_web_config
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 
 log = logging.getLogger("gpuscope")
 
@@ -80,11 +80,11 @@ def _needs_login(settings: Settings, host: str, tls: ssl.SSLContext | None) -> b
 
 
 def _users(settings: Settings) -> Users:
-    return Users(Path(settings.data).expanduser())
+    return Users(home_path(settings.data, "data"))
 
 
 def _keeper(settings: Settings, users: Users) -> Doorkeeper:
-    sessions = Sessions(Path(settings.data).expanduser(), users, settings.session_lifetime)
+    sessions = Sessions(home_path(settings.data, "data"), users, settings.session_lifetime)
     return Doorkeeper(
         users,
         sessions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuscope.collect.allocations import Allocations, Claims
@@ -44,6 +44,19 @@ def build_ownership(
     counters = OwnerCounters(longest_gap_seconds=max(30.0, 10 * settings.interval))
     workers = [runner, *(Runner(spec, settings, clock) for spec in outside.specs)]
     return OwnershipBook(sessions, counters, allocations), [Planned(worker) for worker in workers]
+
+
+def build_demo_allocations(settings: Settings, clock: Clock) -> tuple[Allocations | None, list[Planned]]:
+    """Who simulated GPUs were given to, where a kubelet or a folder of jobs speaks of them.
+
+    Their processes have simulated owners, so nothing else is asked; and in a pod without the kubelet's socket
+    nothing at all.
+    """
+    outside = _outside(replace(settings, container_sockets=(), cri_sockets=()), {})
+    if not outside.claims:
+        return None, []
+    workers = [Planned(Runner(spec, settings, clock)) for spec in outside.specs]
+    return Allocations(outside.claims, outside.pods), workers
 
 
 def on_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
@@ -30,7 +29,7 @@ from gpuscope.server.app import build_app
 from gpuscope.server.live import LIVE_QUERY, Sample
 from gpuscope.server.own_metrics import build_families, engine_families, limit_families, store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
 from gpuscope.wiring.querying import build_engine, shown_flags
@@ -50,7 +49,7 @@ def read_scrape_config(settings: Settings) -> ScrapeConfig:
             "--config and --targets: give one of them; targets can stand in the configuration file"
         )
     if settings.config:
-        return load_config(Path(settings.config).expanduser())
+        return load_config(home_path(settings.config, "config"))
     if settings.targets:
         return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval)
     return ScrapeConfig()
@@ -219,7 +218,7 @@ def _look_once(api: RemoteApi) -> None:
 def build_remote_api(settings: Settings) -> RemoteApi:
     http = HttpConfig()
     if settings.store_http_config:
-        http = load_http_config(Path(settings.store_http_config).expanduser())
+        http = load_http_config(home_path(settings.store_http_config, "store_http_config"))
     if settings.store_tenant:
         if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
             raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")

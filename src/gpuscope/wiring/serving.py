@@ -7,12 +7,11 @@ import logging
 import signal
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 
 from gpuscope.errors import UsageError
 from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Handler
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
 from gpuscope.wiring.heap import give_back_regularly
 from gpuscope.wiring.login import address_text
@@ -25,7 +24,7 @@ GRACE_SECONDS = 3.0
 
 
 def open_store(settings: Settings) -> Store:
-    folder = Path(settings.data).expanduser()
+    folder = home_path(settings.data, "data")
     options = StoreOptions(
         retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
     )

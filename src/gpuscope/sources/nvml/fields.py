@@ -7,7 +7,7 @@ the card refuses is left out of the following calls. A field id never changes it
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ def nvlink_fields(links: int) -> tuple[FieldRow, ...]:
         return ()
     rows = []
     for direction, kibibytes_id, bytes_id in (("tx", 138, 202), ("rx", 139, 204)):
-        rows.append(FieldRow("nvlink_bytes", direction, kibibytes_id, ALL_LINKS, kibibytes))
+        rows.append(FieldRow("nvlink_aggregate_bytes", direction, kibibytes_id, ALL_LINKS, kibibytes))
         for link in range(links):
             label = (str(link), direction)
             rows.append(FieldRow("nvlink_link_bytes", label, kibibytes_id, link, kibibytes))
@@ -100,6 +100,14 @@ def nvlink_fields(links: int) -> tuple[FieldRow, ...]:
     for link in range(links):
         rows += _link_error_fields(link)
     return tuple(rows)
+
+
+def link_totals(of_links: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """Bytes by direction from bytes by (link, direction)."""
+    totals: dict[str, float] = {}
+    for (_, direction), count in of_links.items():
+        totals[direction] = totals.get(direction, 0.0) + count
+    return totals
 
 
 def _link_error_fields(link: int) -> list[FieldRow]:

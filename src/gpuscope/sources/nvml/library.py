@@ -18,6 +18,7 @@ from typing import Any
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.readings import ABSENT, Driver, Maybe
 from gpuscope.sources.nvml import codes
+from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan
 
 Function = Callable[..., Any]
 
@@ -27,14 +28,19 @@ _FILLED = {
     "nvmlDeviceGetPciInfoExt": ("nvmlPciInfoExt_v1_t", "nvmlPciInfoExt_v1"),
     "nvmlDeviceGetGpuFabricInfoV": ("c_nvmlGpuFabricInfo_v2_t", "nvmlGpuFabricInfo_v2"),
     "nvmlDeviceGetGpuFabricInfo": ("c_nvmlGpuFabricInfo_t", None),
+    "nvmlDeviceGetRemappedRows_v2": ("c_nvmlRemappedRowsInfo_v2_t", None),
     "nvmlDeviceGetPlatformInfo": ("c_nvmlPlatformInfo_v2_t", "nvmlPlatformInfo_v2"),
 }
 
 
 class Library:
-    """One initialised session. `nvml` is the binding's module; its exceptions are `nvml.NVMLError`."""
+    """One initialised session. `nvml` is the binding's module; its exceptions are `nvml.NVMLError`.
 
-    def __init__(self) -> None:
+    `tier_plan` says how often the readers of this session read each number.
+    """
+
+    def __init__(self, tier_plan: TierPlan = NO_REQUESTS) -> None:
+        self.tier_plan = tier_plan
         try:
             import pynvml
         except ImportError:
@@ -99,10 +105,12 @@ class Library:
 
     def driver(self) -> Driver:
         cuda = self._system("nvmlSystemGetCudaDriverVersion_v2")
+        confidential = self._system("nvmlSystemGetConfComputeState")
         return Driver(
             driver_version=self._system("nvmlSystemGetDriverVersion"),
             nvml_version=self._system("nvmlSystemGetNVMLVersion"),
             cuda_version=ABSENT if cuda is ABSENT else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            confidential_compute=ABSENT if confidential is ABSENT else int(confidential.ccFeature),
         )
 
     def _system(self, name: str) -> Maybe[Any]:

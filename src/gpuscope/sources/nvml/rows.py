@@ -301,6 +301,14 @@ DEVICE_ROWS: Final = (
             for availability in ("max", "high", "partial", "low", "none")
         ),
     ),
+    Row(
+        SLOW,
+        (("nvmlDeviceGetRemappedRows_v2", ()),),
+        (
+            Give("remapped_rows_inactive", part("corrInactiveRemaps"), "correctable"),
+            Give("remapped_rows_inactive", part("uncInactiveRemaps"), "uncorrectable"),
+        ),
+    ),
     one(SLOW, "compute_mode", "nvmlDeviceGetComputeMode"),
     one(SLOW, "persistence_mode", "nvmlDeviceGetPersistenceMode"),
     one(SLOW, "display_active", "nvmlDeviceGetDisplayActive"),

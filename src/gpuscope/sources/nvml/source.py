@@ -21,6 +21,7 @@ from gpuscope.sources.nvml.gpu import Gpu
 from gpuscope.sources.nvml.library import Library
 from gpuscope.sources.nvml.processes import NameBook, ProcessLists
 from gpuscope.sources.nvml.profiling import Gpm
+from gpuscope.sources.nvml.tiers import NO_REQUESTS, P2P_STATUS, TierPlan
 
 KERNEL_LIST: Final = Path("/proc/driver/nvidia/gpus")  # one folder per GPU, named by its bus address
 REPROBE_SECONDS: Final = 300.0  # when what was refused is asked again
@@ -29,9 +30,15 @@ LOST_RETRY_SECONDS: Final = 300.0  # when a new session looks for a lost GPU
 
 class NvmlSource:
     def __init__(
-        self, kernel_list: Path = KERNEL_LIST, clocks: Clocks = SYSTEM, quick_start: bool = False
+        self,
+        kernel_list: Path = KERNEL_LIST,
+        clocks: Clocks = SYSTEM,
+        quick_start: bool = False,
+        tier_plan: TierPlan = NO_REQUESTS,
     ) -> None:
         """With `quick_start` the first reading has the fast numbers only: all of eight GPUs take a second."""
+        self._tier_plan = tier_plan
+        self._peers_tier = tier_plan.tier_of(Tier.SLOW, [(P2P_STATUS, None)])
         self._kernel_list = kernel_list
         self._quick_start = quick_start
         self._clocks = clocks
@@ -45,7 +52,7 @@ class NvmlSource:
         self._begin()
 
     def _begin(self) -> None:
-        self._library = Library()
+        self._library = Library(self._tier_plan)
         self._driver = self._library.driver()
         self._lists = ProcessLists(self._library)
         self._names = NameBook(self._library)
@@ -79,7 +86,7 @@ class NvmlSource:
         for gpu in self._gpus:
             if due or gpu.lacks(tier):
                 gpu.read(tier)
-                if tier is Tier.SLOW:
+                if tier is self._peers_tier:
                     gpu.read_peers(self._gpus)
         if due:
             self._failing_in[tier] = frozenset(self._failures - before)
