@@ -14,7 +14,11 @@ from gpuscope.sources import Source, SourceSpec
 def open_nvml(settings: Settings) -> Source:
     from gpuscope.sources.nvml.source import NvmlSource
 
-    return NvmlSource(quick_start=True)
+    return NvmlSource(
+        quick_start=True,
+        reading_seconds=max(0.5, 0.8 * settings.interval),
+        stale_seconds=SOURCE.deadline_seconds(settings),
+    )
 
 
 SOURCE = SourceSpec(name="nvml", summary="reads the NVIDIA driver through its library, NVML", open=open_nvml)

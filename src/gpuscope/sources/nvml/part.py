@@ -17,7 +17,7 @@ class PartReader:
     def __init__(self, gate: Gate, rows: Sequence[Row], fields: Mapping[Tier, Sequence[FieldRow]]) -> None:
         self._gate = gate
         self._rows = {tier: tuple(row for row in rows if row.tier is tier) for tier in Tier}
-        self._batches = {tier: FieldBatch(gate, table) for tier, table in fields.items()}
+        self._batches = {tier: FieldBatch(gate, table, tier.name.lower()) for tier, table in fields.items()}
         self._values: dict[Tier, dict[str, Any]] = {}
 
     def read(self, tier: Tier) -> dict[str, Any]:
