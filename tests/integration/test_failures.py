@@ -35,8 +35,14 @@ def test_a_gpu_lost_mid_run_takes_no_other_number_away(driver: FakeDriver) -> No
         assert all(of_gpu(during, POWER, gpu) is not None for gpu in (0, 1, 2, 4, 5, 6, 7))
         assert source_up(during, "nvml") == 1
         assert during["gpuscope_gpus_seen"] == 7
+        driver.xid(4, 48)
         driver.find(3)
         agent.until(lambda series: of_gpu(series, UP, 3) == 1 and of_gpu(series, POWER, 3) is not None)
+        who = [rf"GPU {gpu} \({driver.cards[gpu].uuid}, PCI address [0-9A-F:.]+\)" for gpu in range(8)]
+        agent.until_logged(rf"WARNING {who[3]} is lost: it does not answer any more\n")
+        agent.until_logged(rf"INFO {who[3]} is back, \d+ s after it was lost\n")
+        agent.until_logged(rf"WARNING XID 48 on {who[4]}: double-bit ECC error\n")
+        assert len(re.findall(r" GPU [34] \(", agent.log())) == 3, "one line each"
         assert agent.stop() == 0
 
 

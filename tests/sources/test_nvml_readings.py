@@ -383,3 +383,18 @@ def test_a_binding_that_is_too_old_for_a_structure(rig: Rig, monkeypatch: pytest
     assert device.pci_ids.keys() == {"device", "sub_device"}
     assert device.fabric_state == 3, "the older call needs no version"
     assert reading.failures == {}
+
+
+def test_every_recovery_action_is_passed_on_and_documented(rig: Rig) -> None:
+    import pynvml
+
+    from gpuscope.metrics.catalogue.native import GPU_METRICS
+
+    names = [name for name in vars(pynvml) if name.startswith("NVML_GPU_RECOVERY_ACTION_")]
+    actions = sorted(getattr(pynvml, name) for name in names)
+    assert actions == list(range(8)), "a new one? say in the catalogue what it means"
+    (metric,) = [metric for metric in GPU_METRICS if metric.name.endswith("recovery_action")]
+    for action in actions:
+        rig.driver.set(0, recovery_action=action)
+        assert rig.device().recovery_action == action
+        assert f" {action} " in metric.help

@@ -59,6 +59,7 @@ class Gpu:
         self._busy: dict[str, Any] = {}
         self._peers = PeerStatuses(gate)
         self._lists = ProcessLists(gate.library)
+        self._unknown_processes: set[Uuid] = set()  # of instances
         self._failing_in: dict[Tier, frozenset[str]] = {}
 
     def follow(self, former: Gpu) -> None:
@@ -241,6 +242,7 @@ class Gpu:
     def _instance_processes(self, lists: ProcessLists) -> Maybe[list[FoundProcesses]]:
         # Asked for the whole GPU, the driver lists them for root only; each instance lists its own for anyone.
         processes: list[FoundProcesses] = []
+        self._unknown_processes = set()
         answered = not self._instances
         for instance in self._instances:
             try:
@@ -250,15 +252,19 @@ class Gpu:
             if found is not ABSENT:
                 answered = True
                 processes.append(FoundProcesses(found, ABSENT, instance.uuid))
+            else:
+                self._unknown_processes.add(instance.uuid)
         return processes if answered else ABSENT
 
     def to_identity(self) -> Device:
         """What stays known of a GPU that does not answer."""
-        return Device(uuid=self.uuid, index=self.index, lost=self.lost, **self.identity)
+        return Device(uuid=self.uuid, index=self.index, lost=True, **self.identity)
 
     def to_reading(self) -> Device:
-        if self.lost or self._reader is None:
+        if self.lost:
             return self.to_identity()
+        if self._reader is None:
+            return Device(uuid=self.uuid, index=self.index, **self.identity)
         return Device(
             uuid=self.uuid,
             index=self.index,
@@ -266,9 +272,12 @@ class Gpu:
             **self._reader.values(),
             **self._busy,
             **self._profiled.get(None, {}),
+            processes_known=self.processes is not ABSENT,
             p2p_nvlink_status=self._peers.by_index(),
             instances=tuple(
-                instance.to_reading(self._profiled.get(instance.gpu_instance, {}))
+                instance.to_reading(
+                    self._profiled.get(instance.gpu_instance, {}), instance.uuid not in self._unknown_processes
+                )
                 for instance in self._instances
             ),
         )

@@ -49,7 +49,7 @@ class Instance:
     def forget(self) -> None:
         self._reader.forget()
 
-    def to_reading(self, profiled: dict[str, Any]) -> MigInstance:
+    def to_reading(self, profiled: dict[str, Any], processes_known: bool) -> MigInstance:
         return MigInstance(
             uuid=self.uuid,
             gpu_instance=self.gpu_instance,
@@ -57,6 +57,7 @@ class Instance:
             profile=self._profile,
             **self._reader.values(),
             **profiled,
+            processes_known=processes_known,
         )
 
 

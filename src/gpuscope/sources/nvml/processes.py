@@ -208,9 +208,6 @@ class NameBook:
         for gone in self._names.keys() - present:
             del self._names[gone]
 
-    def lacks(self, pids: Iterable[int]) -> bool:
-        return any(pid not in self._names for pid in pids)
-
     def _ask(self, pid: int) -> Maybe[str]:
         # The driver looks into /proc, where a process that cannot be interrupted may keep it: a call of its own
         # for each PID, with a buffer of its own. The binding would fail on a name that is not UTF-8.

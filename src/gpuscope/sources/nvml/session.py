@@ -48,6 +48,7 @@ class Session:
 
         `former` are those of the session before; `lost_at` the indices where a GPU is known to be lost.
         """
+        self._gate.forget()  # these few calls are made again even if they were refused
         if self.driver is ABSENT:
             self.driver = self._read_driver()
         try:
@@ -105,9 +106,6 @@ class Session:
                 gpu.follow(former[gpu.uuid])
         gpu.move_to(index)
         return gpu
-
-    def learn_names(self, pids: Iterable[int], refresh: bool) -> None:
-        self.names.learn(pids, refresh)
 
     def read_xids(self, present: Sequence[tuple[Any, Uuid]], into: deque[XidEvent]) -> None:
         # Before the lost are taken out: the XID that says why a GPU fell off the bus may be waiting.
