@@ -1,8 +1,8 @@
 """NVML: NVIDIA's own driver library, read through `nvidia-ml-py`. The source most machines use.
 
 In goes nothing but the driver; out come devices, MIG instances, processes, profiling and XIDs. Every number
-can be absent: each call is refused or failed on its own (`gate.py`). Utilisation "now" is a mean over the last
-driver period, so the busy seconds come from the driver's sample buffer (`samples.py`), not from that number.
+can be absent: each call is refused, fails or hangs on its own (`gate.py`, `lane.py`). Utilisation "now" is a
+mean over the last driver period, so the busy seconds come from the driver's sample buffer (`samples.py`).
 """
 
 from __future__ import annotations
