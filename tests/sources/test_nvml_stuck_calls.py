@@ -426,3 +426,26 @@ def test_a_slow_call_within_its_deadline_is_no_episode(rig: Rig, caplog: pytest.
     until(lambda: all(lane.idle for lane in lanes(rig.source)))
     assert rig.tick(0.1, FAST).devices[3].power_watts == 71
     assert "returned" not in caplog.text
+
+
+def test_the_first_reading_waits_for_every_gpu_that_may_still_answer(rig: Rig) -> None:
+    rig.driver.hang("nvmlDeviceGetName", 3)
+    readings: list[Reading] = []
+    for _ in range(6):
+        with suppress(NoAnswerYet):
+            readings.append(read(rig))
+    assert readings, "the call is overdue, and the reading goes on without it"
+    for reading in readings:
+        assert [device.power_watts for device in reading.devices] == [71] * 8
+        assert reading.devices[3].model is ABSENT
+    heal(rig)
+    assert rig.tick(1, FAST).devices[3].model == "NVIDIA H100 80GB HBM3"
+
+
+def test_a_list_of_gpus_that_hangs_from_the_start_is_no_machine_without_gpus(rig: Rig) -> None:
+    rig.driver.hang("nvmlDeviceGetCount")
+    with pytest.raises(NoAnswerYet, match="nvmlDeviceGetCount has not returned"):
+        read(rig)
+    rig.driver.heal()
+    until(lambda: rig.source._driver_lane.idle)
+    assert len(rig.tick().devices) == 8

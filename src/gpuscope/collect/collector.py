@@ -25,6 +25,8 @@ from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot
 
 log = logging.getLogger("gpuscope.collect")
 
+ASK_AGAIN_SECONDS = 0.1
+
 Wanted = Callable[[Sequence[Runner]], bool]
 Listener = Callable[[Snapshot], None]
 
@@ -98,8 +100,14 @@ class Collector:
     def finish_reading(self, seconds: float) -> None:
         """Waits for what is still being read, and makes a snapshot with it: for who ticks by hand, and once."""
         deadline = self._clock.monotonic() + seconds
-        for runner in self._runners:
-            runner.wait(max(0.0, deadline - self._clock.monotonic()))
+        for _ in range(round(seconds / ASK_AGAIN_SECONDS) + 1):
+            for runner in self._runners:
+                runner.wait(max(0.0, deadline - self._clock.monotonic()))
+            waiting = any(runner.wanted and runner.is_waiting() for runner in self._runners)
+            if not waiting or self._clock.monotonic() >= deadline:
+                break
+            self._stop.wait(ASK_AGAIN_SECONDS)
+            self._read_due(deadline)
         self.compose()
 
     def _read_due(self, deadline: float) -> None:

@@ -96,6 +96,13 @@ class Runner:
         """Failed or silent; not merely still at its first read."""
         return self.fresh() is ABSENT and (self._trouble != NOT_READ_YET or self._silent_for() > self._deadline)
 
+    def is_waiting(self) -> bool:
+        """Whether its source is well but has not answered yet, or not with everything."""
+        latest = self._latest
+        return bool(self._waiting_for) or (
+            latest is not None and not self._trouble and latest.reading.unfinished
+        )
+
     def answering_for(self) -> float:
         """Seconds since its first answer, or the first after trouble."""
         return self._clock.monotonic() - self._answering_since
@@ -206,7 +213,7 @@ class Runner:
         reason = str(error) or type(error).__name__
         if reason != self._trouble:
             log.warning("source %s: %s", self.spec.name, reason)
-        self._trouble = reason
+        self._trouble, self._waiting_for = reason, ""
         self._close()
         self._backoff = min(max(2 * self._backoff, self._interval), LONGEST_BACKOFF_SECONDS)
         self._next_due = self._clock.monotonic() + self._backoff * 0.9

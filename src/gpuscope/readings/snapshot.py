@@ -37,6 +37,7 @@ class Reading:
     xids: tuple[XidEvent, ...] = ()
     failures: Mapping[str, int] = NOTHING
     simulated: bool = False
+    unfinished: bool = False  # some numbers are still being read, and come with the next reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

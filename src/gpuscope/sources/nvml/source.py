@@ -58,6 +58,7 @@ class NvmlSource:
         self._gpus: list[Gpu] = []
         self._former: dict[Uuid, Gpu] = {}  # of the session before, while a new one begins
         self._xids: deque[XidEvent] = deque(maxlen=MAX_WAITING_XIDS)
+        self._is_first = True  # no reading was given yet
         self._ghosts: dict[Uuid, Device] = {}  # lost GPUs that the present session does not list
         self._lanes.start(self._driver_lane, self._open_session, replaceable=False)
         self._lanes.wait([self._driver_lane], clocks.monotonic() + reading_seconds)
@@ -74,8 +75,9 @@ class NvmlSource:
         self._take_over_list()
         failures = self._read_gpus(due, until)
         self._read_names_and_xids(session, Tier.MEDIUM in due, until)
-        if self._gpus and not any(gpu.lane.idle for gpu in self._gpus):
+        if not self._has_answered():
             raise NoAnswerYet(self._what_is_awaited())
+        self._is_first = False
         devices = tuple(self._to_devices())
         return Reading(
             driver=session.driver,
@@ -85,7 +87,16 @@ class NvmlSource:
             processes=self._to_processes(session),
             xids=self._take_xids(),
             failures=self._failing(session, failures, due),
+            unfinished=any(not (lane.idle or lane.blocked) for lane in self._all_lanes()),
         )
+
+    def _has_answered(self) -> bool:
+        """Whether there is anything new. The first reading waits for every GPU that may still answer."""
+        if not self._gpus:
+            return self._driver_lane.idle
+        if self._is_first and any(gpu.device is None for gpu in self._gpus):
+            return False
+        return any(gpu.lane.idle for gpu in self._gpus)
 
     # The session
 
@@ -129,8 +140,10 @@ class NvmlSource:
 
     def _nothing_in_flight(self) -> bool:
         """Ending a session under a call would end the process; a stuck call therefore puts it off."""
-        lanes = [self._driver_lane, *(gpu.lane for gpu in self._gpus)]
-        return all(lane.idle and not lane.has_stuck_calls for lane in lanes)
+        return all(lane.idle and not lane.has_stuck_calls for lane in self._all_lanes())
+
+    def _all_lanes(self) -> list[Lane]:
+        return [self._driver_lane, *(gpu.lane for gpu in self._gpus)]
 
     def _begin_again(self, session: Session, until: float) -> Session:
         """A new session in place of the old; the lost are remembered until someone is in their place."""
@@ -277,7 +290,7 @@ class NvmlSource:
             raise error
 
     def _what_is_awaited(self) -> str:
-        calls = [call for gpu in self._gpus for call in gpu.lane.calls()]
+        calls = [call for lane in self._all_lanes() for call in lane.calls()]
         if not calls:
             return "the driver is slow"
         more = f" and {len(calls) - 1} more calls have" if len(calls) > 1 else " has"
