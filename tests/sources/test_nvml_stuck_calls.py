@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from gpuscope.errors import NoAnswerYet
+from gpuscope.errors import NoAnswerYet, SourceError
 from gpuscope.readings import ABSENT, Device, Reading
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml.clocks import Clocks
@@ -449,3 +449,11 @@ def test_a_list_of_gpus_that_hangs_from_the_start_is_no_machine_without_gpus(rig
     rig.driver.heal()
     until(lambda: rig.source._driver_lane.idle)
     assert len(rig.tick().devices) == 8
+
+
+def test_no_session_is_begun_while_too_many_calls_have_not_returned(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuscope.sources.nvml.source.threads_left_behind", lambda: MAX_THREADS_LEFT_BEHIND)
+    with pytest.raises(SourceError, match="32 driver calls of earlier sessions have not returned"):
+        rig.read()

@@ -71,7 +71,7 @@ class NvmlSource:
         session = self._opened(until)
         self._driver_lane.look(self._lanes.finished)
         if Tier.MEDIUM in due or not self._gpus:
-            session = self._take_stock(session, due, until)
+            session = self._take_stock(session, until)
         self._take_over_list()
         failures = self._read_gpus(due, until)
         self._read_names_and_xids(session, Tier.MEDIUM in due, until)
@@ -86,7 +86,7 @@ class NvmlSource:
             ),
             processes=self._to_processes(session),
             xids=self._take_xids(),
-            failures=self._failing(session, failures, due),
+            failures=self._failing(session, failures),
             unfinished=any(not (lane.idle or lane.blocked) for lane in self._all_lanes()),
         )
 
@@ -111,7 +111,7 @@ class NvmlSource:
             raise NoAnswerYet("nvmlInit has not returned")
         return self._session
 
-    def _take_stock(self, session: Session, due: frozenset[Tier], until: float) -> Session:
+    def _take_stock(self, session: Session, until: float) -> Session:
         if self._needs_new_session(session) and self._nothing_in_flight():
             session = self._begin_again(session, until)
         if self._driver_lane.idle:
@@ -232,7 +232,7 @@ class NvmlSource:
                 failures.update(gpu.failing)
         return failures
 
-    def _failing(self, session: Session, failures: Counter[str], due: frozenset[Tier]) -> dict[str, int]:
+    def _failing(self, session: Session, failures: Counter[str]) -> dict[str, int]:
         standing = {name for gpu in self._gpus if not gpu.lane.idle for name in gpu.failing}
         if self._driver_lane.idle:
             failures.update(self._driver_lane.failures)
