@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from gpuscope.collect.runner import Runner
-from gpuscope.errors import SourceError
+from gpuscope.errors import NoAnswerYet, SourceError
 from gpuscope.readings import ABSENT, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier
@@ -36,6 +36,38 @@ def test_a_reading_goes_stale_at_its_deadline() -> None:
     assert runner.fresh() is ABSENT
     assert not runner.status().up
     assert "no answer for 6 s" in runner.status().why
+
+
+def test_a_source_without_an_answer_yet_stays_open_and_its_reading_grows_old(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, slow = FakeClock(), [False]
+
+    def answer() -> Reading:
+        if slow[0]:
+            raise NoAnswerYet("GPU 0: nvmlX has not returned")
+        return Reading(devices=(gpu(),))
+
+    source = FakeSource(answer)
+    runner = runner_of(source, clock)
+    runner.cycle()
+    slow[0] = True
+    for _ in range(8):
+        clock.pass_seconds(1.0)
+        runner.cycle()
+        assert (runner.fresh() is ABSENT) == (not runner.status().up)
+    status = runner.status()
+    assert status.why == "no answer for 8 s: GPU 0: nvmlX has not returned"
+    assert status.last_success_at == clock.now() - 8
+    assert (source.closed, status.failures) == (0, 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "source fake: no answer for 6 s: GPU 0: nvmlX has not returned"
+    ]
+    slow[0] = False
+    clock.pass_seconds(1.0)
+    runner.cycle()
+    assert runner.status().up
+    assert runner.fresh() is not ABSENT
 
 
 def test_a_failure_is_a_gap_a_count_and_one_log_line_per_episode(caplog: pytest.LogCaptureFixture) -> None:

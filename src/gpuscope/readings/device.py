@@ -59,6 +59,8 @@ class Part:
     profiled_pcie_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
     profiled_nvlink_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
 
+    processes_known: bool = True  # False: who runs here cannot be told, while other GPUs tell
+
     # What DCGM said word for word, by field id, for the families that repeat it byte for byte.
     dcgm_fields: Mapping[int, int | float | str] = NOTHING
 
@@ -75,7 +77,8 @@ class MigInstance(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device(Part):
-    """A whole GPU. Only `uuid` and `index` are certain; a lost GPU keeps them and loses the rest."""
+    """A whole GPU. Only `uuid` and `index` are certain; a lost GPU, which does not answer any more, keeps its
+    identity and loses the rest."""
 
     uuid: Uuid
     index: int
@@ -167,7 +170,9 @@ class Device(Part):
     row_remap_failed: Maybe[float] = ABSENT
     row_remap_banks: ByLabel = NOTHING  # by availability: max, high, partial, low, none
 
-    recovery_action: Maybe[float] = ABSENT  # 0 none, 1 GPU reset, 2 reboot, 3 drain, 4 drain and reset
+    # What the driver asks for: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover
+    # the IMEX domain, 6 bus reset, 7 system reboot.
+    recovery_action: Maybe[float] = ABSENT
 
     compute_mode: Maybe[float] = ABSENT  # 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
     persistence_mode: Maybe[float] = ABSENT

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuscope.readings.absent import ABSENT, Maybe
 from gpuscope.readings.device import NOTHING, Device, Uuid
-from gpuscope.readings.event import XidEvent, XidTotal
+from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.readings.host import Host
 from gpuscope.readings.ownership import UNOWNED, Ownership
 from gpuscope.readings.process import Process
@@ -38,6 +38,7 @@ class Reading:
     xids: tuple[XidEvent, ...] = ()
     failures: Mapping[str, int] = NOTHING
     simulated: bool = False
+    unfinished: bool = False  # some numbers are still being read, and come with the next reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ class Snapshot:
     host: Maybe[Host] = ABSENT
     counters: Mapping[Uuid, Counters] = NOTHING
     xids: tuple[XidTotal, ...] = ()
+    events: tuple[GpuEvent, ...] = ()  # the latest, oldest first
     sources: tuple[SourceStatus, ...] = ()
     expected_gpus: Maybe[int] = ABSENT
     agent: Maybe[AgentCost] = ABSENT

@@ -181,7 +181,8 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "recovery_action",
         "recovery_action",
-        "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.",
+        "What the driver asks for: 0 nothing, 1 reset, 2 node reboot, 3 drain P2P, 4 drain and reset, "
+        "5 recover the IMEX domain, 6 bus reset, 7 system reboot.",
         unit="action",
     ),
     _gauge(

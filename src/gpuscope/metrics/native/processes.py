@@ -97,8 +97,9 @@ def _counts(snapshot: Snapshot, places: list[OnPlace], names: dict[Uuid, str]) -
     counts: dict[Uuid, Counter[str]] = {}
     for device in snapshot.devices:
         if not device.lost:
-            for uuid in [instance.uuid for instance in device.instances] or [device.uuid]:
-                counts[uuid] = Counter()
+            for part in device.instances or (device,):
+                if part.processes_known:
+                    counts[part.uuid] = Counter()
     for place in places:
         counts.setdefault(place.uuid, Counter()).update(p.state for p in (*place.shown, *place.rest))
     return GPU_PROCESSES.family(

@@ -25,7 +25,7 @@ class PartReader:
         for usual, table in fields.items():
             for field in table:
                 tables.setdefault(plan.tier_of(usual, [(field.field, field.label)]), []).append(field)
-        self._batches = {tier: FieldBatch(gate, table) for tier, table in tables.items()}
+        self._batches = {tier: FieldBatch(gate, table, tier.name.lower()) for tier, table in tables.items()}
         self._values: dict[Tier, dict[str, Any]] = {}
         self._counts_links = False
 

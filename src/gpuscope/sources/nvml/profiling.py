@@ -65,7 +65,7 @@ def supports_gpm(gate: Gate) -> bool:
 
 
 class Gpm:
-    """The request for all metrics, made once for every GPU: it is 20 kB large."""
+    """The request for all metrics, made once per GPU: it is 20 kB large, and a stuck call keeps its own."""
 
     def __init__(self, library: Library) -> None:
         self._metrics = METRICS + (LINK_METRICS if library.tier_plan.profiles_links else ())
@@ -142,16 +142,18 @@ class Profiler:
         if self._spare is None:
             self._spare = sample
         else:
-            _free(self._gate.library, sample)
+            _free(self._gate, sample)
 
     def close(self) -> None:
         for sample in (self._earlier, self._spare):
             if sample is not None:
-                _free(self._gate.library, sample)
+                _free(self._gate, sample)
         self._earlier = self._spare = None
         self._values = {}
 
 
-def _free(library: Library, sample: Any) -> None:
-    with suppress(library.nvml.NVMLError):  # the session may have ended before
-        library.raw("nvmlGpmSampleFree")(sample)
+def _free(gate: Gate, sample: Any) -> None:
+    if gate.lane.has_stuck_calls:
+        return  # one of them may be about this sample: a little memory of the driver's is the lesser loss
+    with suppress(gate.library.nvml.NVMLError):  # the session may have ended before
+        gate.call("free", "nvmlGpmSampleFree", gate.library.raw("nvmlGpmSampleFree"), sample)
