@@ -26,6 +26,7 @@ def session(sm: float | None, **labels: str) -> list[Sample]:
     samples: list[Sample] = [("gpuscope_process_memory_bytes", who, 5.0)]
     if sm is not None:
         samples.append(("gpuscope_process_sm_ratio", who, sm))
+        samples.append(("gpuscope_process_active", who, float(sm > 0)))
     samples.append(("gpuscope_process_start_time_seconds", who, NOW - 100))
     return samples
 
@@ -88,6 +89,8 @@ def test_who_holds_it_since_when() -> None:
     assert state["gpus"][0]["since"] == NOW - 100
     unknown = fleet_state([*node(), *session(None)], now=NOW, source="t")["sessions"][0]
     assert unknown["state"] == "unknown"
+    older = fleet_state([*node(), *session(None, state="idle")], now=NOW, source="t")["sessions"][0]
+    assert older["state"] == "idle", "an agent of an earlier version says it in a label"
 
 
 def test_a_mig_instance_has_its_gpus_model_and_wakes_it() -> None:

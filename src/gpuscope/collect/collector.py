@@ -96,6 +96,7 @@ class Collector:
         deadline = self._clock.monotonic() + seconds
         for runner in self._runners:
             runner.wait(max(0.0, deadline - self._clock.monotonic()))
+        self._ownership.stop_waiting()
         self.compose()
 
     def _read_due(self, deadline: float) -> None:

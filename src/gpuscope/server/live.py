@@ -20,7 +20,8 @@ RECENT_XID_SECONDS = 3600.0
 WORKING_RATIO = 0.01  # below one percent a GPU does nothing worth the name
 
 _SESSION_TEXTS = {
-    **{name: name for name in ("type", "command", "user", "namespace", "pod", "container", "state")},
+    **{name: name for name in ("type", "command", "user", "namespace", "pod", "container")},
+    "state": "state",  # of agents of earlier versions: a label there
     "slurm_job": "job",  # `job` itself is the scrape job's, in every Prometheus
 }
 _HINDERING = (
@@ -198,6 +199,7 @@ _SORTERS: dict[str, Sorter] = {
     "gpuscope_gpu_pcie_link_width_max": _most_lanes,
     "gpuscope_process_memory_bytes": _of_session("memory"),
     "gpuscope_process_sm_ratio": _of_session("sm"),
+    "gpuscope_process_active": _of_session("active"),
     "gpuscope_process_start_time_seconds": _of_session("since"),
     "gpuscope_agent_info": _agent_info,
     "gpuscope_agent_snapshot_timestamp_seconds": _of_node("taken_at"),
@@ -236,12 +238,11 @@ def _sessions(tables: _Tables, nodes: Mapping[str, Mapping[str, Any]]) -> list[d
     for (uuid, pid), found in tables.sessions.items():
         labels = found.pop("labels")
         node = nodes.get(labels.get("instance", ""))
+        active = found.pop("active", None)
         row = {"uuid": uuid, "gpu": labels.get("gpu", ""), "pid": int(pid) if pid.isdigit() else pid, **found}
         row["node"] = node["name"] if node else labels.get("instance", "")
         row |= {key: labels[name] for name, key in _SESSION_TEXTS.items() if labels.get(name)}
-        if "state" not in row:
-            sm = row.get("sm")
-            row["state"] = "unknown" if sm is None else "active" if sm >= WORKING_RATIO else "idle"
+        row.setdefault("state", "unknown" if active is None else "active" if active else "idle")
         rows.append(row)
     return sorted(rows, key=lambda row: (str(row["node"]), str(row["gpu"]), str(row["pid"])))
 

@@ -228,7 +228,7 @@ COUNTER_METRICS: tuple[NativeMetric, ...] = (
 )
 
 PROCESS_LABELS = (
-    "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "slurm_job", "state",
+    "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "slurm_job",
 )  # fmt: skip
 
 
@@ -242,6 +242,9 @@ PROCESS_METRICS: tuple[NativeMetric, ...] = (
     _process("memory_ratio", "memory_ratio", "Share of the memory's time the process used."),
     _process("encoder_ratio", "encoder_ratio", "Share of the video encoder's time the process used."),
     _process("decoder_ratio", "decoder_ratio", "Share of the video decoder's time the process used."),
+    _process(
+        "active", "active", "1 if the process used the SMs lately, 0 if it is idle; absent where unknown."
+    ),
     _process("start_time_seconds", "started_at", "When the process started."),
     _process("idle_since_seconds", "idle_since", "Since when an idle process has not used the SMs."),
 )
