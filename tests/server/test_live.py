@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.server.live import LIVE_METRICS, Sample, fleet_state
+from gpuscope.server.live import LIVE_METRICS, fleet_state
+from gpuscope.server.missing import Sample
 
 NOW = 1_700_000_000.0
 LABELS = {"gpu": "0", "uuid": "GPU-0", "instance": "host:9400"}

@@ -2,7 +2,8 @@
 
 The same function reads this process's own snapshots, the embedded store, or another engine's answer to one
 instant query, so the page shows the same thing over all of them. A number nobody gave has no key. The states,
-worst first: lost, stale, sick, throttled, then held (somebody has it and it does nothing), busy, idle.
+worst first: lost, gone (its node has no samples any more), stale, sick, throttled, then held (somebody has it
+and it does nothing), busy, idle.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-Sample = tuple[str, Mapping[str, str], float]
-"""Metric name, labels, value."""
+from gpuscope.server.missing import NOTHING_MISSING, Gone, Missing, Sample
 
 STALE_SECONDS = 30.0
 RECENT_XID_SECONDS = 3600.0
@@ -67,14 +68,30 @@ class _Tables:
         return self.nodes[labels.get("instance", "")]
 
 
-def fleet_state(samples: Iterable[Sample], *, now: float, source: str) -> dict[str, Any]:
-    tables = _Tables(now)
+def fleet_state(
+    samples: Iterable[Sample],
+    *,
+    now: float,
+    source: str,
+    missing: Missing = NOTHING_MISSING,
+) -> dict[str, Any]:
+    """A node that is missing and there all the same counts as gone only if its numbers are stale."""
+    gone, tables = missing.nodes, _Tables(now)
     sorters = _SORTERS
-    for name, labels, value in samples:
+    for name, labels, value in chain(samples, missing.samples):
         sort_in = sorters.get(name)
         if sort_in is not None:
             sort_in(tables, labels, value)
-    nodes = [_node(instance, node, now) for instance, node in tables.nodes.items() if "taken_at" in node]
+    for instance in gone:
+        tables.nodes[instance].setdefault("sources", [])
+    nodes = [
+        _node(instance, node, now, gone.get(instance))
+        for instance, node in tables.nodes.items()
+        if "taken_at" in node or instance in gone
+    ]
+    here = {node["name"] for node in nodes if "gone" not in node}
+    # A node that came back under another address is not gone.
+    nodes = [node for node in nodes if "gone" not in node or node["name"] not in here]
     names = {node["instance"]: node for node in nodes}
     sessions = _sessions(tables, names)
     state: dict[str, Any] = {
@@ -84,9 +101,10 @@ def fleet_state(samples: Iterable[Sample], *, now: float, source: str) -> dict[s
         "nodes": sorted(nodes, key=lambda node: str(node["name"])),
         "gpus": _gpus(tables, names, sessions),
         "sessions": sessions,
+        "targets": [target.to_json() for target in missing.targets],
     }
-    if nodes:
-        state["taken_at"] = max(node["taken_at"] for node in nodes)
+    if taken := [node["taken_at"] for node in nodes if "taken_at" in node]:
+        state["taken_at"] = max(taken)
     return state
 
 
@@ -225,8 +243,11 @@ LIVE_METRICS = tuple(sorted(_SORTERS))
 LIVE_QUERY = '{__name__=~"' + "|".join(LIVE_METRICS) + '"}'
 
 
-def _node(instance: str, node: dict[str, Any], now: float) -> dict[str, Any]:
-    shown = {"name": instance, **node, "instance": instance, "stale": now - node["taken_at"] > STALE_SECONDS}
+def _node(instance: str, node: dict[str, Any], now: float, gone: Gone | None) -> dict[str, Any]:
+    stale = "taken_at" not in node or now - node["taken_at"] > STALE_SECONDS
+    shown = {"name": instance, "sources": [], **node, "instance": instance, "stale": stale}
+    if gone is not None and (stale or gone.since >= node["taken_at"]):
+        shown["gone"] = gone.to_json()
     available = shown.pop("memory_available", None)
     if available is not None and "memory_total" in shown:
         shown["memory_used"] = shown["memory_total"] - available
@@ -262,7 +283,8 @@ def _gpus(
         on_it = holders.get(uuid, [])
         gpu.shown["processes"] = len(on_it)
         gpu.shown["users"] = sorted({str(session["user"]) for session in on_it if "user" in session})
-        gpu.shown |= _judged(gpu, bool(node["stale"]), on_it)
+        gone = node.get("gone")
+        gpu.shown |= _judged(gpu, bool(node["stale"]), on_it) if gone is None else _state("gone", **_told(gone))
         shown.append(gpu.shown)
     _join_families(shown)
     return sorted(shown, key=_by_node_and_number)
@@ -307,6 +329,10 @@ def _judged(gpu: _Gpu, stale: bool, sessions: list[Mapping[str, Any]]) -> dict[s
         starts = [float(session["since"]) for session in sessions if "since" in session]
         return _state("held", "", min(starts) if starts else None)
     return _state("busy" if sessions else "idle")
+
+
+def _told(gone: Mapping[str, Any]) -> dict[str, Any]:
+    return {"why": gone["why"], "since": gone["since"]}
 
 
 def _state(state: str, why: str = "", since: float | None = None) -> dict[str, Any]:
