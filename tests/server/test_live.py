@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +121,13 @@ def test_nothing_at_all() -> None:
     assert "taken_at" not in state
 
 
+@pytest.mark.parametrize("text", ["¹", "٣", "9" * 5000, "9" * 19, ""])
+def test_numbers_that_are_none(text: str) -> None:
+    """One hostile label took the whole live view away."""
+    samples = [*node(), *session(0.0, pid=text), ("gpuscope_gpu_up", {**LABELS, "gpu": text, "uuid": "x"}, 1.0)]
+    assert orjson.dumps(fleet_state(samples, now=NOW, source="t"))
+
+
 @given(
     st.lists(
         st.tuples(
@@ -134,4 +142,5 @@ def test_nothing_at_all() -> None:
 )
 def test_hostile_labels_never_break_it(samples: list[Sample]) -> None:
     state = fleet_state(samples, now=NOW, source="t")
-    assert set(state) <= {"now", "taken_at", "simulated", "source", "nodes", "gpus", "sessions"}
+    assert set(state) <= {"now", "taken_at", "simulated", "source", "nodes", "gpus", "sessions", "targets"}
+    assert orjson.dumps(state)

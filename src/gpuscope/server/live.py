@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuscope.server.missing import NOTHING_MISSING, Gone, Missing, Sample
 
+T = TypeVar("T")
 STALE_SECONDS = 30.0
 RECENT_XID_SECONDS = 3600.0
 WORKING_RATIO = 0.01  # below one percent a GPU does nothing worth the name
@@ -260,7 +261,7 @@ def _sessions(tables: _Tables, nodes: Mapping[str, Mapping[str, Any]]) -> list[d
         labels = found.pop("labels")
         node = nodes.get(labels.get("instance", ""))
         active = found.pop("active", None)
-        row = {"uuid": uuid, "gpu": labels.get("gpu", ""), "pid": int(pid) if pid.isdigit() else pid, **found}
+        row = {"uuid": uuid, "gpu": labels.get("gpu", ""), "pid": _number(pid, pid), **found}
         row["node"] = node["name"] if node else labels.get("instance", "")
         row |= {key: labels[name] for name, key in _SESSION_TEXTS.items() if labels.get(name)}
         row.setdefault("state", "unknown" if active is None else "active" if active else "idle")
@@ -290,8 +291,13 @@ def _gpus(
     return sorted(shown, key=_by_node_and_number)
 
 
+def _number(text: str, otherwise: T) -> int | T:
+    """A label that should be a number: "¹" is a digit to Python, and JSON's encoder takes 64 bits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else otherwise
+
+
 def _by_node_and_number(gpu: Mapping[str, Any]) -> tuple[str, list[int]]:
-    return str(gpu["node"]), [int(part) if part.isdigit() else 0 for part in str(gpu["gpu"]).split("_")]
+    return str(gpu["node"]), [_number(part, 0) for part in str(gpu["gpu"]).split("_")]
 
 
 def _join_families(gpus: list[dict[str, Any]]) -> None:
