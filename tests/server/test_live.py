@@ -80,6 +80,15 @@ def test_a_zero_is_shown_and_an_absent_number_has_no_key() -> None:
     assert gpu["node"] == "gpu-a01", "named by the info series, not by the scrape address"
 
 
+def test_a_nodes_cpu_and_sources_where_it_has_them() -> None:
+    """The CPU was shown and never sent, and without a list of sources the page threw."""
+    cpu: Sample = ("gpuscope_node_cpu_utilization_ratio", LABELS, 0.0)
+    (told,) = fleet_state([*node(), cpu], now=NOW, source="t")["nodes"]
+    assert (told["cpu"], told["sources"]) == (0.0, [])
+    (untold,) = fleet_state(node(), now=NOW, source="t")["nodes"]
+    assert "cpu" not in untold
+
+
 def test_who_holds_it_since_when() -> None:
     state = fleet_state([*node(), NOT_BUSY, *session(0.0, pod="train-0", namespace="ml")], now=NOW, source="t")
     (held,) = state["sessions"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from gpuscope.collect.clock import Clock
 from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
+from gpuscope.collect.host_cpu import CpuMeter
 from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
@@ -58,6 +59,7 @@ class Collector:
         self._expected_gpus = expected_gpus
         self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
         self._ownership = ownership or OwnershipBook()
+        self._cpu = CpuMeter()
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
@@ -132,6 +134,7 @@ class Collector:
             processes=processes,
             ownership=ownership,
             host=merged.host,
+            cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,
             xids=self._ledger.totals(merged.devices),
             sources=tuple(runner.status() for runner in self._runners if runner.wanted),

@@ -225,6 +225,7 @@ _SORTERS: dict[str, Sorter] = {
     "gpuscope_source_up": _source_up,
     "gpuscope_gpus_seen": _of_node("gpus_seen"),
     "gpuscope_gpus_expected": _of_node("gpus_expected"),
+    "gpuscope_node_cpu_utilization_ratio": _of_node("cpu"),
     "node_load1": _of_node("load1"),
     "node_memory_MemTotal_bytes": _of_node("memory_total"),
     "node_memory_MemAvailable_bytes": _of_node("memory_available"),
