@@ -1,5 +1,6 @@
 // Sessions as a table; sorted by its heads where it may be.
 import type { JSX } from "preact";
+import { useState } from "preact/hooks";
 import { formatDuration, formatMoment, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
@@ -18,15 +19,19 @@ interface TableProps {
   sort?: SortProps;
 }
 
+/** More than a screen or two at once nobody reads, and 1,000 rows are slow to draw every second. */
+const ROWS_AT_ONCE = 100;
 const NUMBERS: ReadonlySet<ColumnName> = new Set(["memory", "sm", "hour", "pid"]);
 
 export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Element {
   useLanguage();
   const withHour = sessions.some((one) => one.hour !== undefined);
   const columns = COLUMNS.filter((column) => column !== "hour" || withHour);
+  const [most, setMost] = useState(ROWS_AT_ONCE);
+  const left = sessions.length - most;
   if (!sessions.length) return <p class="soft">{t("sessions.none")}</p>;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={t("sessions.table")}>
+    <div class="scroll sessions" tabIndex={0} role="region" aria-label={t("sessions.table")}>
       <table>
         <thead>
           <tr>
@@ -36,17 +41,38 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
           </tr>
         </thead>
         {groups ? (
-          groups.map((group) => <Group key={group.name} group={group} columns={columns} />)
+          cutGroups(groups, most).map(({ group, rows }) => (
+            <Group key={group.name} group={group} rows={rows} columns={columns} />
+          ))
         ) : (
           <tbody>
-            {sessions.map((row) => (
+            {sessions.slice(0, most).map((row) => (
               <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
             ))}
           </tbody>
         )}
       </table>
+      {left > 0 && (
+        <p>
+          <button onClick={() => setMost(most + ROWS_AT_ONCE)}>
+            {t("sessions.more", { count: Math.min(left, ROWS_AT_ONCE), left })}
+          </button>
+        </p>
+      )}
     </div>
   );
+}
+
+/** The first rows of a long table; a group that has none of them is left out. */
+function cutGroups(groups: readonly SessionGroup[], most: number): { group: SessionGroup; rows: readonly Row[] }[] {
+  const cut = [];
+  let room = most;
+  for (const group of groups) {
+    if (room <= 0) break;
+    cut.push({ group, rows: group.rows.slice(0, room) });
+    room -= group.rows.length;
+  }
+  return cut;
 }
 
 function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefined }): JSX.Element {
@@ -69,7 +95,13 @@ function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefine
   );
 }
 
-function Group({ group, columns }: { group: SessionGroup; columns: readonly ColumnName[] }): JSX.Element {
+interface GroupProps {
+  group: SessionGroup;
+  rows: readonly Row[];
+  columns: readonly ColumnName[];
+}
+
+function Group({ group, rows, columns }: GroupProps): JSX.Element {
   const share = group.gpus ? group.working / group.gpus : 0;
   return (
     <tbody>
@@ -97,7 +129,7 @@ function Group({ group, columns }: { group: SessionGroup; columns: readonly Colu
           </th>
         </tr>
       ) : null}
-      {group.rows.map((row) => (
+      {rows.map((row) => (
         <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
       ))}
     </tbody>
@@ -108,7 +140,7 @@ function SessionRow({ row, columns }: { row: Row; columns: readonly ColumnName[]
   return (
     <tr>
       {columns.map((column) => (
-        <td key={column} class={NUMBERS.has(column) ? "number" : ""}>
+        <td key={column} class={NUMBERS.has(column) ? "number" : ""} data-name={t(`column.${column}`)}>
           {content(row, column)}
         </td>
       ))}
