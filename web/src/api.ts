@@ -121,6 +121,9 @@ interface TargetsAnswer {
   data: { activeTargets: { lastError?: string; labels?: Record<string, string> }[] };
 }
 
+/** `nvml: …; nvidia-smi: …`; a reason may have a semicolon of its own. */
+const BETWEEN_SOURCES = /; (?=[\w-]+: )/;
+
 /** What the scraper, or this machine's own sources, last complained of; with the node's name where there are several. */
 export async function fetchTargetErrors(signal?: AbortSignal): Promise<string[]> {
   const { data } = await getJson<TargetsAnswer>("api/v1/targets?state=active", signal);
@@ -129,6 +132,6 @@ export async function fetchTargetErrors(signal?: AbortSignal): Promise<string[]>
     .filter((target) => target.lastError)
     .flatMap((target) => {
       const name = several ? `${target.labels?.["instance"] ?? ""}: ` : "";
-      return (target.lastError ?? "").split("; ").map((reason) => name + reason);
+      return (target.lastError ?? "").split(BETWEEN_SOURCES).map((reason) => name + reason);
     });
 }

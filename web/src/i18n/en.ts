@@ -269,9 +269,9 @@ export const en = {
   "login.user": "User",
   "login.password": "Password",
   "login.token": "The token printed at the first start",
-  "login.first": "Make the first user",
+  "login.first": "Create the first user",
   "login.first_help":
-    "Nobody can log in yet. The token stands in the log of the server; with it the user below is made.",
+    "Nobody can log in yet. The token is in the server's log; with it this form creates the first user.",
   "login.enter": "Log in",
   "login.create": "Create user",
   "login.wrong": "That was not right.",

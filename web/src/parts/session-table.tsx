@@ -21,6 +21,7 @@ interface TableProps {
 
 /** More than a screen or two at once nobody reads, and 1,000 rows are slow to draw every second. */
 const ROWS_AT_ONCE = 100;
+const LEAST_OF_A_GROUP = 2;
 const NUMBERS: ReadonlySet<ColumnName> = new Set(["memory", "sm", "hour", "pid"]);
 
 export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Element {
@@ -28,7 +29,8 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
   const withHour = sessions.some((one) => one.hour !== undefined);
   const columns = COLUMNS.filter((column) => column !== "hour" || withHour);
   const [most, setMost] = useState(ROWS_AT_ONCE);
-  const left = sessions.length - most;
+  const cut = groups && cutGroups(groups, most);
+  const left = sessions.length - (cut ? cut.reduce((sum, one) => sum + one.rows.length, 0) : most);
   if (!sessions.length) return <p class="soft">{t("sessions.none")}</p>;
   return (
     <div class="scroll sessions" tabIndex={0} role="region" aria-label={t("sessions.table")}>
@@ -40,10 +42,8 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
             ))}
           </tr>
         </thead>
-        {groups ? (
-          cutGroups(groups, most).map(({ group, rows }) => (
-            <Group key={group.name} group={group} rows={rows} columns={columns} />
-          ))
+        {cut ? (
+          cut.map(({ group, rows }) => <Group key={group.name} group={group} rows={rows} columns={columns} />)
         ) : (
           <tbody>
             {sessions.slice(0, most).map((row) => (
@@ -63,16 +63,10 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
   );
 }
 
-/** The first rows of a long table; a group that has none of them is left out. */
+/** Every group with its sum, and of each as many rows as there is room for. */
 function cutGroups(groups: readonly SessionGroup[], most: number): { group: SessionGroup; rows: readonly Row[] }[] {
-  const cut = [];
-  let room = most;
-  for (const group of groups) {
-    if (room <= 0) break;
-    cut.push({ group, rows: group.rows.slice(0, room) });
-    room -= group.rows.length;
-  }
-  return cut;
+  const each = Math.max(Math.floor(most / groups.length), LEAST_OF_A_GROUP);
+  return groups.slice(0, most).map((group) => ({ group, rows: group.rows.slice(0, each) }));
 }
 
 function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefined }): JSX.Element {
@@ -140,7 +134,12 @@ function SessionRow({ row, columns }: { row: Row; columns: readonly ColumnName[]
   return (
     <tr>
       {columns.map((column) => (
-        <td key={column} class={NUMBERS.has(column) ? "number" : ""} data-name={t(`column.${column}`)}>
+        <td
+          key={column}
+          class={NUMBERS.has(column) ? "number" : ""}
+          data-column={column}
+          data-name={t(`column.${column}`)}
+        >
           {content(row, column)}
         </td>
       ))}
