@@ -100,10 +100,10 @@ class GoneWatch:
     def _describe(self, lost: Set[str], down: Sequence[TargetState], now: float) -> Missing:
         recent = [(state, self._gone(state)) for state in down]
         recent = [(state, gone) for state, gone in recent if now - gone.since < DAY_SECONDS]
+        by_instance = {state.instance: gone for state, gone in recent}
         nodes: dict[str, Gone] = {}
         for instance in lost:
-            seen = self._found[instance]
-            told = next((gone for state, gone in recent if state.instance == instance), None)
+            seen, told = self._found[instance], by_instance.get(instance)
             if told is None and not seen.was_scraped and now - seen.node_at < DAY_SECONDS:
                 told = Gone(since=seen.node_at)  # it pushed, and does no more
             # A target that answered but was never a node is somebody else's exporter.
