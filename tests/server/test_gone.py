@@ -179,6 +179,24 @@ def test_a_node_that_came_back_under_another_address_is_not_gone(history: Histor
     assert (node["instance"], "gone" in node) == ("b:2", False)
 
 
+def test_one_that_died_while_nobody_scraped_is_gone_once_its_numbers_are_stale(history: History) -> None:
+    """Its last samples have no end and are looked back at for five minutes."""
+    died = START + HOUR
+    history.write(START, died, plain("up", "b:1"), plain("scrape_duration_seconds", "b:1"))
+    history.write(START, died, agent_info("b:1"), gpu_info("b:1", 0))
+    lingering: list[Sample] = [
+        ("gpuscope_agent_info", agent_info("b:1"), 1.0),
+        ("gpuscope_gpu_info", gpu_info("b:1", 0), 1.0),
+        ("gpuscope_agent_snapshot_timestamp_seconds", plain("x", "b:1"), float(died)),
+    ]
+    for age, expected in ((10, None), (120, "connection refused")):
+        missing = history.look(died + age, down("b:1"), samples=lingering)
+        (node,) = fleet_state(lingering, now=died + age, source="t", missing=missing)["nodes"]
+        assert node.get("gone", {}).get("why") == expected
+    pushed = history.look(died + 120, samples=lingering)
+    assert pushed.nodes == {}, "a node that pushes is stale first"
+
+
 def test_names_from_outside_are_quoted_in_queries(history: History) -> None:
     hostile = 'b"}or up{x=~".*|\\'
     history.node(hostile, START + HOUR)

@@ -16,6 +16,7 @@ from typing import Final
 
 from gpuscope.scrape.target_state import TargetState
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastSeen, last_seen_nodes, look_up
+from gpuscope.server.live import STALE_SECONDS
 from gpuscope.server.missing import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
 
 log = logging.getLogger("gpuscope.live")
@@ -29,11 +30,11 @@ FORGET_AFTER_SECONDS: Final = 240.0
 ReadTargets = Callable[[], Awaitable[Sequence[TargetState]]]
 
 
-def _present(samples: Iterable[Sample]) -> dict[str, str]:
-    """The job of each node that has samples now, by instance."""
+def _present(samples: Iterable[Sample]) -> dict[str, tuple[str, float]]:
+    """The job of each node that has samples now, and when they were taken, by instance."""
     return {
-        labels.get("instance", ""): labels.get("job", "")
-        for name, labels, _ in samples
+        labels.get("instance", ""): (labels.get("job", ""), taken_at)
+        for name, labels, taken_at in samples
         if name == SNAPSHOT_METRIC
     }
 
@@ -55,7 +56,7 @@ class GoneWatch:
         self._clock = clock
         self._nodes: dict[str, str] = {}  # the job of each node seen within a day, by instance
         self._found: dict[str, LastSeen] = {}  # what history knows of those that are gone
-        self._present: Mapping[str, str] = {}
+        self._present: Mapping[str, tuple[str, float]] = {}
         self._unexplained: dict[str, float] = {}  # since when: without samples, and no target said to be down
         self._missing = NOTHING_MISSING
         self._looked_at = float("-inf")
@@ -67,7 +68,7 @@ class GoneWatch:
         present = await asyncio.to_thread(_present, samples)
         is_fresh = 0 <= now - self._looked_at < REFRESH_SECONDS and not self._unexplained
         before, self._present = self._present, present
-        self._nodes |= present
+        self._nodes |= {instance: job for instance, (job, _) in present.items()}
         if is_fresh and present.keys() >= before.keys():
             return self._missing
         try:
@@ -80,18 +81,20 @@ class GoneWatch:
         self._looked_at = self._clock()
         return self._missing
 
-    async def _refresh(self, present: Mapping[str, str], now: float) -> Missing:
+    async def _refresh(self, present: Mapping[str, tuple[str, float]], now: float) -> Missing:
         if now - self._looked_at > FORGET_AFTER_SECONDS:
             self._nodes |= await last_seen_nodes(self._ask, now)
+        # An agent that died while nobody scraped leaves samples without an end, visible for 5 min.
+        fresh = {one for one, (_, taken_at) in present.items() if now - taken_at <= STALE_SECONDS}
         states = await self._read_targets()
-        down = [state for state in states if self._is_missed(state, present)]
-        lost = (self._nodes.keys() | {state.instance for state in down}) - present.keys()
+        down = [state for state in states if self._is_missed(state, fresh)]
+        lost = (self._nodes.keys() - present.keys()) | {state.instance for state in down}
         self._found = {instance: seen for instance, seen in self._found.items() if instance in lost}
         self._found |= await look_up(self._ask, lost - self._found.keys(), now)
         return self._describe(lost, down, now)
 
-    def _is_missed(self, state: TargetState, present: Collection[str]) -> bool:
-        if state.up or state.instance in present:
+    def _is_missed(self, state: TargetState, fresh: Collection[str]) -> bool:
+        if state.up or state.instance in fresh:
             return False
         if self._known_jobs_only:
             return state.job in self._nodes.values()
