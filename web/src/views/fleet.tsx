@@ -2,7 +2,6 @@
 // anew within a few milliseconds.
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { fetchTargetErrors } from "../api";
 import { createPainter, type LevelPainter } from "../charts/levels";
 import {
   arrange,
@@ -25,7 +24,9 @@ import type { LivePicture } from "../live";
 import { Attention } from "../parts/attention";
 import { Card } from "../parts/card";
 import { lazy } from "../parts/lazy";
-import { GLYPHS, Distribution, Name, spreadText, stateName, Swatch } from "../parts/marks";
+import { GLYPHS, Distribution, spreadText, stateName, Swatch } from "../parts/marks";
+import { HolderLegend, MapKey } from "../parts/map-key";
+import { NoGpus } from "../parts/no-gpus";
 import { NodeRow } from "../parts/node-row";
 import { changeQuery, route } from "../router";
 import { useStore } from "../store";
@@ -33,7 +34,6 @@ import { useStore } from "../store";
 const LARGE_UP_TO = 64;
 const MIDDLE_UP_TO = 256;
 const FEW_GPUS = 16;
-const REASONS_EVERY_MS = 5000;
 
 const FewGpus = lazy(async () => (await import("../parts/few-gpus")).FewGpus);
 
@@ -73,51 +73,6 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
       </div>
     </div>
   );
-}
-
-function NoGpus({ nodes, findings }: { nodes: NodeCells[]; findings: JSX.Element }): JSX.Element {
-  const reasons = useReasons();
-  const alive = nodes.some((node) => !node.gone);
-  return (
-    <div class="blank">
-      <h1>{t("fleet.zero")}</h1>
-      {reasons.length > 0 && (
-        <>
-          <h2>{t("fleet.zero_why")}</h2>
-          <ul class="reasons">
-            {reasons.map((reason) => (
-              <li key={reason}>
-                <Name text={reason} />
-              </li>
-            ))}
-          </ul>
-        </>
-      )}
-      {(alive || !nodes.length) && <p>{alive ? t("fleet.zero_help") : t("fleet.no_nodes")}</p>}
-      {alive && <code>gpuscope doctor</code>}
-      {nodes.length > 0 && findings}
-    </div>
-  );
-}
-
-/** Why no source has found a GPU, as the log says it; asked for only where there is none. */
-function useReasons(): readonly string[] {
-  const [reasons, setReasons] = useState<readonly string[]>([]);
-  useEffect(() => {
-    const stop = new AbortController();
-    const ask = (): void =>
-      void fetchTargetErrors(stop.signal).then(
-        (found) => setReasons(found),
-        () => undefined, // an engine without targets
-      );
-    ask();
-    const timer = setInterval(ask, REASONS_EVERY_MS);
-    return () => {
-      stop.abort();
-      clearInterval(timer);
-    };
-  }, []);
-  return reasons;
 }
 
 function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }): JSX.Element {
@@ -280,39 +235,6 @@ function FleetMap({ nodes, measure, search, states, gpus, holders }: MapProps): 
 }
 
 const NO_HOLDERS: ReadonlyMap<string, number> = new Map();
-
-/** What the marks in a cell and beside a node mean. */
-function MapKey({ size, measure }: { size: string; measure: Measure }): JSX.Element {
-  if (size === "small") return <p class="key soft small">{t("fleet.key_fill")}</p>;
-  if (size !== "large" || measure !== "busy") return <p class="key soft small">{t("fleet.key_ticks")}</p>;
-  return (
-    <p class="key soft small">
-      <span class="truth" aria-hidden="true">
-        <i />
-        <i />
-      </span>
-      {t("fleet.key_bars")}
-    </p>
-  );
-}
-
-function HolderLegend({ holders }: { holders: Holders }): JSX.Element {
-  return (
-    <div class="key legend" role="group" aria-label={t("fleet.holders")}>
-      {holders.shown.map(({ name, count, colour }) => (
-        <button key={name} onClick={() => changeQuery({ q: name })}>
-          <span class="holder" data-holder={String(colour)} aria-hidden="true" />
-          <Name text={name} /> <span class="soft">{count}</span>
-        </button>
-      ))}
-      {holders.others > 0 && (
-        <span class="soft small">
-          <span class="holder" data-holder="0" aria-hidden="true" /> {t("fleet.others", { count: holders.others })}
-        </span>
-      )}
-    </div>
-  );
-}
 
 interface BodyProps {
   size: string;
