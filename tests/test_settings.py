@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.cli import command_parser, settings_from
 from gpuscope.errors import UsageError
 from gpuscope.setting_values import parse_duration, parse_listen
 from gpuscope.settings import load_settings, setting_rows
@@ -79,3 +80,29 @@ def test_every_setting_says_what_it_is_for() -> None:
     for row in setting_rows():
         assert len(row.metadata["help"]) > 15, row.name
         assert callable(row.metadata["parse"]), row.name
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment", "file"),
+    [
+        (["--scenario", "thermal", "--scenario", "xid79@+2m,ecc"], {}, ""),
+        (["--scenario=thermal,xid79@+2m", "--scenario=ecc"], {}, 'scenario = "leak"'),
+        ([], {"GPUSCOPE_SCENARIO": "thermal, xid79@+2m,ecc"}, ""),
+        ([], {}, 'scenario = ["thermal", "xid79@+2m", "ecc"]'),
+        ([], {}, 'scenario = "thermal,xid79@+2m,ecc"'),
+    ],
+)
+def test_a_list_may_be_given_in_parts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
+    environment: dict[str, str],
+    file: str,
+) -> None:
+    """The last --scenario used to replace those before it, silently."""
+    path = tmp_path / "gpuscope.toml"
+    path.write_text(file)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    args = command_parser("up").parse_args([*argv, "--settings", str(path)])
+    assert settings_from(args).scenario == ("thermal", "xid79@+2m", "ecc")

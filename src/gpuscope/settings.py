@@ -33,6 +33,9 @@ from gpuscope.setting_values import (
 
 T = TypeVar("T")
 ENV_PREFIX = "GPUSCOPE_"
+DEFAULT_DATA = "~/.local/share/gpuscope"
+DEMO_DATA = "~/.local/share/gpuscope-demo"
+"""The default of `up --demo`: simulated history never shares a folder with real history."""
 SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
 
 
@@ -138,7 +141,10 @@ class Settings(Limits):
     )
 
     data: str = _setting(
-        "~/.local/share/gpuscope", str, "folder that keeps the history; one process at a time may use it", "DIR"
+        DEFAULT_DATA,
+        str,
+        "folder that keeps the history, of one process at a time; a demo has ~/.local/share/gpuscope-demo",
+        "DIR",
     )
     store_interval: float = _setting(5.0, parse_interval, "how often this machine's numbers are stored", "5s")
     retention: float = _setting(30 * 86400.0, parse_duration, "how long history is kept", "30d")
@@ -224,7 +230,10 @@ class Settings(Limits):
     )
 
     scenario: tuple[str, ...] = _setting(
-        (), parse_words, "what happens in the simulated fleet: NAME or NAME@+2m", "NAME"
+        (),
+        parse_words,
+        "what happens in the simulated fleet: NAME or NAME@+2m, several with commas or repeated",
+        "NAME",
     )
     seed: int = _setting(1, parse_count, "which simulated fleet: the same seed gives the same numbers", "N")
     demo_nodes: int | None = _setting(None, parse_count, "how many simulated nodes", "N")

@@ -71,8 +71,24 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
                 flag, dest=name, action="store_const", const="true", default=argparse.SUPPRESS, help=help_text
             )
         else:
-            metavar = row.metadata["metavar"]
-            parser.add_argument(flag, dest=name, metavar=metavar, default=argparse.SUPPRESS, help=help_text)
+            parser.add_argument(
+                flag,
+                dest=name,
+                metavar=row.metadata["metavar"],
+                default=argparse.SUPPRESS,
+                action=_Repeatable if isinstance(row.default, tuple) else "store",
+                help=help_text,
+            )
+
+
+class _Repeatable(argparse.Action):
+    """A list given in several flags, or with commas in one: every part of it counts."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option_string: object = None
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, str(values) if before is None else f"{before},{values}")
 
 
 def command_parser(name: str) -> argparse.ArgumentParser:

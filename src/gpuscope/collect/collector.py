@@ -16,6 +16,7 @@ from gpuscope.collect.clock import Clock
 from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.gpu_events import GpuEvents
+from gpuscope.collect.host_cpu import CpuMeter
 from gpuscope.collect.identities import Identities
 from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.ownership import OwnershipBook
@@ -64,6 +65,7 @@ class Collector:
         self._ownership = ownership or OwnershipBook()
         self._identities = Identities()
         self._events = GpuEvents(since=clock.now())
+        self._cpu = CpuMeter()
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
@@ -108,6 +110,7 @@ class Collector:
                 break
             self._stop.wait(ASK_AGAIN_SECONDS)
             self._read_due(deadline)
+        self._ownership.stop_waiting()
         self.compose()
 
     def _read_due(self, deadline: float) -> None:
@@ -144,6 +147,7 @@ class Collector:
             processes=processes,
             ownership=ownership,
             host=merged.host,
+            cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,
             xids=self._ledger.totals(devices),
             events=self._events.advance(devices, self._ledger.take_new(), now),

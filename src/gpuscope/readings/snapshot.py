@@ -84,6 +84,7 @@ class Snapshot:
     processes: Maybe[tuple[Process, ...]] = ABSENT
     ownership: Ownership = UNOWNED
     host: Maybe[Host] = ABSENT
+    cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that was not idle
     counters: Mapping[Uuid, Counters] = NOTHING
     xids: tuple[XidTotal, ...] = ()
     events: tuple[GpuEvent, ...] = ()  # the latest, oldest first

@@ -19,6 +19,7 @@ import httpx2
 from gpuscope.scrape.fetch import ScrapeError, fetch
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.target import Target
+from gpuscope.scrape.target_state import TargetState
 from gpuscope.store import StoreError, UnknownSeriesError
 
 log = logging.getLogger("gpuscope.scrape")
@@ -47,11 +48,24 @@ class ScrapeLoop:
     last_error: str = ""
     last_scrape: float = 0.0
     last_duration: float = 0.0
+    first_try: float | None = None
+    last_success: float | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
     def target(self) -> Target:
         return self.scraped.target
+
+    def state(self) -> TargetState:
+        return TargetState(
+            labels=dict(self.target.labels),
+            url=self.target.url,
+            up=self.health == "up",
+            scraped=self.health != "unknown",
+            error=self.last_error,
+            first_try=self.first_try,
+            last_success=self.last_success,
+        )
 
     async def run(self, salt: str) -> None:
         """Until cancelled, on a fixed beat; a late scrape does not shift the following ones."""
@@ -84,6 +98,10 @@ class ScrapeLoop:
             await self._fail(at_ms, time.monotonic() - started)
         self.last_error, self.health = error or note, "down" if error else "up"
         self.last_scrape, self.last_duration = at_ms / 1000, time.monotonic() - started
+        if not error:
+            self.last_success = self.last_scrape
+        if self.first_try is None:
+            self.first_try = self.last_scrape
 
     async def _scrape(self, at_ms: int, started: float) -> str:
         if self.refused:

@@ -26,6 +26,7 @@ from gpuscope.scrape.loop import Counts, ScrapeLoop
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.sink import Sink
 from gpuscope.scrape.target import Dropped, Target, build_targets, duration_text
+from gpuscope.scrape.target_state import TargetState
 from gpuscope.store import Store, StoreError
 
 log = logging.getLogger("gpuscope.scrape")
@@ -164,7 +165,10 @@ class Scraper:
         # A stop is not an end: after a restart the same series go on, so no marker is written.
         await asyncio.gather(*(_cancel(loop) for loop in self._loops.values()))
 
-    # What the API asks
+    # What the API and the live view ask
+
+    def states(self) -> list[TargetState]:
+        return [loop.state() for loop in list(self._loops.values())]
 
     def targets_json(self, state: str) -> dict[str, Any]:
         active = [] if state == "dropped" else [_active(loop) for loop in list(self._loops.values())]

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
 from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
 from gpuscope.scrape.discovery import targets_from_argument
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
@@ -26,10 +24,10 @@ from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.remote import RemoteApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.live import LIVE_QUERY, Sample
 from gpuscope.server.own_metrics import build_families, engine_families, limit_families, store_families
-from gpuscope.server.page_routes import LiveFleet, page_routes
+from gpuscope.server.page_routes import page_routes
 from gpuscope.settings import Settings, home_path
+from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
 from gpuscope.wiring.querying import build_engine, shown_flags
@@ -116,7 +114,7 @@ def _run_embedded(settings: Settings) -> None:
             with_admin=settings.admin_api,
         )
         # The page's own question is not a client's: limits set for those must not blind it.
-        live = LiveFleet(lambda: _stored_samples(Engine(store)), "store")
+        live = live_from_store(Engine(store), scraper)
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(
@@ -175,16 +173,6 @@ def _reload(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) ->
     log.info("the configuration was read again")
 
 
-async def _stored_samples(engine: Engine) -> list[Sample]:
-    def ask() -> list[Sample]:
-        result = engine.instant(LIVE_QUERY, time.time_ns() // 1_000_000)
-        assert isinstance(result, Vector)  # noqa: S101 - a selector's answer is one
-        rows = zip(map(dict, result.labels), result.values.tolist(), strict=True)
-        return [(labels["__name__"], labels, value) for labels, value in rows]
-
-    return await asyncio.to_thread(ask)
-
-
 def _run_over_engine(settings: Settings) -> None:
     for name in ("config", "targets", "remote_write"):
         if getattr(settings, name):
@@ -194,7 +182,7 @@ def _run_over_engine(settings: Settings) -> None:
     web = build_web(settings, listen)
     api = build_remote_api(settings)
     app = build_app(
-        [*api.routes(), *page_routes(LiveFleet(lambda: _engine_samples(api), api.url))],
+        [*api.routes(), *page_routes(live_from_engine(api))],
         own_metrics=lambda: encode_text(
             [*build_families(), *engine_families(api.traffic), *limit_families(settings)]
         ),
@@ -225,8 +213,3 @@ def build_remote_api(settings: Settings) -> RemoteApi:
         http = http.with_headers(*((name, settings.store_tenant) for name in TENANT_HEADERS))
     url, http = split_credentials(settings.store, http, f"--store {settings.store}")
     return RemoteApi(url.partition("?")[0].rstrip("/"), http)
-
-
-async def _engine_samples(api: RemoteApi) -> list[Sample]:
-    found = await api.query(LIVE_QUERY)
-    return [(labels.get("__name__", ""), labels, value) for labels, value in found]

@@ -13,6 +13,7 @@ from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Handler
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
+from gpuscope.store.data_kind import claim_folder
 from gpuscope.wiring.heap import give_back_regularly
 from gpuscope.wiring.login import address_text
 
@@ -23,13 +24,20 @@ GRACE_SECONDS = 3.0
 """How long a running query may keep a server from stopping."""
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: Settings, *, simulated: bool = False) -> Store:
+    """The history in the folder of the settings, if it is a demo's or a real one, whichever is asked for."""
     folder = home_path(settings.data, "data")
     options = StoreOptions(
         retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
     )
     try:
-        return Store(folder, options)
+        store = Store(folder, options)
+        try:
+            claim_folder(store, simulated=simulated)
+        except BaseException:
+            store.close()
+            raise
+        return store
     except StoreError as error:
         raise UsageError(f"--data {folder}: {error}") from None
     except OSError as error:

@@ -151,7 +151,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
     """Collects, stores and serves until SIGINT or SIGTERM. `prepare` may fill an empty store first."""
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
-    store = open_store(settings)
+    store = open_store(settings, simulated=settings.source == "demo")
     try:
         feeds = [(collector, Feed(settings, store, collector.snapshot.node)) for collector in collectors]
         store.start()

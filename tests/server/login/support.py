@@ -9,7 +9,6 @@ from typing import Any
 from gpuscope.server.app import build_app
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route
-from gpuscope.server.live import Sample
 from gpuscope.server.login.asked import parse_networks
 from gpuscope.server.login.door import Door
 from gpuscope.server.login.doorkeeper import Doorkeeper
@@ -18,6 +17,7 @@ from gpuscope.server.login.sessions import Sessions
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.sites import HostRule
 from gpuscope.server.login.users import Users
+from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from tests.server.client import Client
 
