@@ -76,6 +76,29 @@ class Limits:
         why="Prometheus' own default",
     )
 
+    query_max_label_bytes: int = _limit(
+        128 << 20,
+        parse_bytes,
+        "query",
+        "label text one query may make (label_replace, label_join, count_values), 128 bytes added per series",
+        why="a label_replace over 100,000 series makes 20 MB; without it, nested ones make a label of 20 GB",
+        metavar="128MiB",
+    )
+    query_max_selectors: int = _limit(
+        1_000,
+        parse_positive,
+        "query",
+        "match[] parameters of one request",
+        why="federation and dashboards send tens; each is parsed and looked up by itself, 0.2 ms or more",
+    )
+    query_max_large_answers: int = _limit(
+        8,
+        parse_positive,
+        "query",
+        "answers above 1 MiB sent at once; more are answered 503",
+        why="the result stays in memory until the client has taken it, so slow clients must be few",
+    )
+
     # group "scrape": targets and what they answer (server)
 
     # group "write": remote write received (up, server)

@@ -1,30 +1,59 @@
-"""How much one query may use: samples, time, and whether anybody still wants the answer.
+"""How much one query may use: samples, label text, time, and whether its client still waits.
 
-`check` is called between operations, never inside one: a numpy call is short, so a query stops soon after its
-time is up or its client has gone.
+Memory is counted before it is taken: samples in `charge`, label text that functions make in `charge_labels`.
+`check` is called between operations and, through `watch`, inside loops over series: a numpy call is short, so a
+query stops soon after its time is up or its client has gone. Encoding the answer uses the same budget.
+Functions of bare numbers, which know nothing of queries, call `check_running` in their loops.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
+from typing import Any, TypeVar
 
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql.errors import ExecutionError, QueryCanceledError, QueryTimeoutError
+
+T = TypeVar("T")
+
+ITEMS_PER_CHECK = 1024
+"""Series in a Python loop between two looks at the clock: a few milliseconds."""
+LABEL_SET_BYTES = 128
+"""What a label set takes beside its text: its tuple, its new pair, its place in lists and dictionaries."""
+ROWS_PER_SORT = 65_536
+"""Sorted without a look at the clock: some 100 ms."""
+
+_DEFAULTS = Limits()
 
 
 class Budget:
     """Counts what a query loads and makes; raises once it is too much."""
 
-    __slots__ = ("_cancelled", "_deadline", "_max_samples", "peak", "samples")
+    __slots__ = (
+        "_cancelled",
+        "_deadline",
+        "_label_bytes",
+        "_max_label_bytes",
+        "_max_samples",
+        "peak",
+        "samples",
+    )
 
     def __init__(
         self,
-        max_samples: int = 50_000_000,
+        max_samples: int = _DEFAULTS.query_max_samples,
         timeout_seconds: float | None = None,
         cancelled: threading.Event | None = None,
+        max_label_bytes: int = _DEFAULTS.query_max_label_bytes,
     ) -> None:
-        self.samples = self.peak = 0
+        self.samples = self.peak = self._label_bytes = 0
         self._max_samples = max_samples
+        self._max_label_bytes = max_label_bytes
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         self._cancelled = cancelled
 
@@ -32,7 +61,40 @@ class Budget:
         if self._cancelled is not None and self._cancelled.is_set():
             raise QueryCanceledError(f"query was canceled in {during}")
         if self._deadline is not None and time.monotonic() > self._deadline:
+            LIMITS_REACHED.count("query_timeout")
             raise QueryTimeoutError(f"query timed out in {during}")
+
+    def seconds_left(self) -> float | None:
+        """Until the time limit; None where there is none."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def watch(self, items: Collection[T]) -> Iterable[T]:
+        """The items, with a `check` now and then where there are many."""
+        return items if len(items) <= ITEMS_PER_CHECK else self._watched(items)
+
+    def _watched(self, items: Collection[T]) -> Iterator[T]:
+        rest = iter(items)
+        for _ in range(0, len(items), ITEMS_PER_CHECK):
+            self.check()
+            yield from islice(rest, ITEMS_PER_CHECK)
+
+    def sort(self, items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
+        """As `sorted`, in portions: the sort of a million label sets takes seconds."""
+        every = list(items)
+        runs = [every[at : at + ROWS_PER_SORT] for at in range(0, len(every), ROWS_PER_SORT)]
+        for run in runs:
+            self.check("sorting")
+            run.sort(key=key)
+        while len(runs) > 1:
+            pairs = [runs[at : at + 2] for at in range(0, len(runs), 2)]
+            runs = []
+            for pair in pairs:
+                self.check("sorting")
+                # Two sorted runs one after the other: Python's sort finds them and only merges.
+                merged = [one for run in pair for one in run]
+                merged.sort(key=key)
+                runs.append(merged)
+        return runs[0] if runs else []
 
     def charge(self, samples: int) -> None:
         """Count samples that are, or are about to be, held in memory."""
@@ -53,4 +115,35 @@ class Budget:
     def afford(self, samples: int) -> None:
         """Refuse a step that would need more memory than is left, before it takes it."""
         if self.samples + samples > self._max_samples:
+            LIMITS_REACHED.count("query_max_samples")
             raise ExecutionError("query processing would load too many samples into memory in query execution")
+
+    def charge_labels(self, characters: int, *, is_ascii: bool, sets: int = 1) -> None:
+        """Count label sets that are about to be made, with the characters that are new in them."""
+        # Python keeps a text with one character beyond Latin-1 at two or four bytes each.
+        self._label_bytes += characters * (1 if is_ascii else 4) + sets * LABEL_SET_BYTES
+        if self._label_bytes > self._max_label_bytes:
+            LIMITS_REACHED.count("query_max_label_bytes")
+            raise ExecutionError(
+                f"query processing would make more than {self._max_label_bytes} bytes of label text"
+                " (query_max_label_bytes)"
+            )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Makes this the budget that `check_running` looks at."""
+        token = _RUNNING.set(self)
+        try:
+            yield
+        finally:
+            _RUNNING.reset(token)
+
+
+_RUNNING: ContextVar[Budget | None] = ContextVar("running", default=None)
+
+
+def check_running() -> None:
+    """`check` of the query that this thread evaluates, if it does."""
+    budget = _RUNNING.get()
+    if budget is not None:
+        budget.check()

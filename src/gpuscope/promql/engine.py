@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from gpuscope.limits import Limits
 from gpuscope.promql import weight
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.errors import BadQueryError
@@ -37,9 +38,10 @@ class Engine:
 
     storage: Storage
     lookback_ms: int = 300_000
-    max_samples: int = 50_000_000
-    timeout_seconds: float | None = 120.0
+    max_samples: int = Limits().query_max_samples
+    timeout_seconds: float | None = Limits().query_timeout
     subquery_step_ms: int = 60_000
+    max_label_bytes: int = Limits().query_max_label_bytes
 
     def instant(
         self,
@@ -50,15 +52,19 @@ class Engine:
         lookback_ms: int | None = None,
         cancelled: threading.Event | None = None,
         statistics: Statistics | None = None,
+        budget: Budget | None = None,
     ) -> Result:
-        """The value of `expr` at one time; what it took is noted in `statistics`."""
+        """The value of `expr` at one time; what it took is noted in `statistics`. A caller that goes on working
+        with the result gives a `budget` of its own, which then holds time limit and cancellation."""
         if statistics is not None:
             statistics.begin()
         tree = parse(expr)
         steps = Steps(time_ms, 1, 1)
         settings = Settings(time_ms, time_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
-        evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
-        return _evaluated(lambda: _instant(evaluator, tree, steps), statistics)
+        evaluator = self._evaluator(
+            settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
+        )
+        return _evaluated(lambda: _instant(evaluator, tree, steps), evaluator.budget, statistics)
 
     def range(
         self,
@@ -71,6 +77,7 @@ class Engine:
         lookback_ms: int | None = None,
         cancelled: threading.Event | None = None,
         statistics: Statistics | None = None,
+        budget: Budget | None = None,
     ) -> Matrix:
         """The value of `expr` at start, start + step, ... up to end."""
         if statistics is not None:
@@ -86,8 +93,10 @@ class Engine:
             )
         tree = parse(expr)
         settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
-        evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
-        return _evaluated(lambda: _range(evaluator, tree, steps), statistics)
+        evaluator = self._evaluator(
+            settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
+        )
+        return _evaluated(lambda: _range(evaluator, tree, steps), evaluator.budget, statistics)
 
     def is_small(self, expr: str, start_ms: int, end_ms: int, step_ms: int, lookback_ms: int | None) -> bool:
         """Whether answering takes less than handing the question to a thread; a wrong question is small."""
@@ -97,11 +106,12 @@ class Engine:
         except BadQueryError:
             return True
 
-    def _budget(self, timeout_seconds: float | None, cancelled: threading.Event | None) -> Budget:
+    def budget(self, timeout_seconds: float | None = None, cancelled: threading.Event | None = None) -> Budget:
+        """For one query; its time begins now."""
         limit = self.timeout_seconds
         if timeout_seconds is not None and (limit is None or timeout_seconds < limit):
             limit = timeout_seconds
-        budget = Budget(self.max_samples, limit, cancelled)
+        budget = Budget(self.max_samples, limit, cancelled, self.max_label_bytes)
         budget.check("query execution")
         return budget
 
@@ -116,10 +126,11 @@ class Engine:
         return evaluator
 
 
-def _evaluated(evaluate: Callable[[], T], statistics: Statistics | None) -> T:
+def _evaluated(evaluate: Callable[[], T], budget: Budget, statistics: Statistics | None) -> T:
     """A tree too deep for the stack is the user's error."""
     try:
-        result = evaluate()
+        with budget.running():
+            result = evaluate()
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
     if statistics is not None:
@@ -132,10 +143,10 @@ def _instant(evaluator: Evaluator, tree: Expr, steps: Steps) -> Result:
     if isinstance(tree, String):
         return Text(time_ms, tree.value)
     if isinstance(tree, MatrixSelector):
-        return _samples(evaluator.samples(tree, time_ms), notes)
+        return _samples(evaluator.samples(tree, time_ms), notes, evaluator.budget)
     with _arithmetic():
         if isinstance(tree, Subquery):
-            return _samples(evaluator.subquery(tree, time_ms), notes)
+            return _samples(evaluator.subquery(tree, time_ms), notes, evaluator.budget)
         if value_type(tree) is ValueType.SCALAR:
             value = float(evaluator.scalar(tree, steps)[0])
             return Scalar(time_ms, value, notes.warnings, notes.infos)
@@ -148,10 +159,9 @@ def _arithmetic() -> np.errstate:
     return np.errstate(all="ignore")
 
 
-def _samples(found: Iterable[Series], notes: Notes) -> Samples:
+def _samples(found: Iterable[Series], notes: Notes, budget: Budget) -> Samples:
     """A range asked for by itself."""
-    series = [one for one in found if len(one.timestamps)]
-    series.sort(key=attrgetter("labels"))
+    series = budget.sort((one for one in found if len(one.timestamps)), key=attrgetter("labels"))
     return Samples(
         [one.labels for one in series],
         [one.timestamps for one in series],
@@ -173,7 +183,7 @@ def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
             raise BadQueryError(
                 f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
             )
-    order = sorted(range(len(frame.labels)), key=frame.labels.__getitem__)
+    order = evaluator.budget.sort(range(len(frame.labels)), key=frame.labels.__getitem__)
     if order != list(range(len(order))):
         frame = frame.rows(order)
     notes = evaluator.notes

@@ -66,7 +66,7 @@ def over_range(evaluator: Evaluator, call: Call, argument: Expr, steps: Steps, k
         _note_non_counters(evaluator, frame)
     if call.name in _KEEPS_NAME:
         return frame
-    nameless = frame.relabelled(label_sets.drop_name)
+    nameless = frame.relabelled(label_sets.drop_name, evaluator.budget)
     # Unlike the functions of one sample, those of a range do not join series that only look alike now.
     if len(set(nameless.labels)) < len(nameless.labels):
         raise ExecutionError(SAME_LABELS)
@@ -74,7 +74,9 @@ def over_range(evaluator: Evaluator, call: Call, argument: Expr, steps: Steps, k
 
 
 def _note_non_counters(evaluator: Evaluator, frame: Frame) -> None:
-    for name in sorted({label_sets.get(one, label_sets.METRIC_NAME) for one in frame.labels}):
+    for name in sorted(
+        {label_sets.get(one, label_sets.METRIC_NAME) for one in evaluator.budget.watch(frame.labels)}
+    ):
         if name and not name.endswith(_COUNTER_SUFFIXES):
             evaluator.notes.info(f"metric might not be a counter, its name has no counter suffix: {name}")
 

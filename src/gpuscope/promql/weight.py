@@ -52,7 +52,7 @@ def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int) -> boo
 
 
 def _selectors(expr: Expr) -> Iterator[_Selector]:
-    """Every selector with its range; of a subquery one that is never small."""
+    """Every selector with its range; for what may be large for other reasons one that is never small."""
     match expr:
         case Number() | String():
             return
@@ -69,6 +69,8 @@ def _selectors(expr: Expr) -> Iterator[_Selector]:
             yield from _selectors(expr.expr)
             if expr.param is not None:
                 yield from _selectors(expr.param)
+        case Call(name=("label_replace" | "label_join")):
+            yield _NEVER_SMALL  # 500 characters of nested calls fill the whole budget for label text
         case Call():
             for one in expr.args:
                 yield from _selectors(one)

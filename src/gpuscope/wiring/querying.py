@@ -18,6 +18,7 @@ def build_engine(settings: Settings, store: Store) -> Engine:
         lookback_ms=int(settings.query_lookback * 1000),
         max_samples=settings.query_max_samples,
         timeout_seconds=settings.query_timeout,
+        max_label_bytes=settings.query_max_label_bytes,
     )
 
 
