@@ -56,6 +56,7 @@ class Evaluation:
     failure: str | None = None
     failure_pattern: str | None = None
     notes: set[str] = field(default_factory=set)
+    note_texts: list[tuple[str, bool, str]] = field(default_factory=list)
     text: str | None = None
     scalar: Sequence | None = None
     series: list[tuple[Labels, Sequence]] = field(default_factory=list)
@@ -148,6 +149,9 @@ def _expect(evaluation: Evaluation, what: str) -> None:
         evaluation.text = rest.strip()[1:-1]
     elif kind in ("warn", "info", "no_warn", "no_info"):
         evaluation.notes.add(kind)
+        if rest:
+            how, _, wanted = rest.partition(":")
+            evaluation.note_texts.append((kind, how == "regex", wanted.strip()))
     else:
         raise UnreadableTestError(f"expect {what}")
 
@@ -254,6 +258,15 @@ def _check_notes(evaluation: Evaluation, result: Result, where: str) -> None:
         given = result.warnings if note.endswith("warn") else result.infos
         wanted = not note.startswith("no_")
         assert bool(given) == wanted, f"{where}\nexpected {note}, got {given}"
+    for kind, is_regex, text in evaluation.note_texts:
+        given = result.warnings if kind == "warn" else result.infos
+        same_text = re.search if is_regex else _begins
+        assert any(same_text(text, one) for one in given), f"{where}\nexpected {text!r}, got {given}"
+
+
+def _begins(wanted: str, given: str) -> bool:
+    """Prometheus adds details in parentheses to some infos, which are not the same here."""
+    return given.startswith(wanted) or wanted.startswith(given)
 
 
 def _difference(evaluation: Evaluation, result: Result) -> str | None:

@@ -17,6 +17,7 @@ import numpy as np
 from gpuscope.limits import Limits
 from gpuscope.promql import weight
 from gpuscope.promql.budget import Budget
+from gpuscope.promql.durations import QueryTimes
 from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.evaluate import Evaluator, Settings
 from gpuscope.promql.frame import Frame, Steps
@@ -91,18 +92,17 @@ class Engine:
             raise BadQueryError(
                 f"{steps.count} points per series are more than {MAX_POINTS_PER_SERIES}; use a longer step"
             )
-        tree = parse(expr)
+        tree = parse(expr, QueryTimes(step_ms, end_ms - start_ms))
         settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
         evaluator = self._evaluator(
             settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
         )
         return _evaluated(lambda: _range(evaluator, tree, steps), evaluator.budget, statistics)
 
-    def is_small(self, expr: str, start_ms: int, end_ms: int, step_ms: int, lookback_ms: int | None) -> bool:
+    def is_small(self, expr: str, steps: Steps, times: QueryTimes, lookback_ms: int | None) -> bool:
         """Whether answering takes less than handing the question to a thread; a wrong question is small."""
         try:
-            steps = Steps.between(start_ms, end_ms, step_ms)
-            return weight.is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms)
+            return weight.is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms, times)
         except BadQueryError:
             return True
 

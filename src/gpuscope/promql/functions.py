@@ -14,10 +14,13 @@ import numpy as np
 from gpuscope.promql import absence, calendar, histogram, numeric, range_functions, relabel
 from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.frame import Floats, Frame, Steps
+from gpuscope.promql.parse import NATIVE_HISTOGRAM_FUNCTIONS
 from gpuscope.promql.syntax import Call, Expr, String, VectorSelector
 
 if TYPE_CHECKING:
     from gpuscope.promql.evaluate import Evaluator
+
+SORT_IN_RANGE = "sort is ineffective for range queries since results are always ordered by labels"
 
 VectorFunction = Callable[["Evaluator", Call, Steps], Frame]
 
@@ -101,8 +104,16 @@ def _vector(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     return Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
 
 
+def _of_native_histograms(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
+    """No store here holds native histograms, and over floats these functions give nothing, as in Prometheus."""
+    evaluator.vector(call.args[0], steps)  # for its errors and annotations
+    return Frame.empty(steps.count)
+
+
 def _sort(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     """By value, NaN last; over several steps there is no one order, and a range query's result has its own."""
+    if steps.count > 1:
+        evaluator.notes.warn(SORT_IN_RANGE)
     frame = evaluator.vector(call.args[0], steps)
     if steps.count > 1 or not frame.labels:
         return frame
@@ -139,6 +150,7 @@ _VECTOR_FUNCTIONS: dict[str, VectorFunction] = {
     "clamp": _clamp,
     "clamp_max": _clamp,
     "clamp_min": _clamp,
+    **dict.fromkeys(NATIVE_HISTOGRAM_FUNCTIONS, _of_native_histograms),
     "histogram_fraction": _histogram_fraction,
     "histogram_quantile": _histogram_quantile,
     "label_join": _label_join,

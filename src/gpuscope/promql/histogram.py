@@ -21,6 +21,10 @@ from gpuscope.promql.notes import Notes
 from gpuscope.store.series import Labels
 
 BOUND = "le"
+FALLING_COUNTS = (
+    "input to histogram_quantile needed to be fixed for monotonicity"
+    " (see https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
+)
 # Counts that differ by less than this, relatively, differ by rounding only.
 SAME_COUNT = 1e-12
 _SMALLEST_NORMAL = 2.0**-1022
@@ -46,7 +50,7 @@ def quantile(rank: Floats, frame: Frame, notes: Notes, budget: Budget) -> Frame:
         fixed, forced = _monotonic(counts)
         here = rank[steps]
         if (forced & (here >= 0) & (here <= 1)).any():
-            notes.info("input to histogram_quantile had falling bucket counts, which were levelled")
+            notes.info(FALLING_COUNTS)
         return _quantiles(here, bounds, fixed)
 
     return _solve_each(frame, notes, solve, budget)
@@ -85,7 +89,8 @@ def _histograms(frame: Frame, notes: Notes, budget: Budget) -> Iterator[_Histogr
         text = label_sets.get(labels, BOUND)
         bound = parse_bound(text)
         if bound is None:
-            notes.warn(f'bucket label "{BOUND}" is missing or not a number: "{text}"')
+            shown = label_sets.quote(label_sets.cut(text))
+            notes.warn(f'bucket label "{BOUND}" is missing or has a malformed value of {shown}')
             continue
         found[label_sets.drop(labels, (BOUND,))].append((bound, row))
     for labels, buckets in budget.watch(found.items()):

@@ -30,8 +30,7 @@ class _Texts:
     def all(self) -> tuple[str, ...]:
         if not self._hashes:
             return tuple(self._shown)
-        noun = "annotations" if self._kind == "info" else "warning annotations"
-        return (*self._shown, f"{len(self._hashes)} more {noun} omitted")
+        return (*self._shown, f"{len(self._hashes)} more {self._kind} annotations omitted")
 
 
 class Notes:

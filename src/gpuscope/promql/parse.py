@@ -15,6 +15,7 @@ from typing import Any
 
 import promql_parser
 
+from gpuscope.promql.durations import INSTANT, QueryTimes, evaluate_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
 from gpuscope.promql.lexical import check_size, simplified
 from gpuscope.promql.regex import compile_whole
@@ -133,8 +134,10 @@ MOST_REMEMBERED = 2_000
 """Characters of a query whose tree is kept; longer ones, many of them, would fill the memory."""
 
 
-def parse(text: str) -> Expr:
-    """The tree of `text`. Dashboards ask the same few questions again and again, so trees are kept."""
+def parse(text: str, times: QueryTimes = INSTANT) -> Expr:
+    """The tree of `text` in a query of these times. Dashboards ask the same few questions again and again, so
+    trees are kept."""
+    text = evaluate_durations(text, times)
     return _remembered(text) if len(text) <= MOST_REMEMBERED else _parse(text)
 
 
@@ -232,8 +235,6 @@ class _Converter:
 
     def _call(self, node: Any) -> Expr:
         name = function_name(node)
-        if name in NATIVE_HISTOGRAM_FUNCTIONS:
-            raise UnsupportedError(f"{name}: native histograms are not supported")
         args = tuple(self.expr(arg) for arg in node.args)
         return Call(name, args, _VALUE_TYPES[str(node.func.return_type)])
 

@@ -22,9 +22,9 @@ def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
 
     Rows come out group by group, and for a single step in order of value: an instant query shows that order.
     """
-    unusable = ~(np.abs(k) < 2.0**63) & frame.present.any(axis=0)
-    if unusable.any():
-        raise ExecutionError(f"topk and bottomk: {number_text(float(k[unusable][0]))} is no number of series")
+    if not k.size or k.max() < 1:  # NaN is not less
+        return Frame.empty(frame.values.shape[1])
+    _check_counts(k)
     wanted = np.trunc(k)
     rows: list[int] = []
     masks = []
@@ -45,6 +45,15 @@ def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
         return Frame.empty(frame.values.shape[1])
     picked = frame.rows(rows)
     return Frame(picked.labels, picked.values, np.concatenate(masks)).without_empty_rows()
+
+
+def _check_counts(k: Floats) -> None:
+    """Prometheus' own words, which clients may look for."""
+    if np.isnan(k).any():
+        raise ExecutionError("Parameter value is NaN")
+    for number, wrong in ((k.min(), "underflows"), (k.max(), "overflows")):
+        if abs(number) >= 2.0**63:
+            raise ExecutionError(f"Scalar value {number_text(float(number))} {wrong} int64")
 
 
 def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: bool, budget: Budget) -> Frame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuscope.promql.durations import INSTANT, QueryTimes
 from gpuscope.promql.frame import Steps
 from gpuscope.promql.parse import parse
 from gpuscope.promql.syntax import (
@@ -33,12 +34,12 @@ MOST_NUMBERS = 4_000
 _Selector = tuple[VectorSelector, int | None]
 
 
-def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int) -> bool:
+def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times: QueryTimes = INSTANT) -> bool:
     held = getattr(storage, "held", None)
     if held is None or len(text) > LONGEST_TEXT:
         return False
     series = numbers = 0
-    for selector, range_ms in _selectors(parse(text)):
+    for selector, range_ms in _selectors(parse(text, times)):
         if selector.at is not None:
             return False
         start_ms = steps.start_ms - selector.offset_ms - (range_ms or lookback_ms)

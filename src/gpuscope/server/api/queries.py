@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gpuscope.promql import BadQueryError, Statistics, format_query, parse
+from gpuscope.promql.durations import INSTANT, QueryTimes
+from gpuscope.promql.frame import Steps
 from gpuscope.promql.result import Result, Scalar, Text, first_series
 from gpuscope.promql.syntax import ValueType, value_type
 from gpuscope.promql.written import describe, has_selector
@@ -45,13 +47,13 @@ async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
     text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
 
     def work(cancelled: threading.Event) -> Body:
-        _parsed(text)
+        _parsed(text, INSTANT)
         result = api.engine.instant(
             text, at, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics
         )
         return pack(_result(result, limit, statistics))
 
-    small = api.engine.is_small(text, at, at, 1, lookback)
+    small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
     return (await api.evaluate(request, work, small=small)).answer()
 
 
@@ -64,11 +66,12 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         raise bad("step", NO_STEP)
     if (end - start) // step > MOST_STEPS:
         raise ApiError("bad_data", TOO_MANY_POINTS)
+    times = QueryTimes(step, end - start)
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
     text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
 
     def work(cancelled: threading.Event) -> Body:
-        kind = _WRITTEN_TYPES.get(_parsed(text))
+        kind = _WRITTEN_TYPES.get(_parsed(text, times))
         if kind is not None:
             wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise bad("query", wrong)
@@ -78,13 +81,13 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         )  # fmt: skip
         return pack(_result(result, limit, statistics))
 
-    small = api.engine.is_small(text, start, end, step, lookback)
+    small = api.engine.is_small(text, Steps.between(start, end, step), times, lookback)
     return (await api.evaluate(request, work, small=small)).answer()
 
 
-def _parsed(text: str) -> ValueType:
+def _parsed(text: str, times: QueryTimes) -> ValueType:
     try:
-        return value_type(parse(text))
+        return value_type(parse(text, times))
     except BadQueryError as error:
         raise bad("query", error) from None
 
