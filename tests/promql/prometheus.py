@@ -99,7 +99,7 @@ class Question:
         try:
             with urllib.request.urlopen(f"{url}/api/v1/{path}", data, timeout=60) as answer:
                 told = json.load(answer)
-            return Answer(_points(told["data"]), _warned(told.get("warnings", ())), "infos" in told)
+            return Answer(_points(told["data"]), warned(told.get("warnings", ())), "infos" in told)
         except urllib.error.HTTPError as error:
             with error:
                 told = json.load(error)
@@ -111,10 +111,10 @@ class Question:
             result = engine.range(self.expr, self.start_ms, self.end_ms, self.step_ms)
         else:
             result = engine.instant(self.expr, self.start_ms)
-        return Answer(points(result), _warned(result.warnings), bool(result.infos))
+        return Answer(points(result), warned(result.warnings), bool(result.infos))
 
 
-def _warned(warnings: Sequence[str]) -> bool:
+def warned(warnings: Sequence[str]) -> bool:
     """Of anything every Prometheus 3 warns of; of `sort` in a range query only the newer ones do."""
     return any(SORT_IN_RANGE not in one for one in warnings)
 

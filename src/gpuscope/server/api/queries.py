@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import orjson
@@ -19,8 +19,8 @@ from gpuscope.promql.frame import Steps
 from gpuscope.promql.result import Result, Scalar, Text, first_series
 from gpuscope.promql.syntax import ValueType, value_type
 from gpuscope.promql.written import describe, has_selector
-from gpuscope.server.api.answers import Body, data_answer, packer
-from gpuscope.server.api.encode import encode_result, success
+from gpuscope.server.api.answers import Body, LargeBody, data_answer, packer
+from gpuscope.server.api.encode import result_pieces, success_pieces
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
 from gpuscope.server.http.messages import Request, Response
 
@@ -44,17 +44,16 @@ def now_ms() -> int:
 async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     limit, at = asked.limit(), asked.time_ms("time", now_ms())
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
-    text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
 
-    def work(cancelled: threading.Event) -> Body:
+    def work(cancelled: threading.Event) -> Body | LargeBody:
         _parsed(text, INSTANT)
-        result = api.engine.instant(
-            text, at, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics
-        )
-        return pack(_result(result, limit, statistics))
+        budget = api.engine.budget(timeout, cancelled)
+        result = api.engine.instant(text, at, lookback_ms=lookback, statistics=statistics, budget=budget)
+        return packs.pack(_result(result, limit, statistics), budget)
 
     small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
-    return (await api.evaluate(request, work, small=small)).answer()
+    return await api.answer(request, work, small=small)
 
 
 async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
@@ -68,21 +67,21 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         raise ApiError("bad_data", TOO_MANY_POINTS)
     times = QueryTimes(step, end - start)
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
-    text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
 
-    def work(cancelled: threading.Event) -> Body:
+    def work(cancelled: threading.Event) -> Body | LargeBody:
         kind = _WRITTEN_TYPES.get(_parsed(text, times))
         if kind is not None:
             wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise bad("query", wrong)
+        budget = api.engine.budget(timeout, cancelled)
         result = api.engine.range(
-            text, start, end, step,
-            timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics,
-        )  # fmt: skip
-        return pack(_result(result, limit, statistics))
+            text, start, end, step, lookback_ms=lookback, statistics=statistics, budget=budget
+        )
+        return packs.pack(_result(result, limit, statistics), budget)
 
     small = api.engine.is_small(text, Steps.between(start, end, step), times, lookback)
-    return (await api.evaluate(request, work, small=small)).answer()
+    return await api.answer(request, work, small=small)
 
 
 def _parsed(text: str, times: QueryTimes) -> ValueType:
@@ -97,14 +96,12 @@ def _statistics(asked: Parameters) -> Statistics | None:
     return Statistics(per_step=wanted == "all", asked_at=time.perf_counter()) if wanted else None
 
 
-def _result(result: Result, limit: int | None, statistics: Statistics | None) -> bytes:
+def _result(result: Result, limit: int | None, statistics: Statistics | None) -> Iterator[bytes]:
     warnings = tuple(result.warnings)
     if limit is not None and not isinstance(result, Scalar | Text) and len(result.labels) > limit:
         result, warnings = first_series(result, limit), (*warnings, TRUNCATED)
-    data = encode_result(result)
-    if statistics is not None:
-        data = b'%b,"stats":%b}' % (data.removesuffix(b"}"), orjson.dumps(statistics.as_json()))
-    return success(data, warnings, result.infos)
+    told = orjson.dumps(statistics.as_json()) if statistics is not None else b""
+    return success_pieces(result_pieces(result, told), warnings, result.infos)
 
 
 async def format_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
