@@ -50,6 +50,11 @@ def is_utf8(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
 
 
+def as_utf8(text: str) -> str:
+    """With the replacement character for each byte that is not, as Go's regular expressions read it."""
+    return text if is_utf8(text) else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def render(labels: Labels) -> str:
     """As people write a series, for messages; what is very long is cut."""
     inner = ", ".join(f"{cut(k)}={quote(cut(v))}" for k, v in labels[:MAX_SHOWN_LABELS] if k != METRIC_NAME)

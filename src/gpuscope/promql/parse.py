@@ -17,7 +17,7 @@ import promql_parser
 
 from gpuscope.promql.durations import INSTANT, QueryTimes, evaluate_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
-from gpuscope.promql.lexical import check_size, simplified
+from gpuscope.promql.lexical import check_size, restored, simplified
 from gpuscope.promql.regex import compile_whole
 from gpuscope.promql.syntax import (
     Aggregate,
@@ -185,7 +185,7 @@ class _Converter:
         self._kinds: dict[str, Callable[[Any], Expr]] = {
             "ParenExpr": lambda node: self.expr(node.expr),
             "NumberLiteral": lambda node: Number(node.val),
-            "StringLiteral": lambda node: String(node.val),
+            "StringLiteral": lambda node: String(restored(node.val)),
             "UnaryExpr": self._negation,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,

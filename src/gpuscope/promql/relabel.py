@@ -33,7 +33,7 @@ def label_replace(frame: Frame, target: str, template: str, source: str, pattern
     parts = _parse_template(template, regex)
 
     def change(labels: Labels) -> Labels:
-        found = regex.fullmatch(label_sets.get(labels, source))
+        found = regex.fullmatch(label_sets.as_utf8(label_sets.get(labels, source)))
         if found is None:
             return labels
         groups = {part: found.group(part) or "" for part in parts if isinstance(part, int)}

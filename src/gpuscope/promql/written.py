@@ -15,6 +15,7 @@ import promql_parser
 
 from gpuscope.promql.durations import Duration, DurationLiteral, FoundDuration, checked_ms, replace_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
+from gpuscope.promql.lexical import restored
 from gpuscope.promql.numeric import number_text
 from gpuscope.promql.parse import (
     aggregation_name,
@@ -136,7 +137,7 @@ class _Describer:
         self._kinds: dict[str, Callable[[Any], Node]] = {
             "ParenExpr": lambda node: {"type": "parenExpr", "expr": self.node(node.expr)},
             "NumberLiteral": self._number,
-            "StringLiteral": lambda node: {"type": "stringLiteral", "val": node.val},
+            "StringLiteral": lambda node: {"type": "stringLiteral", "val": restored(node.val)},
             "UnaryExpr": self._sign,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,
@@ -172,7 +173,9 @@ class _Describer:
         return {
             "type": "vectorSelector",
             "name": node.name or "",
-            "matchers": [{"name": one.name, "value": one.value, "type": one.op.value} for one in matchers],
+            "matchers": [
+                {"name": one.name, "value": restored(one.value), "type": one.op.value} for one in matchers
+            ],
             **self._moved(node),
         }
 
