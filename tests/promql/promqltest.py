@@ -73,8 +73,13 @@ Command = Load | Evaluation | Literal["clear"]
 
 def parse_file(path: Path) -> list[Command]:
     """The commands of one test file, in order."""
+    return parse_lines(list(enumerate(path.read_text().splitlines(), start=1)))
+
+
+def parse_lines(lines: list[tuple[int, str]]) -> list[Command]:
+    """The same of some numbered lines."""
     commands: list[Command] = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in lines:
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
@@ -219,11 +224,15 @@ def run(commands: list[Command]) -> None:
         if command == "clear":
             storage = MemoryStorage()
         elif isinstance(command, Load):
-            for labels, values in command.series:
-                samples = [(i * command.step_ms, v) for i, v in enumerate(values) if v is not None]
-                storage.add(dict(labels), samples)
+            load_series(storage, command)
         else:
             check(Engine(storage), command)
+
+
+def load_series(storage: MemoryStorage, command: Load) -> None:
+    for labels, values in command.series:
+        samples = [(i * command.step_ms, v) for i, v in enumerate(values) if v is not None]
+        storage.add(dict(labels), samples)
 
 
 def check(engine: Engine, evaluation: Evaluation) -> None:
