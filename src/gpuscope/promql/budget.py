@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql.errors import ExecutionError, QueryCanceledError, QueryTimeoutError
+from gpuscope.promql.sample_pool import SamplePool
 
 T = TypeVar("T")
 
@@ -25,6 +26,11 @@ ITEMS_PER_CHECK = 1024
 """Series in a Python loop between two looks at the clock: a few milliseconds."""
 LABEL_SET_BYTES = 128
 """What a label set takes beside its text: its tuple, its new pair, its place in lists and dictionaries."""
+BYTES_PER_SAMPLE = 16
+FREE_SAMPLES = 100_000
+"""Of each query, not from the pool: small queries never wait for large ones."""
+LABELS_PER_LIMIT = 64
+"""One value may have this part of the limit: matching, joining and copying 100 MB holds up every thread."""
 ROWS_PER_SORT = 65_536
 """Sorted without a look at the clock: some 100 ms."""
 
@@ -40,6 +46,8 @@ class Budget:
         "_label_bytes",
         "_max_label_bytes",
         "_max_samples",
+        "_pool",
+        "_taken",
         "peak",
         "samples",
     )
@@ -50,8 +58,10 @@ class Budget:
         timeout_seconds: float | None = None,
         cancelled: threading.Event | None = None,
         max_label_bytes: int = _DEFAULTS.query_max_label_bytes,
+        pool: SamplePool | None = None,
     ) -> None:
-        self.samples = self.peak = self._label_bytes = 0
+        self.samples = self.peak = self._label_bytes = self._taken = 0
+        self._pool = pool
         self._max_samples = max_samples
         self._max_label_bytes = max_label_bytes
         self._deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -102,11 +112,40 @@ class Budget:
         self.samples += samples
         if self.samples > self.peak:
             self.peak = self.samples
+        self._settle_with_pool()
         self.check()
 
     def release(self, samples: int) -> None:
         """Samples that were charged and are held no longer."""
         self.samples -= samples
+        self._settle_with_pool()
+
+    def keep(self, samples: int) -> None:
+        """Of all that was charged only a result of so many samples is left."""
+        self.release(max(0, self.samples - samples))
+
+    def close(self) -> None:
+        """All that was held is held no longer."""
+        self.samples = self._label_bytes = 0
+        self._settle_with_pool()
+
+    def __del__(self) -> None:
+        # For whoever does not close: a query that fails must not take from the others for good.
+        if getattr(self, "_taken", 0):
+            self.close()
+
+    def _settle_with_pool(self) -> None:
+        """Take from the pool what is held beyond what every query may, or give it back."""
+        wanted = max(0, self.samples + self._label_bytes // BYTES_PER_SAMPLE - FREE_SAMPLES)
+        # In steps: label text comes in many small parts.
+        wanted = -(-wanted // FREE_SAMPLES) * FREE_SAMPLES
+        if self._pool is None or wanted == self._taken:
+            return
+        if wanted > self._taken:
+            self._pool.take(wanted - self._taken, self.check)
+        else:
+            self._pool.give_back(self._taken - wanted)
+        self._taken = wanted
 
     def left(self) -> int:
         """How many more samples may be held."""
@@ -121,13 +160,16 @@ class Budget:
     def charge_labels(self, characters: int, *, is_ascii: bool, sets: int = 1) -> None:
         """Count label sets that are about to be made, with the characters that are new in them."""
         # Python keeps a text with one character beyond Latin-1 at two or four bytes each.
-        self._label_bytes += characters * (1 if is_ascii else 4) + sets * LABEL_SET_BYTES
-        if self._label_bytes > self._max_label_bytes:
+        size = characters * (1 if is_ascii else 4)
+        self._label_bytes += size + sets * LABEL_SET_BYTES
+        is_long = sets == 1 and size > self._max_label_bytes // LABELS_PER_LIMIT
+        if is_long or self._label_bytes > self._max_label_bytes:
             LIMITS_REACHED.count("query_max_label_bytes")
             raise ExecutionError(
-                f"query processing would make more than {self._max_label_bytes} bytes of label text"
-                " (query_max_label_bytes)"
+                f"query processing would make more than {self._max_label_bytes} bytes of label text,"
+                f" or a label of more than {self._max_label_bytes // LABELS_PER_LIMIT} (query_max_label_bytes)"
             )
+        self._settle_with_pool()
 
     @contextmanager
     def running(self) -> Iterator[None]:

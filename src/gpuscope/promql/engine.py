@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TypeVar
 
@@ -18,12 +18,13 @@ from gpuscope.limits import Limits
 from gpuscope.promql import weight
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.durations import QueryTimes
-from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.errors import BadQueryError, PromQLError
 from gpuscope.promql.evaluate import Evaluator, Settings
 from gpuscope.promql.frame import Frame, Steps
 from gpuscope.promql.notes import Notes
 from gpuscope.promql.parse import parse
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.promql.statistics import CountingEvaluator, Statistics
 from gpuscope.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
 from gpuscope.store.series import Series, Storage
@@ -43,6 +44,7 @@ class Engine:
     timeout_seconds: float | None = Limits().query_timeout
     subquery_step_ms: int = 60_000
     max_label_bytes: int = Limits().query_max_label_bytes
+    pool: SamplePool = field(default_factory=lambda: SamplePool(Limits().query_max_total_samples))
 
     def instant(
         self,
@@ -111,7 +113,7 @@ class Engine:
         limit = self.timeout_seconds
         if timeout_seconds is not None and (limit is None or timeout_seconds < limit):
             limit = timeout_seconds
-        budget = Budget(self.max_samples, limit, cancelled, self.max_label_bytes)
+        budget = Budget(self.max_samples, limit, cancelled, self.max_label_bytes, self.pool)
         budget.check("query execution")
         return budget
 
@@ -133,6 +135,9 @@ def _evaluated(evaluate: Callable[[], T], budget: Budget, statistics: Statistics
             result = evaluate()
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
+    except PromQLError:
+        budget.close()
+        raise
     if statistics is not None:
         statistics.end()
     return result

@@ -189,6 +189,7 @@ class Evaluator:
         ends = self._reference_times(expr.at, expr.offset_ms, steps)
         inner = self._subquery_steps(expr, int(ends[0]), int(ends[-1]))
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
+        self.budget.charge(3 * inner.count)  # the times, and where each sample lies
         return frame.labels, select.windows_of_frame(frame, inner.times, ends, expr.range_ms)
 
     def _subquery_steps(self, expr: Subquery, first_end: int, last_end: int) -> Steps:

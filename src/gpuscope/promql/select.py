@@ -19,7 +19,7 @@ from gpuscope.store.series import STALE_NAN_BITS, Series
 
 # Windows whose arrays fit a processor's cache together, and samples in them that take it well under a second.
 MOST_WINDOWS = 65_536
-MOST_WINDOW_SAMPLES = 16_000_000
+MOST_WINDOW_SAMPLES = 4_000_000
 
 
 class _Axes:

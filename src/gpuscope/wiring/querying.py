@@ -6,6 +6,7 @@ Only settings that tell no secret are shown: an address of --remote-write may ca
 from __future__ import annotations
 
 from gpuscope.promql import Engine
+from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.promql.written import duration_text
 from gpuscope.settings import Settings
 from gpuscope.store import Store
@@ -19,6 +20,8 @@ def build_engine(settings: Settings, store: Store) -> Engine:
         max_samples=settings.query_max_samples,
         timeout_seconds=settings.query_timeout,
         max_label_bytes=settings.query_max_label_bytes,
+        # One query may use all: whoever raises its limit need not raise the other, too.
+        pool=SamplePool(max(settings.query_max_total_samples, settings.query_max_samples)),
     )
 
 

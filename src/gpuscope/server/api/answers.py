@@ -74,6 +74,7 @@ class Packer:
             size += len(piece)
             if size > MAX_WHOLE_BYTES:
                 return LargeBody(self._compressed(chain(begin, rest)), self.encoding, budget)
+        budget.close()
         return self.whole(b"".join(begin))
 
     def whole(self, content: bytes) -> Body:

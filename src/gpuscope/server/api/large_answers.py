@@ -28,6 +28,7 @@ class LargeAnswers:
 
     def respond(self, body: LargeBody, kind: str, workers: ThreadPoolExecutor) -> Response:
         if self.sending >= self.most:
+            body.budget.close()
             LIMITS_REACHED.count("query_max_large_answers")
             refusal = error_answer(
                 "unavailable", f"{self.most} large answers are being sent (query_max_large_answers); try again"
@@ -44,6 +45,7 @@ class _LargeAnswer:
     def __init__(self, all_of_them: LargeAnswers, body: LargeBody, workers: ThreadPoolExecutor) -> None:
         self._all = all_of_them
         self._rest: Iterator[bytes] | None = body.pieces
+        self._budget = body.budget
         self._workers = workers
         self._all.sending += 1
         # A client that takes a byte a minute never asks for the next piece: the result must go without that.
@@ -70,4 +72,5 @@ class _LargeAnswer:
     def _forget(self) -> None:
         if self._rest is not None:
             self._rest = None
+            self._budget.close()
             self._all.sending -= 1

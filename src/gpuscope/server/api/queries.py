@@ -16,7 +16,7 @@ import orjson
 from gpuscope.promql import BadQueryError, Statistics, format_query, parse
 from gpuscope.promql.durations import INSTANT, QueryTimes
 from gpuscope.promql.frame import Steps
-from gpuscope.promql.result import Result, Scalar, Text, first_series
+from gpuscope.promql.result import Result, Scalar, Text, first_series, result_size
 from gpuscope.promql.syntax import ValueType, value_type
 from gpuscope.promql.written import describe, has_selector
 from gpuscope.server.api.answers import Body, LargeBody, data_answer, packer
@@ -50,6 +50,7 @@ async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
         _parsed(text, INSTANT)
         budget = api.engine.budget(timeout, cancelled)
         result = api.engine.instant(text, at, lookback_ms=lookback, statistics=statistics, budget=budget)
+        budget.keep(result_size(result))
         return packs.pack(_result(result, limit, statistics), budget)
 
     small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
@@ -78,6 +79,7 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         result = api.engine.range(
             text, start, end, step, lookback_ms=lookback, statistics=statistics, budget=budget
         )
+        budget.keep(result_size(result))
         return packs.pack(_result(result, limit, statistics), budget)
 
     small = api.engine.is_small(text, Steps.between(start, end, step), times, lookback)
