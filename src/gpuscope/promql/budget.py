@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from typing import Any, TypeVar
@@ -91,6 +90,10 @@ class Budget:
     def sort(self, items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
         """As `sorted`, in portions: the sort of a million label sets takes seconds."""
         every = list(items)
+        if len(every) <= ROWS_PER_SORT:
+            self.check("sorting")
+            every.sort(key=key)
+            return every
         runs = [every[at : at + ROWS_PER_SORT] for at in range(0, len(every), ROWS_PER_SORT)]
         for run in runs:
             self.check("sorting")
@@ -104,7 +107,7 @@ class Budget:
                 merged = [one for run in pair for one in run]
                 merged.sort(key=key)
                 runs.append(merged)
-        return runs[0] if runs else []
+        return runs[0]
 
     def charge(self, samples: int) -> None:
         """Count samples that are, or are about to be, held in memory."""
@@ -136,9 +139,11 @@ class Budget:
 
     def _settle_with_pool(self) -> None:
         """Take from the pool what is held beyond what every query may, or give it back."""
-        wanted = max(0, self.samples + self._label_bytes // BYTES_PER_SAMPLE - FREE_SAMPLES)
+        held = self.samples + self._label_bytes // BYTES_PER_SAMPLE
+        if held <= FREE_SAMPLES and not self._taken:
+            return
         # In steps: label text comes in many small parts.
-        wanted = -(-wanted // FREE_SAMPLES) * FREE_SAMPLES
+        wanted = -(-max(0, held - FREE_SAMPLES) // FREE_SAMPLES) * FREE_SAMPLES
         if self._pool is None or wanted == self._taken:
             return
         if wanted > self._taken:
@@ -171,12 +176,11 @@ class Budget:
             )
         self._settle_with_pool()
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Makes this the budget that `check_running` looks at."""
+    def run(self, work: Callable[[], T]) -> T:
+        """`work`, with this as the budget that `check_running` looks at."""
         token = _RUNNING.set(self)
         try:
-            yield
+            return work()
         finally:
             _RUNNING.reset(token)
 

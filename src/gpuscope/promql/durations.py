@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.lexical import OPAQUE, check_size
@@ -27,6 +28,8 @@ _TOKEN = re.compile(
 )
 # A cheap look for what may be one: an operator or a parenthesis in brackets, or after `offset`.
 _SUSPECT = re.compile(r"\[[^\]]*[-+*/%^(]|\boffset\s*[-+]?\s*(?:\(|[a-z])", re.IGNORECASE)
+MAX_KNOWN_CHARACTERS = 2_000
+"""Of a text that is remembered to have no duration expression, as most have none and are asked again."""
 _FUNCTIONS_OF_TWO: dict[str, Callable[[float, float], float]] = {
     "min_of": lambda a, b: math.nan if a != a or b != b else min(a, b),
     "max_of": lambda a, b: math.nan if a != a or b != b else max(a, b),
@@ -74,13 +77,18 @@ class FoundDuration:
     is_offset: bool
 
 
+@lru_cache(maxsize=512)
+def _known_suspect(text: str) -> bool:
+    return _SUSPECT.search(text) is not None
+
+
 def evaluate_durations(text: str, times: QueryTimes) -> str:
     """The text with every duration expression as a number of seconds."""
     return replace_durations(text, lambda found: _milliseconds(found, times))
 
 
 def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> str:
-    if not _SUSPECT.search(text):
+    if not (_known_suspect(text) if len(text) <= MAX_KNOWN_CHARACTERS else _SUSPECT.search(text)):
         return text
     check_size(text)
     pieces, end = [], 0

@@ -131,8 +131,7 @@ class Engine:
 def _evaluated(evaluate: Callable[[], T], budget: Budget, statistics: Statistics | None) -> T:
     """A tree too deep for the stack is the user's error."""
     try:
-        with budget.running():
-            result = evaluate()
+        result = budget.run(evaluate)
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
     except PromQLError:

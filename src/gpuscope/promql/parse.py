@@ -19,6 +19,7 @@ from gpuscope.promql.durations import INSTANT, QueryTimes, evaluate_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
 from gpuscope.promql.lexical import check_size, restored, simplified
 from gpuscope.promql.regex import compile_whole
+from gpuscope.promql.spelling import spelled
 from gpuscope.promql.syntax import (
     Aggregate,
     At,
@@ -148,8 +149,22 @@ def _remembered(text: str) -> Expr:
 
 def _parse(text: str) -> Expr:
     tree = grammar_tree(text)
+    _check_plus_signs(text)
     with converting():
         return _Converter(text).expr(tree)
+
+
+def _check_plus_signs(text: str) -> None:
+    """The library forgets a unary plus before it looks at types: +"text" and +x[5m] are wrong, too."""
+    if "+" not in text:
+        return
+    spelling = spelled(text)
+    if "+" in spelling.signs:
+        try:
+            grammar_tree(spelling.text)
+        except BadQueryError as error:
+            if "unary" in str(error):
+                raise
 
 
 def grammar_tree(text: str) -> Any:

@@ -68,12 +68,13 @@ class Packer:
     def pack(self, pieces: Iterable[bytes], budget: Budget) -> Body | LargeBody:
         begin: list[bytes] = []
         size = 0
-        rest = _watched(pieces, budget)
+        rest = iter(pieces)
         for piece in rest:
             begin.append(piece)
             size += len(piece)
             if size > MAX_WHOLE_BYTES:
-                return LargeBody(self._compressed(chain(begin, rest)), self.encoding, budget)
+                pieces = _watched(chain(begin, rest), budget)
+                return LargeBody(self._compressed(pieces), self.encoding, budget)
         budget.close()
         return self.whole(b"".join(begin))
 

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
 
 from gpuscope.promql import BadQueryError, Statistics, format_query, parse
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.durations import INSTANT, QueryTimes
 from gpuscope.promql.frame import Steps
 from gpuscope.promql.result import Result, Scalar, Text, first_series, result_size
 from gpuscope.promql.syntax import ValueType, value_type
 from gpuscope.promql.written import describe, has_selector
-from gpuscope.server.api.answers import Body, LargeBody, data_answer, packer
-from gpuscope.server.api.encode import result_pieces, success_pieces
+from gpuscope.server.api.answers import Body, LargeBody, Packer, data_answer, packer
+from gpuscope.server.api.encode import (
+    POINTS_PER_PIECE,
+    encode_result,
+    result_pieces,
+    success,
+    success_pieces,
+)
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
 from gpuscope.server.http.messages import Request, Response
 
@@ -50,8 +57,7 @@ async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
         _parsed(text, INSTANT)
         budget = api.engine.budget(timeout, cancelled)
         result = api.engine.instant(text, at, lookback_ms=lookback, statistics=statistics, budget=budget)
-        budget.keep(result_size(result))
-        return packs.pack(_result(result, limit, statistics), budget)
+        return _packed(result, limit, statistics, packs, budget)
 
     small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
     return await api.answer(request, work, small=small)
@@ -79,8 +85,7 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         result = api.engine.range(
             text, start, end, step, lookback_ms=lookback, statistics=statistics, budget=budget
         )
-        budget.keep(result_size(result))
-        return packs.pack(_result(result, limit, statistics), budget)
+        return _packed(result, limit, statistics, packs, budget)
 
     small = api.engine.is_small(text, Steps.between(start, end, step), times, lookback)
     return await api.answer(request, work, small=small)
@@ -98,12 +103,19 @@ def _statistics(asked: Parameters) -> Statistics | None:
     return Statistics(per_step=wanted == "all", asked_at=time.perf_counter()) if wanted else None
 
 
-def _result(result: Result, limit: int | None, statistics: Statistics | None) -> Iterator[bytes]:
-    warnings = tuple(result.warnings)
+def _packed(
+    result: Result, limit: int | None, statistics: Statistics | None, packs: Packer, budget: Budget
+) -> Body | LargeBody:
+    warnings = result.warnings
     if limit is not None and not isinstance(result, Scalar | Text) and len(result.labels) > limit:
         result, warnings = first_series(result, limit), (*warnings, TRUNCATED)
     told = orjson.dumps(statistics.as_json()) if statistics is not None else b""
-    return success_pieces(result_pieces(result, told), warnings, result.infos)
+    size = result_size(result)
+    if size <= POINTS_PER_PIECE:
+        budget.close()
+        return packs.whole(success(encode_result(result, told), warnings, result.infos))
+    budget.keep(size)
+    return packs.pack(success_pieces(result_pieces(result, told), warnings, result.infos), budget)
 
 
 async def format_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
