@@ -59,18 +59,18 @@ class Limits:
 
     # group "query": PromQL (up, server)
     query_max_samples: int = _limit(
-        20_000_000,
+        50_000_000,
         parse_positive,
         "query",
         "samples one query may hold in memory; 16 bytes each",
-        why="320 MB: a day of 1,000 series at 5 s; Prometheus' own default of 50 million would be 800 MB",
+        why="Prometheus' own default; query_max_total_samples, which has none there, is reached before",
     )
     query_max_total_samples: int = _limit(
         20_000_000,
         parse_positive,
         "query",
-        "samples all queries together may hold, at least query_max_samples; others wait 10 s for them",
-        why="320 MB; without it, 20 queries at once could hold 20 times query_max_samples",
+        "samples all queries together may hold, one alone included; others wait 10 s for them",
+        why="320 MB: a day of 1,000 series at 5 s; without it, 20 queries could hold 20 times as much",
     )
     query_timeout: float = _limit(
         120.0, parse_positive_duration, "query", "query time limit", why="Prometheus' own default", metavar="2m"

@@ -147,7 +147,7 @@ class Budget:
         if self._pool is None or wanted == self._taken:
             return
         if wanted > self._taken:
-            self._pool.take(wanted - self._taken, self.check)
+            self._pool.take(wanted - self._taken, self._taken, self.check)
         else:
             self._pool.give_back(self._taken - wanted)
         self._taken = wanted

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql.errors import QueryTimeoutError
+from gpuscope.promql.errors import ExecutionError, QueryTimeoutError
 
 WAIT_SECONDS = 10.0
 POLL_SECONDS = 0.1
@@ -28,13 +28,20 @@ class SamplePool:
     def left(self) -> int:
         return self._left
 
-    def take(self, samples: int, check: Callable[[], None]) -> None:
-        """`check` is called while waiting: it raises when the query's time is up or its client has left."""
+    def take(self, samples: int, held: int, check: Callable[[], None]) -> None:
+        """So many more, for a query that holds `held`. `check` is called while waiting: it raises when the
+        query's time is up or its client has left."""
+        if held + samples > self.size:
+            LIMITS_REACHED.count("query_max_total_samples")
+            raise ExecutionError(
+                "query processing would load too many samples into memory in query execution"
+                " (query_max_total_samples)"
+            )
         until = time.monotonic() + WAIT_SECONDS
         with self._changed:
             while samples > self._left:
                 check()
-                if samples > self.size or time.monotonic() > until:
+                if time.monotonic() > until:
                     LIMITS_REACHED.count("query_max_total_samples")
                     raise QueryTimeoutError(
                         "other queries hold the memory that this one needs (query_max_total_samples); try again"

@@ -20,8 +20,7 @@ def build_engine(settings: Settings, store: Store) -> Engine:
         max_samples=settings.query_max_samples,
         timeout_seconds=settings.query_timeout,
         max_label_bytes=settings.query_max_label_bytes,
-        # One query may use all: whoever raises its limit need not raise the other, too.
-        pool=SamplePool(max(settings.query_max_total_samples, settings.query_max_samples)),
+        pool=SamplePool(settings.query_max_total_samples),
     )
 
 
