@@ -127,6 +127,7 @@ ATTACKS = (
         "two queries that would hold 150 times four million numbers",
         "422, or 503 while the other holds the memory",
         _deep_scalars,
+        slow=True,
     ),
     Attack(
         "large answers that nobody reads",
