@@ -63,7 +63,14 @@ class Limits:
         parse_positive,
         "query",
         "samples one query may hold in memory; 16 bytes each",
-        why="Prometheus' own default; 800 MB",
+        why="Prometheus' own default; query_max_total_samples, which has none there, is reached before",
+    )
+    query_max_total_samples: int = _limit(
+        20_000_000,
+        parse_positive,
+        "query",
+        "samples all queries together may hold, one alone included; others wait 10 s for them",
+        why="320 MB: a day of 1,000 series at 5 s; without it, 20 queries could hold 20 times as much",
     )
     query_timeout: float = _limit(
         120.0, parse_positive_duration, "query", "query time limit", why="Prometheus' own default", metavar="2m"
@@ -74,6 +81,29 @@ class Limits:
         "query",
         "large queries evaluated at once; others wait",
         why="Prometheus' own default",
+    )
+
+    query_max_label_bytes: int = _limit(
+        128 << 20,
+        parse_bytes,
+        "query",
+        "label text one query may make (label_replace, label_join, count_values); one label a 64th of it",
+        why="a label_replace over 100,000 series makes 20 MB, its tuples included; nested ones made 20 GB",
+        metavar="128MiB",
+    )
+    query_max_selectors: int = _limit(
+        1_000,
+        parse_positive,
+        "query",
+        "match[] parameters of one request",
+        why="federation and dashboards send tens; each is parsed and looked up by itself, 0.2 ms or more",
+    )
+    query_max_large_answers: int = _limit(
+        8,
+        parse_positive,
+        "query",
+        "answers above 1 MiB sent at once; more are answered 503",
+        why="the result stays in memory until the client has taken it, so slow clients must be few",
     )
 
     # group "scrape": targets and what they answer (server)

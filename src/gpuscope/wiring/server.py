@@ -110,7 +110,7 @@ def _run_embedded(settings: Settings) -> None:
             scraper,
             external_labels=tuple(sorted(config.external_labels.items())),
             flags=shown_flags(settings, listen),
-            most_queries=settings.query_max_concurrency,
+            limits=settings,
             with_admin=settings.admin_api,
         )
         # The page's own question is not a client's: limits set for those must not blind it.

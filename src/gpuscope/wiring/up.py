@@ -163,7 +163,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             build_engine(settings, store),
             LocalTargets(feeds),
             flags=shown_flags(settings, listen),
-            most_queries=settings.query_max_concurrency,
+            limits=settings,
             with_admin=settings.admin_api,
         )
         receiver = Receiver(store)
