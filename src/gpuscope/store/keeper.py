@@ -17,10 +17,11 @@ from gpuscope.store.blockbuild import BuiltBlock
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.blockwrite import BlockWriter
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.catalog import Catalog, TargetState
+from gpuscope.store.catalog import Catalog, LateHead, TargetState
 from gpuscope.store.errors import StoreError
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
+from gpuscope.store.late import build_late, drop_late, late_due
 from gpuscope.store.merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
 from gpuscope.store.options import Clock, StoreOptions
 from gpuscope.store.reader import Reader
@@ -95,6 +96,8 @@ class Keeper:
             now = self._clock.now_ms()
             for state in self._catalog.states():
                 self._attempt(f"sealing {state.name}", lambda state=state: self._seal_due(state, now))  # type: ignore[misc]
+            for state in late_due(self._catalog.states(), now):
+                self._attempt(f"sealing late {state.name}", lambda state=state: self.seal_late(state))  # type: ignore[misc]
             for state in self._catalog.states():
                 self._attempt(f"merging {state.name}", lambda state=state: self._merge_due(state, now))  # type: ignore[misc]
             self._attempt("retention", lambda: self._retention.run(now))
@@ -138,10 +141,37 @@ class Keeper:
         last = self._writer.call(lambda: state.head.last)
         if last is not None:
             self._seal(state, last + 1)
+        self.seal_late(state)
+
+    def seal_late(self, state: TargetState) -> None:
+        """The late samples so far become blocks; those that come meanwhile go into another late head."""
+        self._writer.call(lambda: self._close_late(state))
+        while state.late and state.late[0].closed_at is not None:
+            self._seal_closed(state, state.late[0], state.late[0].closed_at)
+
+    def _close_late(self, state: TargetState) -> None:
+        for one in state.late:
+            if one.closed_at is None:
+                one.closed_at = self._writer.next_sequence()
+
+    def _seal_closed(self, state: TargetState, late: LateHead, closed_at: int) -> None:
+        built = list(build_late(late, state.id, self._options.window_ms, self._catalog))
+
+        def swap() -> None:
+            state.late = state.late[1:]
+
+        try:
+            for one in built:
+                self._blocks.stage(one)
+            self._blocks.publish(built, change=lambda db: drop_late(db, state.id, closed_at), swap=swap)
+        except StoreError:
+            self._blocks.discard(one.block.id for one in built)
+            raise
+        self._health.seals += 1
 
     def _seal(self, state: TargetState, boundary: int) -> None:
         def close_window() -> None:
-            # From here on older samples are refused: what is encoded below is all there will be.
+            # From here on older samples are late: what is encoded below is all there will be.
             state.floor = max(state.floor, boundary - 1)
 
         self._writer.call(close_window)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpuscope.store.blockwrite import orphans
 from gpuscope.store.catalog import Block, Catalog
 from gpuscope.store.index import Index
+from gpuscope.store.late import replay_late
 from gpuscope.store.tickrows import replay
 
 
@@ -36,7 +37,7 @@ def load(db: sqlite3.Connection, now_ms: int) -> Loaded:
     rows = db.execute("SELECT id, target, level, first, last, samples FROM block").fetchall()
     catalog.add_blocks(Block(*row) for row in rows if catalog.get(row[1]) is not None)
     heads = {state.id: state.head for state in catalog.states()}
-    sequence = replay(db, heads, index.epoch)
+    sequence = max(replay(db, heads, index.epoch), replay_late(db, catalog, now_ms))
     for state in catalog.states():
         state.appended_ms = now_ms
     layout = db.execute("SELECT max(id) FROM layout").fetchone()[0] or 0

@@ -60,8 +60,9 @@ class Stats:
 
 def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: Path) -> Stats:
     states, blocks = catalog.states(), catalog.blocks()
-    firsts = [block.first for block in blocks] + [s.head.first for s in states if s.head.first is not None]
-    lasts = [block.last for block in blocks] + [s.head.last for s in states if s.head.last is not None]
+    heads = [state.head for state in states] + [one.head for state in states for one in state.late]
+    firsts = [block.first for block in blocks] + [head.first for head in heads if head.first is not None]
+    lasts = [block.last for block in blocks] + [head.last for head in heads if head.last is not None]
     with reader.snapshot([], 0, 0) as snapshot:
         pages, free, size = (
             _pragma(snapshot.db, name) for name in ("page_count", "freelist_count", "page_size")
@@ -75,8 +76,8 @@ def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: 
         blocks=len(blocks),
         merged_blocks=sum(block.level > 0 for block in blocks),
         block_samples=sum(block.samples for block in blocks),
-        head_samples=sum(state.head.samples for state in states),
-        head_bytes=sum(state.head.nbytes() for state in states),
+        head_samples=sum(head.samples for head in heads),
+        head_bytes=sum(head.nbytes() for head in heads),
         oldest_ms=min(firsts, default=None),
         newest_ms=max(lasts, default=None),
         file_bytes=pages * size,

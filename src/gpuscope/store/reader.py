@@ -134,6 +134,7 @@ class Reader:
             if state is None:
                 continue
             total += len(series) * state.head.rows + state.head.side_samples
+            total += sum(len(series) * late.head.rows + late.head.side_samples for late in state.late)
             for block in state.blocks:
                 if block.first > end or block.last < start:
                     continue
@@ -207,7 +208,7 @@ def _latest(
     for target, view in views.items():
         series = groups[target]
         known, times, values = view.head.latest(series, start, end)
-        if len(times) and any(block.last > times.min() for block in view.blocks):
+        if len(times) and view.newest_sealed() > times.min():
             known = known[:0]  # after a clock jump a block may hold newer samples than the head
         fresh: dict[int, Samples] = {}
         for i, (sid, time) in enumerate(zip(known.tolist(), times.tolist(), strict=False)):
@@ -215,7 +216,7 @@ def _latest(
                 moments[time] = np.array([time], np.int64)
             fresh[sid] = moments[time], values[i : i + 1]
         rest = series[~np.isin(series, known)]
-        if len(rest) and view.blocks:
+        if len(rest) and (view.blocks or view.late):
             for sid, (own, some) in _read_target(blocks, view, rest, start, end).items():
                 fresh[sid] = own[-1:], some[-1:]
         for sid, samples in fresh.items():
@@ -225,7 +226,7 @@ def _latest(
 
 
 def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, end: int) -> dict[int, Samples]:
-    if not view.blocks:
+    if not (view.blocks or view.late):
         return view.head.read(series, start, end)
     parts: dict[int, list[Samples]] = {}
     for block in view.blocks:
@@ -234,8 +235,9 @@ def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, 
             kept = cut(samples)
             if len(kept[0]):
                 parts.setdefault(sid, []).append(kept)
-    for sid, samples in view.head.read(series, start, end).items():
-        parts.setdefault(sid, []).append(samples)
+    for head in (view.head, *view.late):
+        for sid, samples in head.read(series, start, end).items():
+            parts.setdefault(sid, []).append(samples)
     joined = Joined()
     return {sid: some[0] if len(some) == 1 else joined(some) for sid, some in parts.items()}
 
@@ -270,6 +272,6 @@ class Joined:
         known = self._known.get(key)
         if known is None:
             if any(a[0][-1] >= b[0][0] for a, b in pairwise(parts)):
-                return merge_samples(parts)  # blocks overlap: the clock had jumped
+                return merge_samples(parts)  # blocks overlap: late samples, or the clock had jumped
             known = self._known[key] = parts, np.concatenate([times for times, _ in parts])
         return known[1], np.concatenate([values for _, values in parts])

@@ -74,7 +74,7 @@ class Retention:
         found = [np.empty(0, np.int64)]
         with self._reader.snapshot(targets, -(2**62), 2**62) as snapshot:
             for view in snapshot.targets.values():
-                found.append(view.head.sorted_series)
+                found += [head.sorted_series for head in (view.head, *view.late)]
                 found += [snapshot.blocks.members(block) for block in view.blocks]
         return distinct(np.concatenate(found))
 
@@ -94,7 +94,12 @@ class Retention:
         self._writer.call(lambda: self._remove_now(series))
 
     def _remove_now(self, series: set[int]) -> None:
-        in_heads = {int(sid) for state in self._catalog.states() for sid in state.head.view().sorted_series}
+        in_heads = {
+            int(sid)
+            for state in self._catalog.states()
+            for head in (state.head, *(one.head for one in state.late))
+            for sid in head.view().sorted_series
+        }
         going = sorted(series - in_heads)
         with self._index.removing(going) as orphans:
 
@@ -111,7 +116,7 @@ class Retention:
         idle = {
             state.id
             for state in self._catalog.states()
-            if state.id not in used and not state.blocks and state.head.first is None
+            if state.id not in used and not state.blocks and state.head.first is None and not state.late
         }
         going, self._idle_targets = idle & self._idle_targets, idle
         for target in going:

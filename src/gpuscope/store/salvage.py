@@ -19,7 +19,7 @@ from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
-_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "block", "bundle")
+_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "late", "block", "bundle")
 _MOST_IDS = 5_000_000
 
 
@@ -110,12 +110,12 @@ def _candidate_ids(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table
 
 
 def _id_ranges(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> list[tuple[int, int]]:
-    if table != "tick":
+    if table not in ("tick", "late"):
         return [(1, _highest(damaged, table, 1, 2**40))]
     ranges = []
     for (target,) in fresh.execute("SELECT id FROM target").fetchall():
         low, high = target << TICK_BITS, ((target + 1) << TICK_BITS) - 1
-        ranges.append((_lowest(damaged, low, high), _highest(damaged, table, low, high)))
+        ranges.append((_lowest(damaged, table, low, high), _highest(damaged, table, low, high)))
     return ranges
 
 
@@ -127,9 +127,9 @@ def _highest(db: sqlite3.Connection, table: str, low: int, high: int) -> int:
         return low + 100_000
 
 
-def _lowest(db: sqlite3.Connection, low: int, high: int) -> int:
+def _lowest(db: sqlite3.Connection, table: str, low: int, high: int) -> int:
     try:
-        row = db.execute("SELECT min(id) FROM tick WHERE id BETWEEN ? AND ?", (low, high)).fetchone()
+        row = db.execute(f"SELECT min(id) FROM {table} WHERE id BETWEEN ? AND ?", (low, high)).fetchone()  # noqa: S608
         return low if row[0] is None else int(row[0])
     except sqlite3.DatabaseError:
         return low
@@ -153,7 +153,8 @@ def _make_whole(fresh: sqlite3.Connection) -> None:
         """INSERT OR IGNORE INTO target (id, name)
            SELECT target, 'salvaged-' || target FROM series
            UNION SELECT target, 'salvaged-' || target FROM block
-           UNION SELECT id >> ?, 'salvaged-' || (id >> ?) FROM tick""",
-        (TICK_BITS, TICK_BITS),
+           UNION SELECT id >> ?1, 'salvaged-' || (id >> ?1) FROM tick
+           UNION SELECT id >> ?1, 'salvaged-' || (id >> ?1) FROM late""",
+        (TICK_BITS,),
     )
     fresh.execute("COMMIT")

@@ -221,8 +221,13 @@ class Store:
         self._writing().keeper.run()
 
     def seal(self) -> None:
-        """Seal all heads now; samples older than these are refused afterwards."""
+        """Seal all heads now; samples older than these are late afterwards."""
         self._writing().keeper.seal_all()
+
+    def set_out_of_order(self, window_ms: int) -> None:
+        """Change `StoreOptions.out_of_order_ms` from the next tick on."""
+        side = self._writing()
+        side.writer.call(lambda: side.writer.set_out_of_order(window_ms))
 
     def compact(self) -> None:
         """Give every free page back to the file system and fold SQLite's journal into the file."""
