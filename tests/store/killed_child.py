@@ -1,9 +1,8 @@
 """The process that `test_kill` kills: appends ticks at full speed and writes down each one acknowledged.
 
 Sealing and merging run all the time, on a clock that moves five minutes with every tick. Values follow from the
-tick's number and the series, so the parent knows what must be there. The last series of each target come from a
-shard that is 40 ticks (more than three hours) behind: their samples are late, and those of the first 40 ticks of
-each run are never sent.
+tick's number and the series, so the parent knows what must be there. The last series of each target come from
+a shard that is 40 ticks (more than three hours) behind: their samples are late.
 """
 
 from __future__ import annotations

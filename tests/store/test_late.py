@@ -1,4 +1,4 @@
-"""Samples that come after their window was sealed: taken as far back as Prometheus would, kept, read, merged."""
+"""Samples that come after their window was sealed: taken as far back as Prometheus does, read, merged."""
 
 from __future__ import annotations
 

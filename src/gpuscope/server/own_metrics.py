@@ -16,6 +16,7 @@ from gpuscope.store.maintenance import Stats
 
 _ROWS = (
     ("gpuscope_store_series", "gauge", "series", "Series in the store."),
+    ("gpuscope_store_max_series", "gauge", "max_series", "Series the store may hold (max_series)."),
     ("gpuscope_store_blocks", "gauge", "blocks", "Sealed blocks in the store."),
     ("gpuscope_store_head_samples", "gauge", "head_samples", "Samples not sealed yet."),
     ("gpuscope_store_head_bytes", "gauge", "head_bytes", "Memory of the samples not sealed yet."),

@@ -20,6 +20,7 @@ from gpuscope.store.arrays import distinct
 from gpuscope.store.matching import literals, predicate
 from gpuscope.store.postings import Postings
 from gpuscope.store.series import Labels, Matcher, MatchOp
+from gpuscope.store.series_limit import SeriesLimit
 from gpuscope.store.tick import Bools, Int64s
 
 _MAX_CACHED_REGEX = 512
@@ -58,6 +59,8 @@ class Index:
         self._postings = Postings(self._pairs_of)
         self._regexes: dict[tuple[str, MatchOp, str], tuple[int, list[int]]] = {}
         self._new = NewRows([], [], [])
+        self._text_bytes = 0
+        self.limit: SeriesLimit | None = None
         self.epoch = 0
         """Grows when series are removed: ids cached by a caller may then be gone."""
         self.version = 0
@@ -86,12 +89,15 @@ class Index:
     def __len__(self) -> int:
         return len(self._pairs_of)
 
-    def resolve(self, target: int, labels: Labels) -> int:
-        """The id of a label set, made up on first sight. Empty values are dropped, as they mean "absent"."""
-        key = self._key(labels)
+    def resolve(self, target: int, labels: Labels, *, reserved: bool = False) -> int:
+        """The id of a label set, made up on first sight; 0 for a new one that a limit refuses, unless it is
+        `reserved`. Empty values are dropped, as they mean "absent"."""
         with self._lock:
-            sid = self._by_pairs.get(key)
+            sid = self.find(labels)
+            if sid is None and not reserved and not self._has_room(labels):
+                return 0
             if sid is None:
+                key = self._key(labels)
                 sid = self._next_series
                 self._next_series += 1
                 self._by_pairs[key] = sid
@@ -103,6 +109,12 @@ class Index:
                 self._new.series.append((sid, target, key))
                 self.version += 1
             return sid
+
+    def _has_room(self, labels: Labels) -> bool:
+        if self.limit is None:
+            return True
+        new_text = sum(len(pair[0]) + len(pair[1]) for pair in labels if pair not in self._pair_ids)
+        return self.limit.allows(len(self._pairs_of), self._text_bytes, new_text)
 
     def find(self, labels: Labels) -> int | None:
         """The id of a label set if there is one."""
@@ -133,6 +145,7 @@ class Index:
         self._pair_ids[pair] = number
         self._pairs[number] = pair
         self._of_name.setdefault(name, []).append(number)
+        self._text_bytes += len(name) + len(value)
         self._next_pair = max(self._next_pair, number + 1)
 
     def _grow(self, sid: int) -> None:
@@ -295,6 +308,7 @@ class Index:
             for number in orphans:
                 name, value = self._pairs.pop(number)
                 del self._pair_ids[name, value]
+                self._text_bytes -= len(name) + len(value)
                 self._of_name[name].remove(number)
                 if not self._of_name[name]:
                     del self._of_name[name]

@@ -26,6 +26,7 @@ class Stats:
 
     schema: int
     series: int
+    max_series: int | None
     targets: int
     blocks: int
     merged_blocks: int
@@ -72,6 +73,7 @@ def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: 
     return Stats(
         schema=schema,
         series=len(index),
+        max_series=None if index.limit is None else index.limit.max_series,
         targets=len(states),
         blocks=len(blocks),
         merged_blocks=sum(block.level > 0 for block in blocks),

@@ -1,7 +1,8 @@
 """Blocks of one target to one: fewer, longer chunks compress better and are read faster.
 
-Overlapping blocks (late samples, or the clock had jumped back) come out in order and without repetition. A target with very
-many series gets several merged blocks, each with some of the series, so that memory stays bounded.
+Overlapping blocks (late samples, or the clock had jumped back) come out in order and without repetition. A
+target with very many series gets several merged blocks, each with some of the series, so that memory stays
+bounded.
 """
 
 from __future__ import annotations

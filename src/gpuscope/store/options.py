@@ -49,6 +49,10 @@ class StoreOptions:
     series' own next sample."""
     max_ahead_ms: int = 10 * MINUTE_MS
     """Samples stamped further in the future than this are refused, as Prometheus does."""
+    max_series: int | None = None
+    """None: as many as a quarter of the memory holds (`series_limit`)."""
+    max_new_series: int | None = None
+    """Within ten minutes; None: any number."""
     queue_ticks: int = 512
     batch_ticks: int = 64
     maintain_every_s: float = 5.0

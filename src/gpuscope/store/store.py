@@ -35,6 +35,7 @@ from gpuscope.store.reader import PinnedReader, Reader
 from gpuscope.store.salvage import salvage
 from gpuscope.store.schema import FILE_NAME, connect, migrate
 from gpuscope.store.series import Labels, Matcher, Series
+from gpuscope.store.series_limit import SeriesLimit, default_max_series
 from gpuscope.store.tick import Appended, Int64s, Tick
 from gpuscope.store.writer import Writer
 
@@ -166,10 +167,15 @@ class Store:
         """Changes when series are removed: a caller's cache of series ids is valid for one epoch."""
         return self._index.epoch
 
-    def resolve(self, target: int, labels: Iterable[Labels]) -> Int64s:
-        """Series ids of label sets, made up on first sight and stored with the next tick."""
+    def resolve(self, target: int, labels: Iterable[Labels], *, reserved: bool = False) -> Int64s:
+        """Series ids of label sets, made up on first sight and stored with the next tick. 0 stands for a new
+        series that a limit refuses (`series_refused` says why); `reserved` ones are never refused."""
         self._writing()
-        return np.array([self._index.resolve(target, one) for one in labels], np.int64)
+        return np.array([self._index.resolve(target, one, reserved=reserved) for one in labels], np.int64)
+
+    def series_refused(self) -> str:
+        """Why the last new series was refused."""
+        return self._writing().series_limit.reason()
 
     def submit(self, tick: Tick) -> Future[Appended]:
         """Queue a tick; the future is done when its commit returned. Waits while the queue is full."""
@@ -224,10 +230,14 @@ class Store:
         """Seal all heads now; samples older than these are late afterwards."""
         self._writing().keeper.seal_all()
 
+    @property
+    def out_of_order_ms(self) -> int:
+        """`StoreOptions.out_of_order_ms`, or what `set_out_of_order` has made of it."""
+        return self._writing().appender.out_of_order_ms
+
     def set_out_of_order(self, window_ms: int) -> None:
-        """Change `StoreOptions.out_of_order_ms` from the next tick on."""
-        side = self._writing()
-        side.writer.call(lambda: side.writer.set_out_of_order(window_ms))
+        """Change how late samples may be, from the next tick on."""
+        self._writing().appender.out_of_order_ms = window_ms
 
     def compact(self) -> None:
         """Give every free page back to the file system and fold SQLite's journal into the file."""
@@ -281,9 +291,11 @@ class _WriteSide:
         index: Index = loaded.index
         catalog: Catalog = loaded.catalog
         self.db = db
-        appender = Appender(db, index, catalog, clock, options, health)
-        appender.next_sequence, appender.next_layout = loaded.next_sequence, loaded.next_layout
-        self.writer = Writer(appender, options.queue_ticks, options.batch_ticks)
+        most = default_max_series() if options.max_series is None else options.max_series
+        self.series_limit = index.limit = SeriesLimit(most, options.max_new_series, clock)
+        self.appender = Appender(db, index, catalog, clock, options, health)
+        self.appender.next_sequence, self.appender.next_layout = loaded.next_sequence, loaded.next_layout
+        self.writer = Writer(self.appender, options.queue_ticks, options.batch_ticks)
         self.blocks = BlockWriter(db, self.writer, catalog)
         self.keeper = Keeper(db, self.writer, self.blocks, reader, catalog, index, clock, options, health)
         self.blocks.discard(loaded.orphans)

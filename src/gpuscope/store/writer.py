@@ -65,10 +65,6 @@ class Writer:
         """Ticks appended from now on have this sequence number or a higher one; in the writer's turn."""
         return self._appender.next_sequence
 
-    def set_out_of_order(self, window_ms: int) -> None:
-        """In the writer's turn."""
-        self._appender.out_of_order_ms = window_ms
-
     def waiting(self) -> int:
         return self._queue.qsize()
 

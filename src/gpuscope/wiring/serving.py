@@ -27,7 +27,10 @@ GRACE_SECONDS = 3.0
 def open_store(settings: Settings) -> Store:
     folder = Path(settings.data).expanduser()
     options = StoreOptions(
-        retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
+        retention_ms=int(settings.retention * 1000),
+        retention_bytes=settings.retention_bytes,
+        max_series=settings.max_series,
+        max_new_series=settings.max_new_series,
     )
     try:
         return Store(folder, options)
