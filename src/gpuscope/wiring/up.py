@@ -166,7 +166,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             most_queries=settings.query_max_concurrency,
             with_admin=settings.admin_api,
         )
-        receiver = Receiver(store)
+        receiver = Receiver(store, server_limits=settings)
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
