@@ -21,6 +21,7 @@ _ROWS = (
     ("gpuscope_store_head_samples", "gauge", "head_samples", "Samples not sealed yet."),
     ("gpuscope_store_head_bytes", "gauge", "head_bytes", "Memory of the samples not sealed yet."),
     ("gpuscope_store_file_bytes", "gauge", "file_bytes", "Size of the store's file."),
+    ("gpuscope_store_disk_bytes", "gauge", "disk_bytes", "Size of the data folder on the disk."),
     ("gpuscope_store_commits_total", "counter", "commits", "Transactions committed."),
     ("gpuscope_store_failed_commits_total", "counter", "failed_commits", "Transactions that failed."),
     ("gpuscope_store_samples_total", "counter", "samples", "Samples taken."),

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from gpuscope.store.blockbuild import BuiltBlock
 from gpuscope.store.blocks import BlockReader
@@ -25,7 +26,7 @@ from gpuscope.store.late import build_late, drop_late, late_due
 from gpuscope.store.merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
 from gpuscope.store.options import Clock, StoreOptions
 from gpuscope.store.reader import Reader
-from gpuscope.store.retention import Retention
+from gpuscope.store.retention import Disk, Retention
 from gpuscope.store.schema import vacuum_pages
 from gpuscope.store.seal import build_block, due_boundary
 from gpuscope.store.tickrows import drop_before
@@ -51,6 +52,7 @@ class Keeper:
         clock: Clock,
         options: StoreOptions,
         health: Health,
+        path: Path,
     ) -> None:
         self._db = db
         self._writer = writer
@@ -61,7 +63,8 @@ class Keeper:
         self._clock = clock
         self._options = options
         self._health = health
-        self._retention = Retention(writer, blocks, reader, catalog, index, options, health)
+        disk = Disk(path.parent, self.compact)
+        self._retention = Retention(writer, blocks, reader, catalog, index, options, health, disk)
         self._busy = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -244,6 +247,11 @@ class Keeper:
             self._writer.call(lambda: vacuum_pages(self._db, _VACUUM_PAGES))
             if self._writer.call(self._free_page_count) >= free:
                 return
+
+    def compact(self) -> None:
+        """Give every free page back and fold SQLite's journal into the file."""
+        self.free_pages(0)
+        self._writer.call(lambda: self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
 
     def _free_page_count(self) -> int:
         return int(self._db.execute("PRAGMA freelist_count").fetchone()[0])

@@ -23,6 +23,7 @@ from gpuscope.store.catalog import Catalog
 from gpuscope.store.delete import delete_samples
 from gpuscope.store.errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
 from gpuscope.store.export import export_openmetrics
+from gpuscope.store.folder import make_private
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
 from gpuscope.store.keeper import Keeper
@@ -69,7 +70,7 @@ class Store:
 
     def _open(self) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder, FILE_NAME)
             self._lock = FolderLock(self.folder)
         except OSError as error:
             raise StoreError(f"the data folder {self.folder} cannot be used: {error}") from error
@@ -80,7 +81,7 @@ class Store:
             raise
         self._index, self._catalog = loaded.index, loaded.catalog
         self._reader: Reader = Reader(self._path, self._catalog, self.options.cache_bytes, self.health)
-        self._write = _WriteSide(db, loaded, self._reader, self._clock, self.options, self.health)
+        self._write = _WriteSide(db, loaded, self._reader, self._clock, self.options, self.health, self._path)
 
     def _load_or_salvage(self) -> tuple[sqlite3.Connection, Loaded]:
         mark = self.folder / DAMAGE_MARK
@@ -287,6 +288,7 @@ class _WriteSide:
         clock: Clock,
         options: StoreOptions,
         health: Health,
+        path: Path,
     ) -> None:
         index: Index = loaded.index
         catalog: Catalog = loaded.catalog
@@ -297,7 +299,7 @@ class _WriteSide:
         self.appender.next_sequence, self.appender.next_layout = loaded.next_sequence, loaded.next_layout
         self.writer = Writer(self.appender, options.queue_ticks, options.batch_ticks)
         self.blocks = BlockWriter(db, self.writer, catalog)
-        self.keeper = Keeper(db, self.writer, self.blocks, reader, catalog, index, clock, options, health)
+        self.keeper = Keeper(db, self.writer, self.blocks, reader, catalog, index, clock, options, health, path)
         self.blocks.discard(loaded.orphans)
 
     def start(self) -> None:
@@ -310,5 +312,4 @@ class _WriteSide:
         self.db.close()
 
     def compact(self) -> None:
-        self.keeper.free_pages(0)
-        self.writer.call(lambda: self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+        self.keeper.compact()
