@@ -1,7 +1,7 @@
 """The data folder: who may read it, how large it is, and whether it is still there.
 
-History says who ran what on which machine: files are 0600, and the folder 0700 unless it holds other things than
-ours. A folder that others wrote with wider permissions is corrected when it is opened.
+History says who ran what on which machine: files are 0600, and the folder 0700 unless it was there before with
+other things in it. What an older version wrote with wider permissions is corrected when it is opened.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def folder_bytes(folder: Path) -> int:
     for root, _, files in os.walk(folder):
         for name in ("", *files):
             with suppress(OSError):  # SQLite's journal may go at any time
-                total += os.lstat(os.path.join(root, name)).st_blocks * 512
+                total += Path(root, name).lstat().st_blocks * 512
     return total
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
     """Tells a file from another one of the same name; None if there is none."""
     try:
-        found = os.stat(path)
+        found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -1,8 +1,8 @@
 """What leaves the store: blocks beyond the time or size allowed, then series that have no data left.
 
 Whole blocks go, oldest first. `retention_bytes` is what the folder takes on the disk, with SQLite's journal and
-damaged files that were set aside; those go before any block. A series is removed only when two passes in a row found it without data, so
-that one whose first tick is still on its way stays.
+damaged files that were set aside; those go before any block. A series is removed only when two passes in a row
+found it without data, so that one whose first tick is still on its way stays.
 """
 
 from __future__ import annotations
