@@ -27,6 +27,7 @@ _ROWS = (
     ("gpuscope_store_samples_total", "counter", "samples", "Samples taken."),
     ("gpuscope_store_seals_total", "counter", "seals", "Heads sealed."),
     ("gpuscope_store_merges_total", "counter", "merges", "Blocks merged."),
+    ("gpuscope_store_restarts_total", "counter", "restarts", "Times a deleted data folder was made again."),
     ("gpuscope_store_damaged_chunks", "gauge", "damaged_chunks", "Chunks that could not be read."),
 )
 
@@ -40,6 +41,12 @@ def store_families(stats: Stats) -> Iterator[MetricFamily]:
         "gauge",
         "1 while the disk is full and nothing is stored.",
         [Sample(NO_LABELS, full)],
+    )
+    yield MetricFamily(
+        "gpuscope_store_lost",
+        "gauge",
+        "1 while the data folder is gone and nothing is stored.",
+        [Sample(NO_LABELS, 0 if stats.lost is None else 1)],
     )
     refused = [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.refused.items())]
     yield MetricFamily(

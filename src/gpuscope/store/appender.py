@@ -19,6 +19,7 @@ from gpuscope.store.health import Health
 from gpuscope.store.index import Index
 from gpuscope.store.late import INSERT_LATE, LateRow, add_late
 from gpuscope.store.options import Clock, StoreOptions
+from gpuscope.store.restart import FolderWatch
 from gpuscope.store.schema import TICK_BITS
 from gpuscope.store.tick import Appended, Float64s, Tick
 from gpuscope.store.tickrows import INSERT_LAYOUT, INSERT_TICK, TickRow, pack_mixed, pack_series
@@ -63,8 +64,10 @@ class Appender:
         clock: Clock,
         options: StoreOptions,
         health: Health,
+        watch: FolderWatch,
     ) -> None:
         self._db = db
+        self._watch = watch
         self._index = index
         self._catalog = catalog
         self._clock = clock
@@ -76,6 +79,10 @@ class Appender:
         self.next_layout = 1
         self.out_of_order_ms = options.out_of_order_ms
         self._newest = newest_time(catalog)
+
+    def use_database(self, db: sqlite3.Connection) -> None:
+        """Another file from now on."""
+        self._db = db
 
     def write(self, ticks: Sequence[Tick]) -> list[Outcome]:
         """What became of each tick, in order. A batch is cut where a tick must see an earlier one applied."""
@@ -222,6 +229,7 @@ class Appender:
             self._layouts, self._fresh = [], []
         self._health.commits += 1
         self._health.full_since_ms = None
+        self._watch.is_lost()
         return None
 
     def flush_new(self) -> None:

@@ -127,6 +127,11 @@ class Catalog:
             state = self._states[block.target]
             state.blocks = tuple(one for one in state.blocks if one.id != block.id)
 
+    def forget_blocks(self) -> None:
+        """All blocks are gone with their file; the caller holds the lock."""
+        for state in self._states.values():
+            state.blocks = ()
+
     def drop_target(self, target: int) -> None:
         """The caller holds the lock."""
         state = self._states.pop(target)

@@ -26,6 +26,7 @@ from gpuscope.store.late import build_late, drop_late, late_due
 from gpuscope.store.merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
 from gpuscope.store.options import Clock, StoreOptions
 from gpuscope.store.reader import Reader
+from gpuscope.store.restart import FolderWatch
 from gpuscope.store.retention import Disk, Retention
 from gpuscope.store.schema import vacuum_pages
 from gpuscope.store.seal import build_block, due_boundary
@@ -53,6 +54,8 @@ class Keeper:
         options: StoreOptions,
         health: Health,
         path: Path,
+        watch: FolderWatch,
+        restart: Callable[[], None],
     ) -> None:
         self._db = db
         self._writer = writer
@@ -65,6 +68,8 @@ class Keeper:
         self._health = health
         disk = Disk(path.parent, self.compact)
         self._retention = Retention(writer, blocks, reader, catalog, index, options, health, disk)
+        self._watch = watch
+        self._restart = restart
         self._busy = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -78,16 +83,23 @@ class Keeper:
 
     def stop(self) -> None:
         self._stop.set()
+        self._watch.wake.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def _loop(self) -> None:
-        while not self._stop.wait(self._options.maintain_every_s):
+        while not self._stop.is_set():
+            self._watch.wake.wait(self._options.maintain_every_s)
+            self._watch.wake.clear()
             try:
                 self.run()
             except Exception:  # a mistake of ours must not end the housekeeping for good
                 log.exception("store: housekeeping failed")
+
+    def use_database(self, db: sqlite3.Connection) -> None:
+        """Another file from now on."""
+        self._db = db
 
     def window_ms(self) -> int:
         large = len(self._index) > self._options.large_from_series
@@ -97,6 +109,10 @@ class Keeper:
         """Everything that is due; steps are independent of each other's failures."""
         with self._busy:
             now = self._clock.now_ms()
+            if self._watch.is_lost():
+                self._attempt("making the data folder again", self._restart)
+            if self._health.lost is not None:
+                return  # what would be sealed now would be lost too
             for state in self._catalog.states():
                 self._attempt(f"sealing {state.name}", lambda state=state: self._seal_due(state, now))  # type: ignore[misc]
             for state in late_due(self._catalog.states(), now):

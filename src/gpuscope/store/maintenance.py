@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,8 @@ class Stats:
     failed_commits: int
     full_since_ms: int | None
     last_error: str | None
+    lost: str | None
+    restarts: int
     damaged_chunks: int
     seals: int
     merges: int
@@ -69,7 +72,9 @@ def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: 
     heads = [state.head for state in states] + [one.head for state in states for one in state.late]
     firsts = [block.first for block in blocks] + [head.first for head in heads if head.first is not None]
     lasts = [block.last for block in blocks] + [head.last for head in heads if head.last is not None]
-    with reader.snapshot([], 0, 0) as snapshot:
+    pages = free = size = schema = 0
+    # The file may be gone: the rest is known without it.
+    with suppress(StoreError), reader.snapshot([], 0, 0) as snapshot:
         pages, free, size = (
             _pragma(snapshot.db, name) for name in ("page_count", "freelist_count", "page_size")
         )
@@ -100,6 +105,8 @@ def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: 
         failed_commits=health.failed_commits,
         full_since_ms=health.full_since_ms,
         last_error=health.last_error,
+        lost=health.lost,
+        restarts=health.restarts,
         damaged_chunks=health.damaged_chunks,
         seals=health.seals,
         merges=health.merges,

@@ -60,13 +60,17 @@ class Reader:
         self._catalog = catalog
         self.health = health
         self._idle: list[sqlite3.Connection] = []
+        self._generation = 0
+        """Of the file: connections to an earlier one are not used again."""
         self._pool = threading.Lock()
         self._closed = False
+        self._cache_bytes = cache_bytes
         self.cache = ChunkCache(cache_bytes)
 
     @contextmanager
     def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
         """Some targets at this moment; of no target: the file alone."""
+        generation = self._generation
         db = self._take()
         try:
             with self._catalog.lock:
@@ -75,7 +79,7 @@ class Reader:
                 views = self._views(targets, start, end)
             yield Snapshot(db, BlockReader(db, self.cache, self.health), views)
         finally:
-            self._give_back(db)
+            self._give_back(db, generation)
 
     def _take(self) -> sqlite3.Connection:
         with self._pool:
@@ -88,12 +92,13 @@ class Reader:
         except sqlite3.Error as error:
             raise from_sqlite(error) from error
 
-    def _give_back(self, db: sqlite3.Connection) -> None:
+    def _give_back(self, db: sqlite3.Connection, generation: int) -> None:
         with suppress(sqlite3.Error):
             if db.in_transaction:
                 db.execute("ROLLBACK")
         with self._pool:
-            if not self._closed and len(self._idle) < _IDLE_CONNECTIONS:
+            usable = not self._closed and generation == self._generation
+            if usable and len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(db)
                 return
         db.close()
@@ -104,6 +109,15 @@ class Reader:
             idle, self._idle = self._idle, []
         for db in idle:
             db.close()
+
+    def use_new_file(self) -> None:
+        """There is another file at the path; answers under way still come from the old one."""
+        with self._pool:
+            self._generation += 1
+            idle, self._idle = self._idle, []
+        for db in idle:
+            db.close()
+        self.cache = ChunkCache(self._cache_bytes)
 
     def read(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
         """Samples in [start, end] of each series that has any; `groups` is series by target."""

@@ -2,7 +2,7 @@
 
 It holds the file's header and the list of tables, and without it SQLite reads nothing. Every file of ours has
 the same first pages: the tables are made in one order in an empty file, and with `auto_vacuum` SQLite keeps
-their roots together at the start. So the first page of a new, empty store fits, but for the counts in its header.
+their roots together at the start. So the first page of a new, empty store fits, but for the counts in it.
 """
 
 from __future__ import annotations

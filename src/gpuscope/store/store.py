@@ -17,16 +17,11 @@ from types import TracebackType
 
 import numpy as np
 
-from gpuscope.store.appender import Appender
-from gpuscope.store.blockwrite import BlockWriter
-from gpuscope.store.catalog import Catalog
 from gpuscope.store.delete import delete_samples
 from gpuscope.store.errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
 from gpuscope.store.export import export_openmetrics
 from gpuscope.store.folder import make_private
 from gpuscope.store.health import Health
-from gpuscope.store.index import Index
-from gpuscope.store.keeper import Keeper
 from gpuscope.store.loading import Loaded, load
 from gpuscope.store.lock import FolderLock
 from gpuscope.store.maintenance import Cardinality, CheckReport, Stats, backup, cardinality, check, stats
@@ -36,9 +31,8 @@ from gpuscope.store.reader import PinnedReader, Reader
 from gpuscope.store.salvage import salvage
 from gpuscope.store.schema import FILE_NAME, connect, migrate
 from gpuscope.store.series import Labels, Matcher, Series
-from gpuscope.store.series_limit import SeriesLimit, default_max_series
 from gpuscope.store.tick import Appended, Int64s, Tick
-from gpuscope.store.writer import Writer
+from gpuscope.store.write_side import WriteSide
 
 DAMAGE_MARK = "damaged"
 
@@ -59,7 +53,7 @@ class Store:
         self._clock = clock or SystemClock()
         self._path = folder / FILE_NAME
         self._lock: FolderLock | None = None
-        self._write: _WriteSide | None = None
+        self._write: WriteSide | None = None
         self._closed = False
         self.health = Health()
         if read_only:
@@ -81,7 +75,9 @@ class Store:
             raise
         self._index, self._catalog = loaded.index, loaded.catalog
         self._reader: Reader = Reader(self._path, self._catalog, self.options.cache_bytes, self.health)
-        self._write = _WriteSide(db, loaded, self._reader, self._clock, self.options, self.health, self._path)
+        self._write = WriteSide(
+            db, loaded, self._reader, self._clock, self.options, self.health, self._path, self._lock
+        )
 
     def _load_or_salvage(self) -> tuple[sqlite3.Connection, Loaded]:
         mark = self.folder / DAMAGE_MARK
@@ -142,8 +138,8 @@ class Store:
             self._write.close()
         self._reader.close()
         self._mark_damage()
-        if self._lock is not None:
-            self._lock.release()
+        if self._write is not None:
+            self._write.lock.release()
 
     def _mark_damage(self) -> None:
         """A file that could be read but not written when it was last open is rebuilt at the next opening."""
@@ -151,7 +147,7 @@ class Store:
             with suppress(OSError):
                 (self.folder / DAMAGE_MARK).write_text(self.health.unwritable + "\n", "utf-8")
 
-    def _writing(self) -> _WriteSide:
+    def _writing(self) -> WriteSide:
         if self._write is None or self._closed:
             raise StoreClosedError("the store is closed" if self._closed else "the store is read-only")
         return self._write
@@ -256,6 +252,10 @@ class Store:
             )
         return len(sids)
 
+    def trouble(self) -> str:
+        """Why nothing can be kept at present; "" if all is well."""
+        return self.health.lost or ""
+
     def stats(self) -> Stats:
         return stats(self._reader, self._index, self._catalog, self.health, self._path)
 
@@ -275,41 +275,3 @@ class Store:
     def backup(self, folder: Path) -> Path:
         """A copy of the store, consistent, while it runs; returns the new file."""
         return backup(self._path, folder)
-
-
-class _WriteSide:
-    """What only a store opened for writing has."""
-
-    def __init__(
-        self,
-        db: sqlite3.Connection,
-        loaded: Loaded,
-        reader: Reader,
-        clock: Clock,
-        options: StoreOptions,
-        health: Health,
-        path: Path,
-    ) -> None:
-        index: Index = loaded.index
-        catalog: Catalog = loaded.catalog
-        self.db = db
-        most = default_max_series() if options.max_series is None else options.max_series
-        self.series_limit = index.limit = SeriesLimit(most, options.max_new_series, clock)
-        self.appender = Appender(db, index, catalog, clock, options, health)
-        self.appender.next_sequence, self.appender.next_layout = loaded.next_sequence, loaded.next_layout
-        self.writer = Writer(self.appender, options.queue_ticks, options.batch_ticks)
-        self.blocks = BlockWriter(db, self.writer, catalog)
-        self.keeper = Keeper(db, self.writer, self.blocks, reader, catalog, index, clock, options, health, path)
-        self.blocks.discard(loaded.orphans)
-
-    def start(self) -> None:
-        self.writer.start()
-        self.keeper.start()
-
-    def close(self) -> None:
-        self.keeper.stop()
-        self.writer.close()
-        self.db.close()
-
-    def compact(self) -> None:
-        self.keeper.compact()

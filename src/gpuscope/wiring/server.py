@@ -132,7 +132,7 @@ def _run_embedded(settings: Settings) -> None:
                     *(pushes.families() if pushes else ()),
                 ]
             ),
-            ready=lambda: "",
+            ready=store.trouble,
             door=web.door,
         )
         with _Started(scraping, pushes):

@@ -178,7 +178,9 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
                     *receiver.families(),
                 ]
             ),
-            ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
+            ready=lambda: (
+                store.trouble() or ("" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet")
+            ),
             door=web.door,
         )
         running = (
