@@ -1,4 +1,4 @@
-"""A server whose data folder is deleted: `/-/ready` says so, and it goes on once there can be a folder again."""
+"""A server whose data folder is deleted: `/-/ready` says so, and it goes on when there is a folder again."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Sealing and merging run all the time, on a clock that moves five minutes with every tick. Values follow from the
 tick's number and the series, so the parent knows what must be there. The last series of each target come from
-a shard that is 40 ticks (more than three hours) behind: their samples are late.
+a shard that is 30 ticks (two and a half hours) behind: their samples are late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.store.support import NOW, HandClock, labels
 STEP = 300_000
 WIDTH = 12
 TARGETS = 3
-BEHIND = 40
+BEHIND = 30
 LATE_WIDTH = 4
 OPTIONS = StoreOptions(window_ms=2 * HOUR_MS, retention_ms=10_000 * HOUR_MS, out_of_order_ms=6 * HOUR_MS)
 

@@ -135,16 +135,18 @@ class WriteDecoder:
             # One sample at the end of the message, its value (18 bytes) or the value 0 left out (9 bytes).
             if body[position - 18 : position - 15] == b"\x12\x10\x09" and body[position - 7] == 0x10:
                 number = known.get(body[start : position - 18], _UNKNOWN)
-                if number >= 0:
+                at = times[body[position - 6 : position]]
+                if number >= 0 and at is not None:
                     series.append(number)
-                    stamps.append(times[body[position - 6 : position]])
+                    stamps.append(at)
                     doubles.append(_DOUBLE.unpack_from(body, position - 15)[0])
                     continue
             elif body[position - 9 : position - 6] == b"\x12\x07\x10":
                 number = known.get(body[start : position - 9], _UNKNOWN)
-                if number >= 0:
+                at = times[body[position - 6 : position]]
+                if number >= 0 and at is not None:
                     series.append(number)
-                    stamps.append(times[body[position - 6 : position]])
+                    stamps.append(at)
                     doubles.append(0.0)
                     continue
             self._series(body[start:position], found)
@@ -193,14 +195,13 @@ class WriteDecoder:
         return number
 
 
-class _Times(dict[bytes, int]):
-    """Six bytes of a varint to milliseconds: a request has few different times."""
+class _Times(dict[bytes, int | None]):
+    """Six bytes of a varint to milliseconds: a request has few different times. None for bytes that are not one
+    number: such a message is read field by field."""
 
-    def __missing__(self, packed: bytes) -> int:
-        value, end = read_varint(packed, 0, len(packed))
-        if end != len(packed):
-            raise WireError("a sample's time is malformed")
-        self[packed] = value
+    def __missing__(self, packed: bytes) -> int | None:
+        whole = packed[-1] < 0x80 and all(byte >= 0x80 for byte in packed[:-1])
+        self[packed] = value = read_varint(packed, 0, len(packed))[0] if whole else None
         return value
 
 
