@@ -125,12 +125,13 @@ def test_a_symbol_that_looks_like_two_is_not_taken_for_known_labels() -> None:
         (encode_v2(SeriesV2(A, exemplars=11)), "write_max_samples"),
         (message(4, b"") + message(5, message(1, b"\x00" * 202)), "write_max_samples"),
         (message(4, b"") + message(5, b"\x08\x00" * 202), "write_max_samples"),
+        (message(4, b"x" * 100) + message(5, message(1, b"\x00" * 12)), "write_max_decoded_bytes"),
     ],
 )
 def test_limits(body: bytes, limit: str) -> None:
     before = LIMITS_REACHED.counts()[limit]
     with pytest.raises(WireError, match=limit):
-        decode(body, max_samples=10, max_symbols=10)
+        decode(body, max_samples=10, max_symbols=10, max_text_bytes=1000)
     assert LIMITS_REACHED.counts()[limit] == before + 1
 
 

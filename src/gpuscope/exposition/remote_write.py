@@ -72,6 +72,13 @@ class MessageLimits:
 
     max_samples: int = Limits().write_max_samples
     max_symbols: int = Limits().write_max_symbols
+    max_text_bytes: int = 4 * Limits().write_max_decoded_bytes
+    """Of all labels of a 2.0 request: a symbol can be referred to any number of times."""
+
+    def check_text(self, size: int) -> None:
+        if size > self.max_text_bytes:
+            LIMITS_REACHED.count("write_max_decoded_bytes")
+            raise WireError(f"more than {self.max_text_bytes} bytes of labels (write_max_decoded_bytes)")
 
     def check_samples(self, count: int) -> None:
         if count > self.max_samples:
@@ -101,6 +108,7 @@ class Decoded:
     exemplars: int = 0
     no_room: int = 0  # samples of new series that a limit refuses
     labels: int = 0  # labels that had to be parsed
+    text_bytes: int = 0  # of those
 
     def size(self) -> int:
         return len(self.series) + self.invalid + self.histograms + self.exemplars + self.no_room
@@ -133,7 +141,9 @@ class WriteDecoder:
                     raise WireError("not a remote-write request")
                 continue  # metadata
             # One sample at the end of the message, its value (18 bytes) or the value 0 left out (9 bytes).
-            if body[position - 18 : position - 15] == b"\x12\x10\x09" and body[position - 7] == 0x10:
+            if length <= 18:
+                pass  # too short for labels and a sample; the slices below would begin before the message
+            elif body[position - 18 : position - 15] == b"\x12\x10\x09" and body[position - 7] == 0x10:
                 number = known.get(body[start : position - 18], _UNKNOWN)
                 at = times[body[position - 6 : position]]
                 if number >= 0 and at is not None:
@@ -161,6 +171,7 @@ class WriteDecoder:
         for number, payload in _fields(message):
             if number == 1:
                 labels.append(payload)
+                self._limits.check_labels(len(labels))
             elif number == 2:
                 samples.append(read_sample(payload))
             elif number == 3:

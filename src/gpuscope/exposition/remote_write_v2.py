@@ -86,19 +86,16 @@ class WriteDecoderV2:
                 found.exemplars += 1
         found.labels += len(refs)
         self._limits.check_labels(found.labels // 2)
-        _add(found, self._number(refs, symbols), samples, histograms)
+        raw = _referred(refs, symbols)
+        found.text_bytes += sum(map(len, raw))
+        self._limits.check_text(found.text_bytes)
+        _add(found, self._number(raw), samples, histograms)
 
-    def _number(self, refs: list[int], symbols: list[bytes]) -> int | None:
-        if len(refs) % 2:
-            raise WireError("a series has an odd number of label references")
-        try:
-            raw = [symbols[ref] for ref in refs]
-        except IndexError:
-            raise WireError(f"label reference {max(refs)} is beyond the {len(symbols)} symbols") from None
+    def _number(self, raw: list[bytes]) -> int | None:
         key = _SEPARATOR.join(raw)
         number = self._known.get(key)
         # A symbol with the separator in it is no UTF-8 and could look like other labels.
-        if number is not None and key.count(_SEPARATOR) == len(refs) - 1:
+        if number is not None and key.count(_SEPARATOR) == len(raw) - 1:
             return number
         number = self._resolve(_labels(raw)) if raw else None
         if number is not None and number >= 0:
@@ -106,6 +103,15 @@ class WriteDecoderV2:
                 self._known.clear()
             self._known[key] = number
         return number
+
+
+def _referred(refs: list[int], symbols: list[bytes]) -> list[bytes]:
+    if len(refs) % 2:
+        raise WireError("a series has an odd number of label references")
+    try:
+        return [symbols[ref] for ref in refs]
+    except IndexError:
+        raise WireError(f"label reference {max(refs)} is beyond the {len(symbols)} symbols") from None
 
 
 def _add(found: Decoded, number: int | None, samples: list[tuple[int, float]], histograms: int) -> None:

@@ -74,7 +74,11 @@ class Receiver:
         self._slots = _Slots()
         self._target_ids: dict[str, int] = {}
         self._epoch = store.epoch
-        within = MessageLimits(self.server_limits.write_max_samples, self.server_limits.write_max_symbols)
+        within = MessageLimits(
+            self.server_limits.write_max_samples,
+            self.server_limits.write_max_symbols,
+            4 * self.server_limits.write_max_decoded_bytes,
+        )
         self._decoder = WriteDecoder(self._slot, within)
         self._decoder_v2 = WriteDecoderV2(self._slot, within)
         self.requests = 0
