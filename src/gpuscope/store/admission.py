@@ -8,6 +8,7 @@ of that, but whatever it takes is taken here too (docs/decisions/0012-late-sampl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from gpuscope.store.tick import DUPLICATE, IN_FUTURE, TOO_OLD, Bools, Float64s, 
 _ORDINARY_NAN_BITS = 0x7FF8_0000_0000_0001
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Which times are taken now: above `floor` into the head, down to `late_floor` into the late head."""
 
     floor: int

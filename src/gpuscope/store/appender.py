@@ -215,7 +215,8 @@ class Appender:
             db.executemany("INSERT OR IGNORE INTO shared (series, target) VALUES (?, ?)", new.shared)
             db.executemany(INSERT_LAYOUT, self._layouts)
             db.executemany(INSERT_TICK, rows)
-            db.executemany(INSERT_LATE, late)
+            if late:
+                db.executemany(INSERT_LATE, late)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             if db.in_transaction:

@@ -93,11 +93,13 @@ class Index:
         """The id of a label set, made up on first sight; 0 for a new one that a limit refuses, unless it is
         `reserved`. Empty values are dropped, as they mean "absent"."""
         with self._lock:
-            sid = self.find(labels)
-            if sid is None and not reserved and not self._has_room(labels):
-                return 0
+            pairs = [pair for pair in sorted(labels) if pair[1]]
+            numbers = list(map(self._pair_ids.get, pairs))
+            sid = self._find(numbers)
             if sid is None:
-                key = self._key(labels)
+                if not reserved and not self._has_room(pairs, numbers):
+                    return 0
+                key = self._key(pairs, numbers)
                 sid = self._next_series
                 self._next_series += 1
                 self._by_pairs[key] = sid
@@ -110,34 +112,37 @@ class Index:
                 self.version += 1
             return sid
 
-    def _has_room(self, labels: Labels) -> bool:
+    def _has_room(self, pairs: list[tuple[str, str]], numbers: list[int | None]) -> bool:
         if self.limit is None:
             return True
-        new_text = sum(len(pair[0]) + len(pair[1]) for pair in labels if pair not in self._pair_ids)
+        new_text = 0
+        for pair, number in zip(pairs, numbers, strict=True):
+            if number is None:
+                new_text += len(pair[0]) + len(pair[1])
         return self.limit.allows(len(self._pairs_of), self._text_bytes, new_text)
 
     def find(self, labels: Labels) -> int | None:
         """The id of a label set if there is one."""
         with self._lock:
-            numbers = [self._pair_ids.get(pair) for pair in sorted(labels) if pair[1]]
-            if None in numbers:
-                return None
-            return self._by_pairs.get(np.array(numbers, "<i4").tobytes())
+            return self._find([self._pair_ids.get(pair) for pair in sorted(labels) if pair[1]])
 
-    def _key(self, labels: Labels) -> bytes:
-        numbers = []
-        with self._lock:
-            for pair in sorted(labels):
-                if not pair[1]:
-                    continue
-                number = self._pair_ids.get(pair)
-                if number is None:
-                    name, value = pair
-                    (name + value).encode()  # a lone surrogate cannot be stored; better now than in the writer
-                    number = self._next_pair
-                    self._add_pair(number, name, value)
-                    self._new.pairs.append((number, name, value))
-                numbers.append(number)
+    def _find(self, numbers: list[int | None]) -> int | None:
+        """The series of some label pairs by their numbers; None is a pair that does not exist."""
+        return None if None in numbers else self._by_pairs.get(np.array(numbers, "<i4").tobytes())
+
+    def _key(self, pairs: list[tuple[str, str]], numbers: list[int | None]) -> bytes:
+        """The numbers as one key, those that are missing made up; the caller holds the lock."""
+        for at, number in enumerate(numbers):
+            if number is None:
+                name, value = pairs[at]
+                (name + value).encode()  # a lone surrogate cannot be stored; better now than in the writer
+                # Looked up again: the same pair may stand twice.
+                made = self._pair_ids.get(pairs[at])
+                if made is None:
+                    made = self._next_pair
+                    self._add_pair(made, name, value)
+                    self._new.pairs.append((made, name, value))
+                numbers[at] = made
         return np.array(numbers, "<i4").tobytes()
 
     def _add_pair(self, number: int, name: str, value: str) -> None:

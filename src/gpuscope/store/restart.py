@@ -28,12 +28,13 @@ class FolderWatch:
     def __init__(self, path: Path, health: Health) -> None:
         self._path = path
         self._health = health
-        self._identity = file_identity(path)
+        self._name = str(path)
+        self._identity = file_identity(self._name)
         self.wake = threading.Event()
 
     def is_lost(self) -> bool:
         """Costs one system call; tells the log once."""
-        if file_identity(self._path) == self._identity:
+        if file_identity(self._name) == self._identity:
             self._health.lost = None  # a folder that was moved away has come back
             return False
         if self._health.lost is None:
@@ -44,7 +45,7 @@ class FolderWatch:
 
     def found_again(self) -> None:
         """The store has a new file."""
-        self._identity = file_identity(self._path)
+        self._identity = file_identity(self._name)
         self._health.lost = None
         self._health.restarts += 1
         log.warning("store: %s was made again; samples not sealed yet were kept", self._path.parent)
