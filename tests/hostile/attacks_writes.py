@@ -132,6 +132,7 @@ ATTACKS = (
         "remote write 2.0 with millions of symbols, series or references, and references to nothing",
         "400; the next good request is taken",
         _symbol_bombs,
+        slow=True,
     ),
     Attack(
         "snappy bomb",
