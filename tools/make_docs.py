@@ -75,6 +75,7 @@ def security_page() -> Iterator[str]:
     yield "| limit | default | what it bounds | why this default |\n|---|---|---|---|"
     for row in limit_rows():
         default = row.metadata["metavar"] if row.metadata["metavar"] != "N" else row.default
+        default = "see right" if default is None else default
         yield f"| `{row.name}` | {default} | {_cell(row.metadata['help'])} | {_cell(row.metadata['why'])} |"
     yield LIMITS_END + rest.partition(LIMITS_END)[2].removesuffix("\n")
 

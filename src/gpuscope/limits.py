@@ -109,8 +109,53 @@ class Limits:
     # group "scrape": targets and what they answer (server)
 
     # group "write": remote write received (up, server)
+    write_max_request_bytes: int = _limit(
+        16 << 20,
+        parse_bytes,
+        "write",
+        "size of a remote-write request, compressed",
+        why="Prometheus sends at most 2,000 samples in one, about 100 KiB",
+        metavar="16MiB",
+    )
+    write_max_decoded_bytes: int = _limit(
+        32 << 20,
+        parse_bytes,
+        "write",
+        "size of a remote-write request, decompressed",
+        why="Prometheus' own limit",
+        metavar="32MiB",
+    )
+    write_max_samples: int = _limit(
+        500_000,
+        parse_positive,
+        "write",
+        "series, samples, histograms and exemplars in one remote-write request",
+        why="decoding them takes about 2 s and 100 MiB; Prometheus sends 2,000",
+    )
+    write_max_symbols: int = _limit(
+        200_000,
+        parse_positive,
+        "write",
+        "strings in the table of one remote-write 2.0 request",
+        why="20 MiB; 2,000 series with ten labels of their own have 20,000",
+    )
 
     # group "store": the history (up, server)
+    max_series: int | None = _limit(
+        None,
+        parse_positive,
+        "store",
+        "series in the history, 2 KiB of label text counting as one; new ones beyond it are refused "
+        "(default: a quarter of the memory, or of the container's, at 2.5 KiB each)",
+        why="every series of the retention time is in memory; without a limit 2.4 million took 5.5 GB",
+    )
+    max_new_series: int = _limit(
+        200_000,
+        parse_positive,
+        "store",
+        "series that may be new within ten minutes; further ones are refused",
+        why="300 MiB; the first scrape of 100 nodes brings 60,000",
+    )
 
 
 def limit_rows(*groups: str) -> tuple[Field[Any], ...]:

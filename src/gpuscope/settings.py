@@ -149,7 +149,10 @@ class Settings(Limits):
     store_interval: float = _setting(5.0, parse_interval, "how often this machine's numbers are stored", "5s")
     retention: float = _setting(30 * 86400.0, parse_duration, "how long history is kept", "30d")
     retention_bytes: int | None = _setting(
-        None, parse_bytes, "how large the history may grow before its oldest part goes", "10GiB"
+        None,
+        parse_bytes,
+        "how large the data folder may grow on the disk before the oldest history goes",
+        "10GiB",
     )
 
     query_lookback: float = _setting(

@@ -90,6 +90,7 @@ def _stat(store: Store, args: argparse.Namespace) -> int:
         ("from", _time_text(stats.oldest_ms)),
         ("to", _time_text(stats.newest_ms)),
         ("file", bytes_text(stats.file_bytes)),
+        ("folder on disk", bytes_text(stats.disk_bytes)),
         ("bytes a sample", "-" if per_sample is None else f"{per_sample:.2f}"),
         ("sealed blocks", f"{stats.blocks:,} ({stats.merged_blocks:,} merged)"),
         ("damaged chunks", f"{stats.damaged_chunks:,}"),
@@ -105,7 +106,10 @@ def _check(store: Store, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(asdict(report), indent=2))
     else:
-        print(f"read {report.blocks:,} blocks, {report.chunks:,} chunks, {report.samples:,} samples")
+        print(
+            f"read {report.samples:,} samples in {report.blocks:,} blocks ({report.chunks:,} chunks) "
+            f"and {report.head_samples:,} samples not sealed yet"
+        )
         for problem in report.problems:
             print(f"problem: {problem}")
         if not report.problems:

@@ -40,7 +40,7 @@ _JOB_UNSUPPORTED = (
 _GLOBAL_UNSUPPORTED = (
     *_JOB_UNSUPPORTED, "query_log_file", "rule_query_offset", "runtime", "body_size_limit",
 )  # fmt: skip
-_TOP_UNSUPPORTED = ("remote_read", "storage", "tracing", "otlp", "runtime")
+_TOP_UNSUPPORTED = ("remote_read", "tracing", "otlp", "runtime")
 _WRITE_UNSUPPORTED = (
     *HTTP_UNSUPPORTED, "name", "queue_config", "metadata_config", "send_exemplars", "send_native_histograms",
     "protobuf_message", "sigv4", "azuread", "google_iam", "round_robin_dns", "remote_timeout",
@@ -106,6 +106,8 @@ class ScrapeConfig:
     evaluation_interval: float = DEFAULT_INTERVAL
     rule_files: tuple[str, ...] = ()
     alerting: Any = None
+    out_of_order_seconds: float = 0.0
+    """`storage.tsdb.out_of_order_time_window`."""
     write_to: tuple[WriteTo, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
@@ -135,11 +137,20 @@ def read_config(document: object, name: str, folder: Path) -> ScrapeConfig:
         evaluation_interval=evaluation,
         rule_files=tuple(str(folder / pattern) for pattern in top.texts("rule_files")),
         alerting=top.raw("alerting"),
+        out_of_order_seconds=_out_of_order(top.table("storage"), warnings),
         write_to=tuple(_write_to(table, warnings) for table in top.tables("remote_write")),
         text=redact(document),
     )
     top.finish(_TOP_UNSUPPORTED, warnings.append)
     return replace(read, warnings=tuple(warnings), files=tuple(top.files))
+
+
+def _out_of_order(storage: Table, warnings: list[str]) -> float:
+    tsdb = storage.table("tsdb")
+    seconds = tsdb.duration("out_of_order_time_window", 0.0)
+    tsdb.finish(("retention", "stale_series_compaction_threshold"), warnings.append)
+    storage.finish(("exemplars",), warnings.append)
+    return seconds
 
 
 def _expand(text: str) -> str:

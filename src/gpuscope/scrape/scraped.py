@@ -51,6 +51,8 @@ class ScrapedTarget:
         self._cache = SeriesCache(self._slot, keep_empty=self.target.job.honor_labels)
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._pending: list[Labels] = []
+        self._refused: dict[int, Labels] = {}
+        """Slots whose series the store had no room for, asked for again at each scrape."""
 
     def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
         if self.appender.refresh():
@@ -71,24 +73,39 @@ class ScrapedTarget:
         except ScrapeError:
             self._reset()
             raise
-        added = len(self._pending)
-        if added:
-            self._ids = np.concatenate([self._ids, self.appender.series_ids(self._pending)])
-            self._pending = []
+        added = self._resolve_pending()
         slots = np.fromiter(found.ids, np.int64, len(found.ids))
-        ids, values, twice = _first_of_each(self._ids[slots], np.asarray(found.values, np.float64))
+        ids, values = self._ids[slots], np.asarray(found.values, np.float64)
         timed = [(int(self._ids[slot]), at, value) for slot, at, value in found.timed]
-        kept = len(found.ids) + len(timed)
+        if self._refused:
+            ids, values, timed = ids[ids > 0], values[ids > 0], [one for one in timed if one[0]]
+        ids, values, twice = _first_of_each(ids, values)
+        kept = len(found.ids) + len(found.timed)
         report = Report(True, time.monotonic() - started, found.samples, kept, added)
         track = self.target.job.track_timestamps_staleness
         stored = self.appender.submit(at_ms, ids, values, report, timed, timed_end_too=track)
         self.metadata = dict(islice(found.metadata.items(), MOST_METADATA))
         self._cache.forget_all_but(8 * kept + 10_000)
+        note = f"{twice} samples dropped: their series stand twice in the scrape" if twice else ""
+        if self._refused:
+            note = f"{len(self._refused)} series refused: {self.appender.series_refused()}"
         if len(self._ids) > 4 * kept + 1000:  # series come and go; their texts must not stay
             self._reset()
-        return Taken(
-            stored, f"{twice} samples dropped: their series stand twice in the scrape" if twice else ""
-        )
+        return Taken(stored, note)
+
+    def _resolve_pending(self) -> int:
+        """Ids for new series, and for those that were refused before; returns how many are new to the store."""
+        if self._refused:
+            slots, labels = np.array(list(self._refused), np.int64), list(self._refused.values())
+            self._ids[slots] = self.appender.series_ids(labels)
+        first, new = len(self._ids), self._pending
+        if new:
+            self._ids = np.concatenate([self._ids, self.appender.series_ids(new)])
+            self._pending = []
+            self._refused |= {first + at: new[at] for at in np.flatnonzero(self._ids[first:] == 0).tolist()}
+        if self._refused:
+            self._refused = {slot: one for slot, one in self._refused.items() if not self._ids[slot]}
+        return len(new) - sum(slot >= first for slot in self._refused)
 
     def _parse(self, fetched: Fetched) -> Exposition:
         limit = self._limits.samples

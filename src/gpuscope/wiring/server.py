@@ -27,6 +27,7 @@ from gpuscope.server.app import build_app
 from gpuscope.server.own_metrics import build_families, engine_families, limit_families, store_families
 from gpuscope.server.page_routes import page_routes
 from gpuscope.settings import Settings, home_path
+from gpuscope.store import Store
 from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
@@ -96,6 +97,7 @@ def _run_embedded(settings: Settings) -> None:
     _warn(config)
     pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
     store = open_store(settings)
+    store.set_out_of_order(int(config.out_of_order_seconds * 1000))
     try:
         store.start()
         scraping = ScraperThread(
@@ -103,7 +105,7 @@ def _run_embedded(settings: Settings) -> None:
                 store, config, workers, sink=pushes, read_again=lambda: read_scrape_config(settings)
             )
         )
-        scraper, receiver = scraping.scraper, Receiver(store)
+        scraper, receiver = scraping.scraper, Receiver(store, server_limits=settings)
         api = EmbeddedApi(
             store,
             build_engine(settings, store),
@@ -127,11 +129,11 @@ def _run_embedded(settings: Settings) -> None:
                     *(pushes.families() if pushes else ()),
                 ]
             ),
-            ready=lambda: "",
+            ready=store.trouble,
             door=web.door,
         )
         with _Started(scraping, pushes):
-            serve(app, listen, web.tls, lambda: _reload(settings, scraper, config))
+            serve(app, listen, web.tls, lambda: _reload(settings, store, scraper, config))
     finally:
         store.close()
 
@@ -159,7 +161,7 @@ def _warn(config: ScrapeConfig) -> None:
         log.warning("%s", warning)
 
 
-def _reload(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) -> None:
+def _reload(settings: Settings, store: Store, scraper: Scraper, started_with: ScrapeConfig) -> None:
     try:
         config = read_scrape_config(settings)
     except UsageError as error:
@@ -169,6 +171,7 @@ def _reload(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) ->
     fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
     if fixed[0] != fixed[1]:
         log.warning("external_labels and remote_write are as they were; a restart would change them")
+    store.set_out_of_order(int(config.out_of_order_seconds * 1000))
     scraper.reload(config)
     log.info("the configuration was read again")
 

@@ -28,7 +28,10 @@ def open_store(settings: Settings, *, simulated: bool = False) -> Store:
     """The history in the folder of the settings, if it is a demo's or a real one, whichever is asked for."""
     folder = home_path(settings.data, "data")
     options = StoreOptions(
-        retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
+        retention_ms=int(settings.retention * 1000),
+        retention_bytes=settings.retention_bytes,
+        max_series=settings.max_series,
+        max_new_series=settings.max_new_series,
     )
     try:
         store = Store(folder, options)

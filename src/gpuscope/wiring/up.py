@@ -166,7 +166,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             limits=settings,
             with_admin=settings.admin_api,
         )
-        receiver = Receiver(store)
+        receiver = Receiver(store, server_limits=settings)
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
@@ -178,7 +178,9 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
                     *receiver.families(),
                 ]
             ),
-            ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
+            ready=lambda: (
+                store.trouble() or ("" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet")
+            ),
             door=web.door,
         )
         running = (
