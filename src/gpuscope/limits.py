@@ -75,8 +75,85 @@ class Limits:
         "large queries evaluated at once; others wait",
         why="Prometheus' own default",
     )
+    query_log_max_bytes: int = _limit(
+        64 << 20,
+        parse_bytes,
+        "query",
+        "size at which the file of query_log_file is renamed to FILE.1 and begun anew",
+        why="200,000 queries; twice that is on disk at most",
+        metavar="64MiB",
+    )
 
     # group "scrape": targets and what they answer (server)
+    scrape_max_targets: int = _limit(
+        10_000,
+        parse_positive,
+        "scrape",
+        "targets of all jobs together; further ones are not scraped",
+        why="a target costs about 50 KiB and one connection; the budget is 1,000 targets",
+    )
+    scrape_max_body_bytes: int = _limit(
+        32 << 20,
+        parse_bytes,
+        "scrape",
+        "size of a target's answer, unpacked, where body_size_limit does not say otherwise",
+        why="250,000 samples of 128 bytes; the largest exporters send 10 MiB",
+        metavar="32MiB",
+    )
+    scrape_max_pending_bytes: int = _limit(
+        256 << 20,
+        parse_bytes,
+        "scrape",
+        "answers in memory at once, of all targets; above it only those below 1 MiB are read",
+        why="eight of the largest answers allowed, or 5,000 of 50 KiB",
+        metavar="256MiB",
+    )
+    scrape_max_samples: int = _limit(
+        250_000,
+        parse_positive,
+        "scrape",
+        "samples of one scrape, where sample_limit does not say otherwise",
+        why="a node with 16 GPUs and 1,000 processes sends 20,000",
+    )
+    scrape_max_line_bytes: int = _limit(
+        1 << 20,
+        parse_bytes,
+        "scrape",
+        "length of a line in a target's answer; answers are read in pieces of this size",
+        why="reading 1 MiB keeps other threads waiting for some milliseconds",
+        metavar="1MiB",
+    )
+    scrape_max_labels: int = _limit(
+        512,
+        parse_positive,
+        "scrape",
+        "labels of a series, where label_limit does not allow more",
+        why="kube-state-metrics writes up to 200",
+    )
+    scrape_max_label_name_bytes: int = _limit(
+        1024,
+        parse_bytes,
+        "scrape",
+        "length of a label's name, where label_name_length_limit does not allow more",
+        why="Kubernetes' longest label makes a name of 330 bytes",
+        metavar="1KiB",
+    )
+    scrape_max_label_value_bytes: int = _limit(
+        64 << 10,
+        parse_bytes,
+        "scrape",
+        "length of a label's value, where label_value_length_limit does not allow more",
+        why="the longest command line that is shown whole has 4 KiB",
+        metavar="64KiB",
+    )
+    scrape_max_metadata_bytes: int = _limit(
+        1 << 20,
+        parse_bytes,
+        "scrape",
+        "names, help and units remembered of one target; the rest is left out of /api/v1/metadata",
+        why="node_exporter has 100 KiB",
+        metavar="1MiB",
+    )
 
     # group "write": remote write received (up, server)
 

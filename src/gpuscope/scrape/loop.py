@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import httpx2
 
-from gpuscope.scrape.fetch import ScrapeError, fetch
+from gpuscope.scrape.fetch import BodyBudget, BodyShare, ScrapeError, fetch
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.target import Target
 from gpuscope.store import StoreError, UnknownSeriesError
@@ -42,6 +42,7 @@ class ScrapeLoop:
     client: httpx2.AsyncClient
     workers: Executor
     counts: Counts
+    bodies: BodyBudget
     refused: str = ""  # why this target is not even asked: its job has too many
     health: str = "unknown"
     last_error: str = ""
@@ -70,7 +71,8 @@ class ScrapeLoop:
         note, error = "", ""
         self.counts.scrapes += 1
         try:
-            note = await self._scrape(at_ms, started)
+            with self.bodies.share() as share:
+                note = await self._scrape(at_ms, started, share)
         except ScrapeError as why:
             error = str(why)
         except StoreError as why:
@@ -85,7 +87,7 @@ class ScrapeLoop:
         self.last_error, self.health = error or note, "down" if error else "up"
         self.last_scrape, self.last_duration = at_ms / 1000, time.monotonic() - started
 
-    async def _scrape(self, at_ms: int, started: float) -> str:
+    async def _scrape(self, at_ms: int, started: float, share: BodyShare) -> str:
         if self.refused:
             raise ScrapeError(self.refused)
         target, limits = self.target, self.target.job.limits
@@ -95,8 +97,10 @@ class ScrapeLoop:
                     self.client,
                     target.url,
                     timeout_seconds=target.timeout,
-                    most_bytes=limits.body_bytes,
+                    max_bytes=limits.body_bytes,
+                    share=share,
                     server_name=target.job.http.server_name,
+                    fallback_protocol=target.job.fallback_protocol,
                 )
         except TimeoutError:
             raise ScrapeError(f"no whole answer within {target.timeout:g}s (scrape_timeout)") from None

@@ -43,12 +43,14 @@ async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
     limit, at = asked.limit(), asked.time_ms("time", now_ms())
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
     text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
 
     def work(cancelled: threading.Event) -> Body:
         _parsed(text)
-        result = api.engine.instant(
-            text, at, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics
-        )
+        with api.query_log.logged(request, text, at, at, 0, counted):
+            result = api.engine.instant(
+                text, at, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=counted
+            )
         return pack(_result(result, limit, statistics))
 
     small = api.engine.is_small(text, at, at, 1, lookback)
@@ -66,16 +68,18 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         raise ApiError("bad_data", TOO_MANY_POINTS)
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
     text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
 
     def work(cancelled: threading.Event) -> Body:
         kind = _WRITTEN_TYPES.get(_parsed(text))
         if kind is not None:
             wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise bad("query", wrong)
-        result = api.engine.range(
-            text, start, end, step,
-            timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics,
-        )  # fmt: skip
+        with api.query_log.logged(request, text, start, end, step, counted):
+            result = api.engine.range(
+                text, start, end, step,
+                timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=counted,
+            )  # fmt: skip
         return pack(_result(result, limit, statistics))
 
     small = api.engine.is_small(text, start, end, step, lookback)
