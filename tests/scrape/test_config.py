@@ -12,7 +12,7 @@ from gpuscope.errors import UsageError
 from gpuscope.exposition.series_text import TextLimits
 from gpuscope.limits import Limits as ServerLimits
 from gpuscope.scrape.config import ScrapeConfig, load_config, read_config
-from gpuscope.scrape.config_values import TextLoader
+from gpuscope.yaml_file import TextLoader
 
 SHARED_SEEDS = Path(__file__).parents[2].parent / "shared" / "seeds"
 

@@ -17,7 +17,7 @@ from gpuscope.scrape.config_values import Table, load_yaml
 
 log = logging.getLogger("gpuscope.scrape")
 
-MOST_FILE_BYTES = 32 << 20
+MAX_FILE_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class Discovery:
             stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
             if stamp == known.stamp:
                 return
-            if state.st_size > MOST_FILE_BYTES:
-                raise UsageError(f"{path}: larger than {MOST_FILE_BYTES} bytes")
+            if state.st_size > MAX_FILE_BYTES:
+                raise UsageError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
             groups = read_target_file(path)
         except (UsageError, OSError) as error:
             if str(error) != known.trouble:
@@ -70,6 +70,8 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
     if path.suffix == ".json":
         try:
             document = json.loads(path.read_text("utf-8"))
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path}: {error}") from None
     else:
