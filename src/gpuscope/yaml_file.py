@@ -146,7 +146,12 @@ def parse_yaml(text: str, name: str, *, typed: bool = False) -> object:
         return document
     except yaml.YAMLError as error:
         raise UsageError(f"{name}: {explain(error, text)}") from None
-    except (ValueError, RecursionError, TypeError) as error:  # values of !!int, !!timestamp and the like
+    except (
+        ValueError,
+        RecursionError,
+        TypeError,
+        AttributeError,
+    ) as error:  # values of !!int, !!timestamp and the like
         raise UsageError(f"{name}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
 
 

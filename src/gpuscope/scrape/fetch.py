@@ -119,6 +119,7 @@ async def fetch(
         "accept-encoding": "gzip",
         "x-prometheus-scrape-timeout-seconds": f"{timeout_seconds:g}",
     }
+    client.cookies.clear()  # a target's cookies would pile up; Prometheus keeps none
     extensions = {"sni_hostname": server_name} if server_name else {}
     try:
         async with client.stream("GET", url, headers=headers, extensions=extensions) as answer:

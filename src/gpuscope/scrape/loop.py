@@ -23,6 +23,9 @@ from gpuscope.store import StoreError, UnknownSeriesError
 
 log = logging.getLogger("gpuscope.scrape")
 T = TypeVar("T")
+UNFORESEEN = "unforeseen"
+MAX_ERROR_CHARACTERS = 500
+"""Of `lastError`: a target chooses some of its words."""
 
 
 @dataclass(slots=True)
@@ -79,12 +82,13 @@ class ScrapeLoop:
             note = f"not stored: {why}"
             self._store_failed(why)
         except Exception as why:
-            log.exception("scraping %s failed in an unforeseen way", self.target.url)
-            error = f"unforeseen: {type(why).__name__}: {why}"
+            error = f"{UNFORESEEN}: {type(why).__name__}: {why}"
+            if not self.last_error.startswith(UNFORESEEN):  # what a target sends must not fill the log
+                log.exception("scraping %s failed in an unforeseen way", self.target.url)
         if error:
             self.counts.failures += 1
             await self._fail(at_ms, time.monotonic() - started)
-        self.last_error, self.health = error or note, "down" if error else "up"
+        self.last_error, self.health = (error or note)[:MAX_ERROR_CHARACTERS], "down" if error else "up"
         self.last_scrape, self.last_duration = at_ms / 1000, time.monotonic() - started
 
     async def _scrape(self, at_ms: int, started: float, share: BodyShare) -> str:
@@ -122,8 +126,8 @@ class ScrapeLoop:
             await asyncio.wrap_future(stored)
         except StoreError as why:
             self._store_failed(why)
-        except Exception:
-            log.exception("the failure of %s could not be stored", self.target.url)
+        except Exception as why:
+            self._store_failed(StoreError(f"{type(why).__name__}: {why}"))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.workers, work)

@@ -77,13 +77,17 @@ class Scraper:
         """Scrapes until `stop` is set."""
         self._changed, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         stopping = asyncio.create_task(stop.wait())
+        looking_fails = False
         try:
             while not stop.is_set():
                 self._changed.clear()
                 try:
                     await self._look()
+                    looking_fails = False
                 except Exception:
-                    log.exception("looking for targets failed; those there are stay")
+                    if not looking_fails:
+                        log.exception("looking for targets failed; those there are stay")
+                    looking_fails = True
                 reloaded = asyncio.create_task(self._changed.wait())
                 await asyncio.wait(
                     (stopping, reloaded), timeout=self._look_every(), return_when=asyncio.FIRST_COMPLETED
