@@ -84,7 +84,7 @@ SYNTAX = {
         f"more than {MAX_NODES} keys and values",
     ),
     "a billion merges": ("a: &a {x: 1, y: 2}\n" + MERGES, f"more than {MAX_NODES} keys and values"),
-    "a wrong tag": ("a: !!int x\n", "not valid YAML: invalid literal"),
+    "a wrong tag": ("a: !!int 5\n", "line 1, column 4: ! begins a tag"),
     "another line break": ("a:\x85  b: c\n  d\n", "line"),
 }
 
@@ -110,6 +110,9 @@ def test_what_is_valid_stays_valid() -> None:
     assert isinstance(read, YamlMapping)
     assert read.places == {"a": (2, 1), "d": (3, 1), "e": (6, 1), "f": (7, 1)}
     assert parse_yaml("", "f.yml") is None
+    for text in ("a: !!int", "a: !!int x", "a: 2020-99-99", "a: !!bool x", "{[a]: b}"):
+        with pytest.raises(UsageError, match=r"f\.yml: "):
+            parse_yaml(text, "f.yml", typed=True)
     assert parse_yaml("{a: 1.5, b: yes, c: 0x10}", "f.yml", typed=True) == {"a": 1.5, "b": True, "c": 16}
 
 

@@ -23,6 +23,7 @@ MAX_NODES = 200_000
 """Keys and values, as many times as aliases repeat them: a `billion laughs` file has 10⁹ in 1 KiB."""
 
 _NOT_TEXT = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+_MAP = "tag:yaml.org,2002:map"
 _MERGE = "tag:yaml.org,2002:merge"
 Place = tuple[int, int]
 """Line and column, both from 1."""
@@ -104,13 +105,17 @@ def _refuse_repeated(node: yaml.MappingNode) -> None:
         seen[key.value] = key.start_mark.line + 1
 
 
-TextLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+# Other explicit tags (!!int, !!binary, !!set) make values that no configuration has.
+_KINDS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:null", "tag:yaml.org,2002:seq", None)
+TextLoader.yaml_constructors = {kind: yaml.SafeLoader.yaml_constructors[kind] for kind in _KINDS}
+TextLoader.add_constructor(_MAP, _construct_mapping)
 
 
 class TypedLoader(TextLoader):
     """With YAML's own numbers and switches: for files whose values are few and of known types."""
 
     yaml_implicit_resolvers = yaml.SafeLoader.yaml_implicit_resolvers
+    yaml_constructors = yaml.SafeLoader.yaml_constructors | {_MAP: _construct_mapping}
 
 
 class TextDumper(yaml.SafeDumper):
@@ -146,12 +151,8 @@ def parse_yaml(text: str, name: str, *, typed: bool = False) -> object:
         return document
     except yaml.YAMLError as error:
         raise UsageError(f"{name}: {explain(error, text)}") from None
-    except (
-        ValueError,
-        RecursionError,
-        TypeError,
-        AttributeError,
-    ) as error:  # values of !!int, !!timestamp and the like
+    # PyYAML lets other errors through: a number with a stray `_`, a date of month 13, an empty !!int.
+    except (ValueError, LookupError, RecursionError, TypeError, AttributeError) as error:
         raise UsageError(f"{name}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
 
 
