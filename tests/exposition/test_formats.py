@@ -157,6 +157,8 @@ def test_known_series_are_read_as_strictly() -> None:
     for number in ("1e400", "+nan", "1_0", "\uff11", "\xa01", "1\r", ""):
         with pytest.raises(ParseError, match="line 2"):
             cache.parse(f'a 1\nb{{x="1"}} {number}\na 3\n')
+        with pytest.raises(ParseError, match="line 1"):
+            cache.parse(f"a {number}\n")
     assert cache.parse('a NaN\nb{x="1"} +Inf\n').values[1] == math.inf
     with pytest.raises(ParseError, match="line 1"):
         cache.parse("a 1\t5\n# EOF\n", openmetrics=True)

@@ -103,7 +103,7 @@ def parse_number(text: str) -> float:
 def parse_numbers(texts: list[str]) -> list[float]:
     """All of them at once; ValueError if `parse_number` would refuse one."""
     joined = "".join(texts)
-    if "_" in joined or not joined.isascii() or len(joined.split(None, 1)) != 1:
+    if "_" in joined or not joined.isascii() or joined.split(None, 1) != [joined]:  # no blank anywhere
         raise ValueError("not numbers")
     numbers = list(map(float, texts))
     # Whatever is not finite has an n in it (inf, nan), or is a number too large for a float.
