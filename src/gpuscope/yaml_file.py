@@ -19,6 +19,7 @@ from gpuscope.yaml_mistakes import explain
 MAX_YAML_BYTES = 4 << 20
 """1,000 jobs have 300 KiB."""
 MAX_DEPTH = 64
+MAX_MESSAGE_CHARACTERS = 1000
 MAX_NODES = 200_000
 """Keys and values, as many times as aliases repeat them: a `billion laughs` file has 10⁹ in 1 KiB."""
 
@@ -154,6 +155,12 @@ def parse_yaml(text: str, name: str, *, typed: bool = False) -> object:
     # PyYAML lets other errors through: a number with a stray `_`, a date of month 13, an empty !!int.
     except (ValueError, LookupError, RecursionError, TypeError, AttributeError) as error:
         raise UsageError(f"{name}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def one_line(text: str) -> str:
+    """A message that repeats something of a file: harmless in a terminal, and not too long."""
+    cut = text if len(text) <= MAX_MESSAGE_CHARACTERS else text[:MAX_MESSAGE_CHARACTERS] + "…"
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
 
 
 def shown(key: object) -> str:

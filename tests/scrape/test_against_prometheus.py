@@ -295,10 +295,12 @@ def test_the_same_texts_are_taken_with_the_same_series(tmp_path: Path) -> None:
     assert refused == len(TEXT_INVALID) + len(OPENMETRICS_INVALID)
 
 
+@pytest.mark.slow
 def test_openmetrics_own_cases_are_taken_or_refused_alike(tmp_path: Path) -> None:
     cases = {name: (body, True) for name, (body, _) in openmetrics_corpus().items()}
     taken, refused = compare(cases, tmp_path)
-    assert (taken, refused) >= (44, 88)
+    assert taken >= 44
+    assert refused >= 88
 
 
 CONTENT_TYPES = {

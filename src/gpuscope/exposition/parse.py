@@ -3,8 +3,8 @@
 Most lines of a scrape are the same series as the last time with another number. `SeriesCache` keeps, by the raw
 text of a series, what it was resolved to, so that such a line costs one split, one look-up and one float. A
 series is only ever looked up by text that was fully parsed before; anything else takes the slow, strict path.
-Wrong text refuses the whole scrape, as Prometheus does. A text is read in slices of at most the longest line
-allowed: no single call on a large text keeps other threads waiting, and limits hold before memory is used.
+Wrong text refuses the whole scrape, as Prometheus does. A text is read in pieces: no single call on a large
+text keeps other threads waiting, and limits hold before memory is used.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ Resolve = Callable[[Pairs], int | None]
 """Labels (`__name__` first) to a series id; None for a series that is not wanted."""
 METADATA_ENTRY_BYTES = 100
 """Counted for each metric besides its texts."""
+PIECE_BYTES = 256 << 10
+"""To split so much into lines keeps other threads waiting for 2 to 7 ms."""
 _UNKNOWN = -1
 _BLANK = ("", " ", "\t")
 
@@ -225,10 +227,12 @@ def _placed(error: ValueError, lines: list[str], waiting: Iterator[str], first: 
 
 
 def _slices(body: bytes, line_bytes: int) -> Iterator[str]:
-    """Whole lines, without the last line break, at most `line_bytes` at a time."""
+    """Whole lines, without the last line break: a piece, or one line of at most `line_bytes`."""
     at = 0
     while at < len(body):
-        end = body.rfind(b"\n", at, at + line_bytes + 1)
+        end = body.rfind(b"\n", at, at + min(PIECE_BYTES, line_bytes) + 1)
+        if end < 0:
+            end = body.find(b"\n", at, at + line_bytes + 1)
         if end < 0:
             end = len(body)
             if end - at > line_bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from gpuscope.errors import UsageError
-from gpuscope.yaml_file import YamlMapping, load_yaml, shown
+from gpuscope.yaml_file import YamlMapping, load_yaml, one_line, shown
 
 __all__ = ["Table", "load_yaml", "parse_count_text", "parse_duration_text", "parse_size_text"]
 
@@ -64,12 +64,12 @@ class Table:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise UsageError(f"{place}: must be a mapping, not {_kind(value)}")
+            raise UsageError(one_line(f"{place}: must be a mapping, not {_kind(value)}"))
         self._values: Mapping[Any, Any] = value
         self._read: set[str] = set()
 
     def wrong(self, key: str, why: object) -> NoReturn:
-        raise UsageError(f"{self.place}: {shown(key)}: {why}{self._position(key)}")
+        raise UsageError(one_line(f"{self.place}: {shown(key)}: {why}") + self._position(key))
 
     def _position(self, key: str) -> str:
         """Line and column of a key, where the file has them: YAML does, JSON does not."""
@@ -201,7 +201,7 @@ class Table:
             if key not in unsupported:
                 self.wrong(str(key), self._unknown(str(key), unsupported))
             if value not in (None, False, [], {}):
-                warn(f"{self.place}: {key} is not supported here and ignored")
+                warn(one_line(f"{self.place}: {key} is not supported here and ignored"))
 
 
 def _list_hint(value: object, kinds: type | tuple[type, ...]) -> str:
