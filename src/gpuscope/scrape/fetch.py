@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import httpx2
 
 from gpuscope import __version__
-from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.content_type import is_openmetrics
 from gpuscope.scrape.http_config import HttpConfig
 
@@ -34,6 +33,11 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would tell of every 
 
 class ScrapeError(Exception):
     """A scrape that did not succeed, in one sentence for the list of targets."""
+
+    def __init__(self, message: str, limit: str = "") -> None:
+        """`limit` is the row of `limits.Limits` that was reached, if one was."""
+        super().__init__(message)
+        self.limit = limit
 
 
 class BodyBudget:
@@ -57,10 +61,8 @@ class BodyBudget:
 
     def add(self, size: int, held: int) -> None:
         if self._held + size > self._max_bytes and held + size > SMALL_BODY_BYTES:
-            LIMITS_REACHED.count("scrape_max_pending_bytes")
-            raise ScrapeError(
-                f"large answer refused: {self._max_bytes} bytes are in memory (scrape_max_pending_bytes)"
-            )
+            why = f"large answer refused: {self._max_bytes} bytes are in memory (scrape_max_pending_bytes)"
+            raise ScrapeError(why, "scrape_max_pending_bytes")
         self._held += size
 
 
@@ -152,8 +154,8 @@ async def _read(answer: httpx2.Response, max_bytes: int, share: BodyShare) -> by
             pending = b"" if unpack is None else unpack.unconsumed_tail
             size += len(piece)
             if max_bytes and size > max_bytes:
-                LIMITS_REACHED.count("scrape_max_body_bytes")
-                raise ScrapeError(f"body size limit exceeded: more than {max_bytes} bytes (body_size_limit)")
+                why = f"body size limit exceeded: more than {max_bytes} bytes (body_size_limit)"
+                raise ScrapeError(why, "scrape_max_body_bytes")
             share.add(len(piece))
             parts.append(piece)
             if pending:

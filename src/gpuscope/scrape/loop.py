@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import httpx2
 
+from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.fetch import BodyBudget, BodyShare, ScrapeError, fetch
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.target import Target
@@ -78,6 +79,8 @@ class ScrapeLoop:
                 note = await self._scrape(at_ms, started, share)
         except ScrapeError as why:
             error = str(why)
+            if why.limit:
+                LIMITS_REACHED.count(why.limit)
         except StoreError as why:
             note = f"not stored: {why}"
             self._store_failed(why)

@@ -97,8 +97,8 @@ class ScrapedTarget:
         # Counting lines is quick, splitting and parsing a million of them is not.
         every = fetched.body.count(b"\n")
         if limit and every > RAW_LINES_PER_SAMPLE * limit + 10_000:
-            LIMITS_REACHED.count("scrape_max_samples")
-            raise ScrapeError(f"{every} lines are too many for {limit} samples (sample_limit)")
+            why = f"{every} lines are too many for {limit} samples (sample_limit)"
+            raise ScrapeError(why, "scrape_max_samples")
         lines = every - fetched.body.count(b"\n#") - fetched.body.startswith(b"#")
         most = limit * (RAW_LINES_PER_SAMPLE if self.target.job.metric_relabel else 1)
         if limit and lines > most + 1000:  # blank lines count too: leave some room, the exact count follows
@@ -106,8 +106,7 @@ class ScrapedTarget:
         try:
             found = self._cache.parse(fetched.body, openmetrics=fetched.openmetrics)
         except LimitError as error:
-            LIMITS_REACHED.count(error.limit)
-            raise ScrapeError(f"{error} ({error.limit})") from None
+            raise ScrapeError(f"{error} ({error.limit})", error.limit) from None
         except ParseError as error:
             raise ScrapeError(f"not an exposition: {error}") from None
         if not self.target.job.honor_timestamps and found.timed:
@@ -136,8 +135,8 @@ class ScrapedTarget:
 
 
 def _too_many(samples: int, limit: int) -> ScrapeError:
-    LIMITS_REACHED.count("scrape_max_samples")
-    return ScrapeError(f"sample limit exceeded: {samples} samples or more, {limit} are allowed (sample_limit)")
+    why = f"sample limit exceeded: {samples} samples or more, {limit} are allowed (sample_limit)"
+    return ScrapeError(why, "scrape_max_samples")
 
 
 def _first_of_each(
@@ -170,15 +169,15 @@ def merge_labels(pairs: Pairs, target: dict[str, str], honor: bool) -> dict[str,
 def check_labels(labels: dict[str, str], limits: Limits) -> None:
     """Raises ScrapeError for labels that exceed a job's limits, which are in bytes, as in Prometheus."""
     if limits.labels and len(labels) > limits.labels:
-        LIMITS_REACHED.count("scrape_max_labels")
-        raise ScrapeError(f"label limit exceeded: {len(labels)} labels on {_short(labels)} (label_limit)")
+        why = f"label limit exceeded: {len(labels)} labels on {_short(labels)} (label_limit)"
+        raise ScrapeError(why, "scrape_max_labels")
     for name, value in labels.items():
         if _longer(name, limits.label_name_length):
-            LIMITS_REACHED.count("scrape_max_label_name_bytes")
-            raise ScrapeError(f"label name too long on {_short(labels)} (label_name_length_limit)")
+            why = f"label name too long on {_short(labels)} (label_name_length_limit)"
+            raise ScrapeError(why, "scrape_max_label_name_bytes")
         if _longer(value, limits.label_value_length):
-            LIMITS_REACHED.count("scrape_max_label_value_bytes")
-            raise ScrapeError(f"value of label {name[:60]!r} too long (label_value_length_limit)")
+            why = f"value of label {name[:60]!r} too long (label_value_length_limit)"
+            raise ScrapeError(why, "scrape_max_label_value_bytes")
 
 
 def _longer(text: str, limit: int) -> bool:
