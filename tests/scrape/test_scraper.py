@@ -177,7 +177,7 @@ def test_what_is_asked(store: Store) -> None:
     assert path == "/m?q=x+y"
     assert headers["accept"].startswith("application/openmetrics-text;version=1.0.0")
     assert headers["accept-encoding"] == "gzip"
-    assert headers["x-prometheus-scrape-timeout-seconds"] == "0.1"
+    assert headers["x-prometheus-scrape-timeout-seconds"] == f"{FAST:g}"
     assert headers["authorization"] == "Basic bWU6c2VjcmV0"
     assert headers["x-scope-orgid"] == "t"
     assert headers["user-agent"].startswith("gpuscope/")

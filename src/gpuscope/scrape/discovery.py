@@ -86,15 +86,22 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
     return tuple(groups)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a list of addresses may be longer than a file name can be
+        return False
+
+
 def targets_from_argument(text: str) -> tuple[tuple[TargetGroup, ...], tuple[str, ...]]:
     """`--targets`: a file_sd file, which is watched, or addresses with commas between them."""
     path = Path(text).expanduser()
     if path.suffix in (".json", ".yml", ".yaml"):
-        if not path.is_file():
+        if not _is_file(path):
             raise UsageError(f"--targets {text}: there is no such file")
         read_target_file(path)
         return (), (str(path.absolute()),)
-    if path.is_file():
+    if _is_file(path):
         try:
             lines = path.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
