@@ -142,6 +142,7 @@ def test_invalid_openmetrics(case: str) -> None:
 def test_what_is_read() -> None:
     cases = {
         'a \t{ x = "1" ,\ty="\\t" , } \t1 \t 7 \t': ((("__name__", "a"), ("x", "1"), ("y", "\\t")), 7, 1.0),
+        'a{x="",y="2",x="1"} 1': ((("__name__", "a"), ("y", "2")), None, 1.0),
         '  {x="1","a\\"b"} -iNf': ((("__name__", 'a"b'), ("x", "1")), None, -math.inf),
     }
     assert [next(parse_once(text)) for text in cases] == [*cases.values()]

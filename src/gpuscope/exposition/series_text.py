@@ -127,6 +127,7 @@ def parse_line(line: str, openmetrics: bool, limits: TextLimits, *, keep_empty: 
     table = dict(labels)
     if len(table) < len(labels):
         labels = _without_repeated(labels)
+        table = dict(labels)
     if not keep_empty and "" in table.values():
         labels = [pair for pair in labels if pair[1] != ""]
     value, at_ms = (_parse_openmetrics_rest if openmetrics else _parse_text_rest)(line, end, limits)
