@@ -12,7 +12,7 @@ ORDER = (
     "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "scrape", "promql", "rules",
     "server", "doctor", "wiring", "cli",
 )  # fmt: skip
-LEAVES = ("settings", "setting_values", "limits", "errors", "readings")
+LEAVES = ("settings", "setting_values", "limits", "errors", "readings", "yaml_file", "yaml_mistakes")
 PURE_FOLDERS = ("readings", "metrics", "promql", "rules")
 OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")
 

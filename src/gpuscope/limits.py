@@ -82,6 +82,14 @@ class Limits:
         "large queries evaluated at once; others wait",
         why="Prometheus' own default",
     )
+    query_log_max_bytes: int = _limit(
+        64 << 20,
+        parse_bytes,
+        "query",
+        "size at which the file of query_log_file is renamed to FILE.1 and begun anew",
+        why="about 120,000 queries; twice that is on disk at most",
+        metavar="64MiB",
+    )
 
     query_max_label_bytes: int = _limit(
         128 << 20,
@@ -107,6 +115,75 @@ class Limits:
     )
 
     # group "scrape": targets and what they answer (server)
+    scrape_max_targets: int = _limit(
+        10_000,
+        parse_positive,
+        "scrape",
+        "targets of all jobs together; further ones are not scraped",
+        why="each keeps a connection open; a hundred times the fleet of the benchmark",
+    )
+    scrape_max_body_bytes: int = _limit(
+        32 << 20,
+        parse_bytes,
+        "scrape",
+        "size of a target's answer, unpacked, where body_size_limit does not say otherwise",
+        why="room for 250,000 samples of 130 bytes; node_exporter sends 60 KiB",
+        metavar="32MiB",
+    )
+    scrape_max_pending_bytes: int = _limit(
+        256 << 20,
+        parse_bytes,
+        "scrape",
+        "answers in memory at once, of all targets; above it only those below 1 MiB are read",
+        why="eight of the largest answers allowed, half of what an attack may take",
+        metavar="256MiB",
+    )
+    scrape_max_samples: int = _limit(
+        250_000,
+        parse_positive,
+        "scrape",
+        "samples of one scrape, where sample_limit does not say otherwise",
+        why="an agent with 8 GPUs sends 3,500, node_exporter 500; Prometheus has no limit",
+    )
+    scrape_max_line_bytes: int = _limit(
+        1 << 20,
+        parse_bytes,
+        "scrape",
+        "length of a line in a target's answer",
+        why="sixteen label values of the greatest length; a line is read in one piece",
+        metavar="1MiB",
+    )
+    scrape_max_labels: int = _limit(
+        512,
+        parse_positive,
+        "scrape",
+        "labels of a series, where label_limit does not allow more",
+        why="far above what exporters write; Prometheus has no limit",
+    )
+    scrape_max_label_name_bytes: int = _limit(
+        1024,
+        parse_bytes,
+        "scrape",
+        "length of a label's name, where label_name_length_limit does not allow more",
+        why="the longest label Kubernetes allows has 317 bytes",
+        metavar="1KiB",
+    )
+    scrape_max_label_value_bytes: int = _limit(
+        64 << 10,
+        parse_bytes,
+        "scrape",
+        "length of a label's value, where label_value_length_limit does not allow more",
+        why="long URLs and command lines fit; Prometheus has no limit",
+        metavar="64KiB",
+    )
+    scrape_max_metadata_bytes: int = _limit(
+        1 << 20,
+        parse_bytes,
+        "scrape",
+        "names, help and units remembered of one target; the rest is left out of /api/v1/metadata",
+        why="twenty times what node_exporter has, 50 KiB",
+        metavar="1MiB",
+    )
 
     # group "write": remote write received (up, server)
     write_max_request_bytes: int = _limit(

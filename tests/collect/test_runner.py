@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 
@@ -96,6 +97,24 @@ def test_a_failure_is_a_gap_a_count_and_one_log_line_per_episode(caplog: pytest.
     assert runner.fresh() is ABSENT
     assert runner.status().failures == 3
     assert source.closed == 3, "a source that failed is closed and opened anew"
+
+
+def test_new_rubbish_each_time_is_one_line_per_episode(caplog: pytest.LogCaptureFixture) -> None:
+    clock, number = FakeClock(), itertools.count()
+    codes = {5: 9, 6: 15, 7: 127, 8: 3}  # a few kinds of failure are told, not each exit code there is
+
+    def fails() -> Reading:
+        turn = next(number)
+        if turn == 20:
+            return Reading()
+        raise SourceError(f"nvidia-smi lists no GPU: rubbish {turn}", code=codes.get(turn, 0))
+
+    runner = runner_of(FakeSource(fails), clock)
+    with caplog.at_level(logging.INFO):
+        for _ in range(25):
+            runner.cycle()
+    told = [r.message.rpartition(" ")[2] for r in caplog.records if "rubbish" in r.message]
+    assert told == ["0", "5", "6", "21"]
 
 
 def test_reopening_backs_off() -> None:

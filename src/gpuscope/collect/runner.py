@@ -22,6 +22,7 @@ log = logging.getLogger("gpuscope.source")
 
 LONGEST_BACKOFF_SECONDS = 30.0
 NOT_READ_YET = "not read yet"
+MAX_LINES_PER_EPISODE = 3
 MOST_WAITING_XIDS = 100_000  # a storm while nobody composes must not fill the memory
 
 
@@ -44,6 +45,7 @@ class Runner:
         self._deadline = spec.deadline_seconds(settings)
         self._source: Source | None = None
         self._latest: Latest | None = None
+        self._told: set[tuple[str, int]] = set()  # kinds of failure of this episode that are in the log
         self._trouble = NOT_READ_YET  # why the last cycle failed; empty while all is well
         self._asked_at: float | None = None  # when it was first woken
         self._answering_since = float("-inf")  # since when without trouble
@@ -189,6 +191,7 @@ class Runner:
             log.info("source %s answers: %s", self.spec.name, self.spec.summary)
         self._trouble, self._late, self._backoff, self._code = "", False, 0.0, 0
         self._waiting_for = ""
+        self._told.clear()
 
     def _retire(self) -> None:
         """Lets go of a source that is not wanted any more: a DCGM stream is a process of its own."""
@@ -211,7 +214,10 @@ class Runner:
         self._failed_reads += 1
         self._code = error.code if isinstance(error, SourceError) else -1
         reason = str(error) or type(error).__name__
-        if reason != self._trouble:
+        # A command may print new rubbish each time: one line for each kind of failure, whatever it says.
+        kind = (type(error).__name__, self._code)
+        if kind not in self._told and len(self._told) < MAX_LINES_PER_EPISODE:
+            self._told.add(kind)
             log.warning("source %s: %s", self.spec.name, reason)
         self._trouble, self._waiting_for = reason, ""
         self._close()

@@ -21,6 +21,7 @@ from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_cred
 from gpuscope.scrape.receive import Receiver
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.remote import RemoteApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
@@ -48,9 +49,9 @@ def read_scrape_config(settings: Settings) -> ScrapeConfig:
             "--config and --targets: give one of them; targets can stand in the configuration file"
         )
     if settings.config:
-        return load_config(home_path(settings.config, "config"))
+        return load_config(home_path(settings.config, "config"), settings)
     if settings.targets:
-        return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval)
+        return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval, settings)
     return ScrapeConfig()
 
 
@@ -96,13 +97,20 @@ def _run_embedded(settings: Settings) -> None:
     config = read_scrape_config(settings)
     _warn(config)
     pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
+    query_log = QueryLog(settings.query_log_max_bytes)
+    query_log.open(config.query_log_file)
     store = open_store(settings)
     store.set_out_of_order(int(config.out_of_order_seconds * 1000))
     try:
         store.start()
         scraping = ScraperThread(
             lambda workers: Scraper(
-                store, config, workers, sink=pushes, read_again=lambda: read_scrape_config(settings)
+                store,
+                config,
+                workers,
+                sink=pushes,
+                read_again=lambda: read_scrape_config(settings),
+                limits=settings,
             )
         )
         scraper, receiver = scraping.scraper, Receiver(store, server_limits=settings)
@@ -114,6 +122,7 @@ def _run_embedded(settings: Settings) -> None:
             flags=shown_flags(settings, listen),
             limits=settings,
             with_admin=settings.admin_api,
+            query_log=query_log,
         )
         # The page's own question is not a client's: limits set for those must not blind it.
         live = live_from_store(Engine(store), scraper)
@@ -133,7 +142,7 @@ def _run_embedded(settings: Settings) -> None:
             door=web.door,
         )
         with _Started(scraping, pushes):
-            serve(app, listen, web.tls, lambda: _reload(settings, store, scraper, config))
+            serve(app, listen, web.tls, lambda: _reload(settings, store, scraper, query_log, config))
     finally:
         store.close()
 
@@ -161,9 +170,12 @@ def _warn(config: ScrapeConfig) -> None:
         log.warning("%s", warning)
 
 
-def _reload(settings: Settings, store: Store, scraper: Scraper, started_with: ScrapeConfig) -> None:
+def _reload(
+    settings: Settings, store: Store, scraper: Scraper, query_log: QueryLog, started_with: ScrapeConfig
+) -> None:
     try:
         config = read_scrape_config(settings)
+        query_log.open(config.query_log_file)
     except UsageError as error:
         log.error("the configuration was not read again: %s; the old one stays", error)
         return

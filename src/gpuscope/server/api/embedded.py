@@ -23,6 +23,7 @@ from gpuscope.server.api.answers import error_answer as _error
 from gpuscope.server.api.elsewhere import elsewhere_routes
 from gpuscope.server.api.large_answers import LargeAnswers
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
+from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.targets import NoTargets, Targets
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
@@ -44,6 +45,7 @@ class EmbeddedApi:
     flags: dict[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     with_admin: bool = False
+    query_log: QueryLog = field(default_factory=QueryLog)
     started_at: float = field(default_factory=time.time)
     _workers: ThreadPoolExecutor | None = None
     _large: LargeAnswers | None = None

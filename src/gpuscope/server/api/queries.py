@@ -52,11 +52,13 @@ async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
     limit, at = asked.limit(), asked.time_ms("time", now_ms())
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
     text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         _parsed(text, INSTANT)
         budget = api.engine.budget(timeout, cancelled)
-        result = api.engine.instant(text, at, lookback_ms=lookback, statistics=statistics, budget=budget)
+        with api.query_log.logged(request, text, at, at, 0, counted):
+            result = api.engine.instant(text, at, lookback_ms=lookback, statistics=counted, budget=budget)
         return _packed(result, limit, statistics, packs, budget)
 
     small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
@@ -75,6 +77,7 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
     times = QueryTimes(step, end - start)
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
     text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         kind = _WRITTEN_TYPES.get(_parsed(text, times))
@@ -82,9 +85,10 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
             wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise bad("query", wrong)
         budget = api.engine.budget(timeout, cancelled)
-        result = api.engine.range(
-            text, start, end, step, lookback_ms=lookback, statistics=statistics, budget=budget
-        )
+        with api.query_log.logged(request, text, start, end, step, counted):
+            result = api.engine.range(
+                text, start, end, step, lookback_ms=lookback, statistics=counted, budget=budget
+            )
         return _packed(result, limit, statistics, packs, budget)
 
     small = api.engine.is_small(text, Steps.between(start, end, step), times, lookback)
