@@ -34,7 +34,7 @@ def test_passwords(tmp_path: Path) -> None:
     assert guard is not None
 
     async def statuses(*requests: Request) -> list[int]:
-        answers = [await guard(request) for request in requests]
+        answers = [await guard(request, "10.0.0.1") for request in requests]
         return [200 if answer is None else answer.status for answer in answers]
 
     good = credentials("ann", "s:cret")
@@ -62,7 +62,7 @@ def test_tls(tmp_path: Path) -> None:
     config = load_web_config(written(tmp_path, "tls_server_config: {cert_file: cert.pem, key_file: key.pem}"))
 
     async def scrape() -> bytes:
-        server = Server(hello, tls=config.tls)
+        server = Server(hello, tls=config.tls.context if config.tls else None)
         port = await server.start("127.0.0.1", 0)
         trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
         reader, writer = await asyncio.open_connection(

@@ -13,20 +13,13 @@ import pytest
 
 from tests.engines import free_port, running
 
-SMALL = """
-import sys
-from gpuscope.server.http.listening import Server
-Server.__init__.__kwdefaults__["most_connections"] = 6
-from gpuscope.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
     port = free_port()
     address = f"127.0.0.1:{port}"
-    command = [sys.executable, "-c", SMALL, "server", "--data", tmp_path / "data", "--listen", address]
+    command = [sys.executable, "-m", "gpuscope", "server", "--data", tmp_path / "data", "--listen", address]
+    command += ["--max-connections", "6"]
     with running(command, f"http://{address}/-/ready"):
         yield port
 

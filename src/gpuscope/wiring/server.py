@@ -31,6 +31,7 @@ from gpuscope.server.live import LIVE_QUERY, Sample
 from gpuscope.server.own_metrics import build_families, engine_families, limit_families, store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
+from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
 from gpuscope.wiring.querying import build_engine, shown_flags
@@ -86,6 +87,7 @@ class ScraperThread:
 
 def run_server(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
+    settings = fit_limits(settings)
     if settings.store:
         _run_over_engine(settings)
     else:
@@ -134,7 +136,7 @@ def _run_embedded(settings: Settings) -> None:
             door=web.door,
         )
         with _Started(scraping, pushes):
-            serve(app, listen, web.tls, lambda: _reload(settings, scraper, config))
+            serve(app, listen, web, settings, lambda: _reload(settings, scraper, config))
     finally:
         store.close()
 
@@ -204,7 +206,7 @@ def _run_over_engine(settings: Settings) -> None:
     )
     # An engine that is away or does not know us is told at the start, not when the first viewer comes.
     threading.Thread(target=_look_once, args=(api,), daemon=True).start()
-    serve(app, listen, web.tls)
+    serve(app, listen, web, settings)
 
 
 def _look_once(api: RemoteApi) -> None:

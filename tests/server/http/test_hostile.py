@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope.limits import Limits
 from gpuscope.server.http import connection, listening
-from gpuscope.server.http.connection import MOST_UNREAD_BYTES
+from gpuscope.server.http.connection import MAX_UNREAD_BYTES
 from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.reading import MOST_HEAD_BYTES
 from tests.server.http.support import GET, LAST, MOST_COUNTED, ROUTER, answer_to, ask, count, with_server
+
+QUICK = Limits(request_head_timeout=0.3, client_stall_timeout=0.3, request_body_timeout=0.6)
+MAX_HEAD_BYTES = QUICK.max_request_head_bytes
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All clocks run fast."""
+    """Clocks are looked at often; with QUICK all of them run fast."""
     monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
-    for name in ("HEAD_SECONDS", "STALLED_SECONDS", "LINGER_SECONDS"):
-        monkeypatch.setattr(connection, name, 0.3)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.3)
 
 
 def post(size: int, *more: bytes) -> bytes:
@@ -33,7 +36,7 @@ def post(size: int, *more: bytes) -> bytes:
 
 
 def test_a_body_may_be_larger_than_a_head_and_than_what_waits_unread() -> None:
-    size = 2 * MOST_UNREAD_BYTES
+    size = 2 * MAX_UNREAD_BYTES
     answer = answer_to(post(size), *[b"b" * 1024] * (size // 1024), LAST)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert b"\r\n\r\n%d\n" % size in answer
@@ -109,7 +112,7 @@ def test_a_client_that_is_refused_is_not_asked_for_its_body() -> None:
 
 
 def test_heads_on_one_connection_are_counted_one_by_one() -> None:
-    large = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (MOST_HEAD_BYTES // 2))
+    large = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (MAX_HEAD_BYTES // 2))
     assert answer_to(large, large, large, LAST).count(b"HTTP/1.1 200 OK") == 4
 
 
@@ -119,7 +122,7 @@ def test_heads_on_one_connection_are_counted_one_by_one() -> None:
     ids=["headers", "address", "value"],
 )
 def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
-    head = opening + more * (MOST_HEAD_BYTES // len(more) + 1)
+    head = opening + more * (MAX_HEAD_BYTES // len(more) + 1)
     assert answer_to(head, eof=False).startswith(b"HTTP/1.1 431 ")
 
 
@@ -156,19 +159,20 @@ def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
 )
 @pytest.mark.usefixtures("quick")
 def test_who_says_nothing_or_half_of_it_is_not_kept_for_ever(opening: bytes) -> None:
+    limits = replace(QUICK, keep_alive_timeout=0.05)
     with contextlib.suppress(ConnectionResetError):
-        assert answer_to(opening, eof=False, kept_seconds=0.05) in (b"", text("broken off", 400).body)
+        assert answer_to(opening, eof=False, limits=limits)[:12] in (b"", b"HTTP/1.1 408")
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_second_request_that_never_ends_closes_the_connection() -> None:
-    answer = answer_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False)
+    answer = answer_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False, limits=QUICK)
     assert answer.count(b"HTTP/1.1 200 OK") == 1
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_kept_connection_is_kept_so_long() -> None:
-    assert answer_to(GET, eof=False, kept_seconds=0.1).endswith(b"hello\n")
+    assert answer_to(GET, eof=False, limits=replace(QUICK, keep_alive_timeout=0.1)).endswith(b"hello\n")
 
 
 @pytest.mark.usefixtures("quick")
@@ -177,13 +181,11 @@ def test_a_handler_may_take_longer_than_a_client() -> None:
         await asyncio.sleep(0.8)
         return await count(request)
 
-    assert answer_to(post(3) + b"abc", LAST, handler=slow).count(b"HTTP/1.1 200 OK") == 2
+    assert answer_to(post(3) + b"abc", LAST, handler=slow, limits=QUICK).count(b"HTTP/1.1 200 OK") == 2
 
 
-def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly(
-    quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "STALLED_SECONDS", 0.5)
+@pytest.mark.usefixtures("quick")
+def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly() -> None:
     size = 1 << 26
 
     async def much(request: Request) -> Response:
@@ -204,7 +206,7 @@ def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly(
             writer.close()
         return taken
 
-    slowly, late = with_server(talk, much)
+    slowly, late = with_server(talk, much, limits=replace(QUICK, client_stall_timeout=0.5))
     assert slowly == size
     assert late < size
 
@@ -226,7 +228,7 @@ def test_there_are_only_so_many_connections() -> None:
             await asyncio.sleep(0.01)
         return [*lines, answer.partition(b"\r\n")[0]]
 
-    lines = with_server(talk, most_connections=2)
+    lines = with_server(talk, limits=Limits(max_connections=2))
     assert [line.split()[1] for line in lines] == [b"200", b"200", b"503", b"200"]
 
 

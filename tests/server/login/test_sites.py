@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
+from gpuscope.server.http import addresses
+from gpuscope.server.http.addresses import limit_key, parse_address
 from gpuscope.server.http.messages import Request
-from gpuscope.server.login import asked as asked_module
-from gpuscope.server.login.asked import Asked, limit_key, parse_address, parse_networks, read_head
+from gpuscope.server.login.asked import Asked, parse_networks, read_head
 from gpuscope.server.login.sites import HostRule, forgery_fault, is_own_origin, split_host
 
 LOOPBACK = HostRule.build("127.0.0.1", [])
@@ -159,6 +160,6 @@ def test_addresses_are_read_and_long_texts_never_kept() -> None:
     longest = "0000:0000:0000:0000:0000:ffff:192.168.100.228"
     assert str(parse_address(longest)) == "192.168.100.228"
     assert str(parse_address("fe80::1%" + "z" * 10_000)) == "fe80::1"
-    before = asked_module._parse_address.cache_info().misses
+    before = addresses._parse_address.cache_info().misses
     assert parse_address("1" * 10_000) is None
-    assert asked_module._parse_address.cache_info().misses == before
+    assert addresses._parse_address.cache_info().misses == before

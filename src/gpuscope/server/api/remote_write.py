@@ -35,13 +35,13 @@ def write_route(receiver: Receiver) -> Route:
         refusal = _wrong_kind(request)
         if refusal is not None:
             return refusal
-        async with gate[0]:  # bounds how many bodies are in memory
-            try:
-                packed = await request.body.read(MOST_PACKED_BYTES)
-            except ClientLeft:
-                return text("the request ended early", 400)
-            except BodyTooLarge:
-                return text(f"the request is larger than {MOST_PACKED_BYTES} bytes", 413)
+        try:
+            packed = await request.body.read(MOST_PACKED_BYTES)
+        except ClientLeft:
+            return text("the request ended early", 400)
+        except BodyTooLarge:
+            return text(f"the request is larger than {MOST_PACKED_BYTES} bytes", 413)
+        async with gate[0]:  # after the body: a client that sends slowly must not keep others from writing
             return await _take(receiver, packed, request.peer)
 
     return Route("/api/v1/write", write, ("POST",))

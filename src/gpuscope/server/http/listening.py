@@ -1,22 +1,43 @@
-"""A listening address and the connections made to it."""
+"""A listening address and the connections made to it.
+
+Connections are accepted here and not by asyncio's server: that one calls nobody before a TLS handshake is
+over, so that nothing could be counted, and writes a traceback for each accept that fails.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import logging
 import os
 import socket
 import ssl
+from collections.abc import Callable, Sequence
 
 from gpuscope.errors import UsageError
+from gpuscope.limits import Limits
+from gpuscope.server.http.addresses import Network
+from gpuscope.server.http.admission import Admission
+from gpuscope.server.http.body_budget import BodyBudget
+from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.connection import Connection
-from gpuscope.server.http.messages import Handler
+from gpuscope.server.http.heads import encode_head
+from gpuscope.server.http.messages import Handler, text
 
-KEPT_SECONDS = 120.0
-"""A connection that nobody uses; longer than dashboards and scrapers pause, who else begin anew each time."""
-MOST_CONNECTIONS = 512
-"""As Prometheus; well below the 1,024 files that a process may commonly have open."""
+BACKLOG = 512
+MAX_ACCEPTS_IN_A_ROW = 64
+"""Before connections that are open have their turn."""
 LOOK_SECONDS = 1.0
 """One look at all connections' clocks, instead of a timer for each of their requests."""
+NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+PAUSE_SECONDS = 0.5
+"""Without accepting, when the process can open no more files; clients wait in the backlog meanwhile."""
+MAX_TLS_GOODBYE_SECONDS = 5.0
+
+log = logging.getLogger("gpuscope.http")
+
+PeerCheck = Callable[[asyncio.BaseTransport], bool]
 
 
 class Server:
@@ -27,37 +48,108 @@ class Server:
         handler: Handler,
         *,
         tls: ssl.SSLContext | None = None,
-        kept_seconds: float = KEPT_SECONDS,
-        most_connections: int = MOST_CONNECTIONS,
+        limits: Limits | None = None,
+        proxies: Sequence[Network] = (),
+        accepts_peer: PeerCheck | None = None,
     ) -> None:
         self.handler = handler
+        self.limits = limits or Limits()
+        self.budget = BodyBudget(self.limits.max_request_bodies_bytes)
+        self.log = ClientLog(log, self.limits.max_client_log_lines)
+        self.accepts_peer = accepts_peer
         self.connections: set[Connection] = set()
-        self.kept_seconds = kept_seconds
-        self.most_connections = most_connections
         self.is_stopping = False
+        self.scheme = "https" if tls else "http"
         self._tls = tls
-        self._listening: asyncio.Server | None = None
+        self._admission = Admission(self.limits, proxies)
+        self._admitted: set[Connection] = set()  # also those in a TLS handshake
+        self._opening: set[asyncio.Task[None]] = set()
+        self._sockets: list[socket.socket] = []
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listens, and returns the port: a new one if 0 was asked for."""
         loop = asyncio.get_running_loop()
         try:
-            self._listening = await loop.create_server(
-                lambda: Connection(self, loop),
-                host or None,
-                port,
-                ssl=self._tls,
-                reuse_address=True,
-                backlog=MOST_CONNECTIONS,
-            )
+            self._sockets = await _listen(host, port)
         except OSError as error:
             raise UsageError(
                 f"cannot listen on {host or '*'}:{port}: {_reason(error)}; choose another with --listen"
             ) from None
+        for one in self._sockets:
+            loop.add_reader(one, self._accept, one)
         self._looking = loop.create_task(self._look())
-        bound: int = self._listening.sockets[0].getsockname()[1]
+        bound: int = self._sockets[0].getsockname()[1]
         return bound
+
+    def leave(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if connection in self._admitted:
+            self._admitted.remove(connection)
+            self._admission.leave(connection.limit_key)
+
+    # ---- accepting
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(MAX_ACCEPTS_IN_A_ROW):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in NO_RESOURCES:
+                    self.log.error("failed accepts", "accepting a connection failed: %s", error)
+                    return
+                self._pause_accepting(listening, error)
+                return
+            accepted.setblocking(False)
+            self._admit(accepted, str(address[0]))
+
+    def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
+        loop = asyncio.get_running_loop()
+        self.log.warning("pauses in accepting", "cannot accept connections now: %s", error.strerror)
+        loop.remove_reader(listening)
+        loop.call_later(PAUSE_SECONDS, self._resume_accepting, listening)
+
+    def _resume_accepting(self, listening: socket.socket) -> None:
+        if not self.is_stopping:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _admit(self, accepted: socket.socket, peer: str) -> None:
+        key = self._admission.enter(peer)
+        if key is None:
+            self.log.warning("refused connections", "too many connections; one of %s was refused", peer)
+            if self._tls is None:
+                _say_too_many(accepted)
+            accepted.close()
+            return
+        loop = asyncio.get_running_loop()
+        connection = Connection(self, loop, key)
+        self._admitted.add(connection)
+        task = loop.create_task(self._open(connection, accepted))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: Connection, accepted: socket.socket) -> None:
+        """Through the TLS handshake, if there is one."""
+        loop = asyncio.get_running_loop()
+        patience = self.limits.tls_handshake_timeout if self._tls else None
+        goodbye = MAX_TLS_GOODBYE_SECONDS if self._tls else None
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=patience,
+                ssl_shutdown_timeout=goodbye,
+            )
+        except BaseException as error:
+            if connection not in self.connections:  # else it leaves when it is lost
+                self.leave(connection)
+            if not isinstance(error, OSError):  # ssl.SSLError and time-outs are: the client's doing
+                raise
+
+    # ---- clocks
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -66,23 +158,68 @@ class Server:
             now = loop.time()
             for connection in [one for one in self.connections if one.expires_at < now]:
                 connection.expire(now)
+            self.log.summarise()
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
         """Takes no more requests; those that are being answered have so long to be."""
-        if self._listening is None or self._looking is None:
+        if self._looking is None:
             return
         self.is_stopping = True
-        self._listening.close()
         loop = asyncio.get_running_loop()
+        for one in self._sockets:
+            loop.remove_reader(one)
+            one.close()
         ends_at = loop.time() + grace_seconds
         for connection in list(self.connections):
             connection.close()
         while any(one.is_busy for one in self.connections) and loop.time() < ends_at:
             await asyncio.sleep(0.01)
         self._looking.cancel()
+        for task in list(self._opening):
+            task.cancel()
         for connection in list(self.connections):
             connection.abort()
-        await self._listening.wait_closed()
+        await asyncio.gather(self._looking, *self._opening, return_exceptions=True)
+
+
+async def _listen(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host, all on one port."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    opened: list[socket.socket] = []
+    with contextlib.ExitStack() as undo:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                one = socket.socket(family, kind, protocol)
+            except OSError:  # this machine has no IPv6, say
+                continue
+            undo.callback(one.close)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            chosen = opened[0].getsockname()[1] if opened else port
+            try:
+                one.bind((address[0], chosen, *address[2:]))
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL or len(found) == 1:
+                    raise
+                continue  # IPv6 is switched off by sysctl
+            one.listen(BACKLOG)
+            one.setblocking(False)
+            opened.append(one)
+        if not opened:
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        undo.pop_all()
+    return opened
+
+
+def _say_too_many(accepted: socket.socket) -> None:
+    response = text("too many connections; try again", 503, (("retry-after", "5"),))
+    with contextlib.suppress(OSError):
+        accepted.recv(1 << 16)  # closed with something unread, the client would not see the answer
+    with contextlib.suppress(OSError):
+        accepted.send(encode_head(response, length=len(response.body), close=True) + response.body)
 
 
 def _reason(error: OSError) -> str:

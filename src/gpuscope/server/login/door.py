@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gpuscope.limits import Limits
+from gpuscope.server.http.addresses import Network
+from gpuscope.server.http.admission import Admission
 from gpuscope.server.http.messages import Guard, Handler, Request, Response
 from gpuscope.server.login.answers import refuse
-from gpuscope.server.login.asked import Asked, Network, read_head
-from gpuscope.server.login.doorkeeper import Doorkeeper, Identity, Refusal
+from gpuscope.server.login.asked import Asked, read_head
+from gpuscope.server.login.doorkeeper import Doorkeeper, Identity
+from gpuscope.server.login.password_checks import Refusal
 from gpuscope.server.login.routes import ASKED_KEY, IDENTITY_KEY, LOGIN_PATH, LoginRoutes
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.sites import (
@@ -36,6 +40,7 @@ class Door:
     guard: Guard | None = None  # passwords of a web configuration file
     keeper: Doorkeeper | None = None
     setup: Setup | None = None
+    clients: Admission = field(default_factory=lambda: Admission(Limits()))  # of trusted proxies
     login: LoginRoutes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +55,7 @@ class Door:
         if fault := forgery_fault(asked):
             return refuse(Refusal(403, "forbidden", fault))
         if self.guard is not None:
-            return await self.guard(request)
+            return await self.guard(request, asked.client)
         if self.keeper is None or asked.path == LOGIN_PATH:
             return None
         if asked.method in ("GET", "HEAD") and is_page_file(asked.path):
@@ -76,14 +81,24 @@ def is_page_file(path: str) -> bool:
     return path == "/" or (not path.startswith("/api/") and page_file(path.removeprefix("/")) is not None)
 
 
+TOO_MANY = Refusal(503, "unavailable", "too many requests of one client at once; try again", 5.0)
+
+
 def behind(door: Door, handler: Handler) -> Handler:
     async def answer(request: Request) -> Response:
-        if request.path not in HEALTH_PATHS:
-            asked = read_head(request, door.proxies)
-            found = await door.judge(request, asked)
-            if isinstance(found, Response):
-                return found
-            request.state[ASKED_KEY], request.state[IDENTITY_KEY] = asked, found
+        if request.path in HEALTH_PATHS:
+            return await handler(request)
+        asked = read_head(request, door.proxies)
+        if not asked.through_proxy:
+            return await judged(request, asked)
+        with door.clients.request_of(asked.client) as may_ask:
+            return await judged(request, asked) if may_ask else refuse(TOO_MANY)
+
+    async def judged(request: Request, asked: Asked) -> Response:
+        found = await door.judge(request, asked)
+        if isinstance(found, Response):
+            return found
+        request.state[ASKED_KEY], request.state[IDENTITY_KEY] = asked, found
         return await handler(request)
 
     return answer

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuscope.server.login.asked import Asked, parse_address
+from gpuscope.server.http.addresses import parse_address
+from gpuscope.server.login.asked import Asked
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
