@@ -71,19 +71,31 @@ def build_tls(table: Table, folder: Path) -> Tls:
         has_ca = _load_client_ca(context, table, folder)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise UsageError(f"tls_server_config: {error}") from None
-    context.verify_mode = _choice(table, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
-    if has_ca and context.verify_mode is ssl.CERT_NONE:
-        raise UsageError("tls_server_config has a client CA but no client_auth_type")
-    if not has_ca and context.verify_mode is not ssl.CERT_NONE:
-        raise UsageError(
-            "tls_server_config.client_auth_type without client_ca_file: no certificate could be verified"
-        )
+    _ask_for_certificates(context, table, has_ca)
     sans = _strings(table, "client_allowed_sans")
     if sans is not None and context.verify_mode is ssl.CERT_NONE:
         raise UsageError(
             "tls_server_config.client_allowed_sans needs client_auth_type RequireAndVerifyClientCert"
         )
     return Tls(context, None if sans is None else san_check(sans))
+
+
+def _ask_for_certificates(context: ssl.SSLContext, table: Table, has_ca: bool) -> None:
+    context.verify_mode = _choice(table, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
+    if has_ca and context.verify_mode is ssl.CERT_NONE:
+        raise UsageError("tls_server_config has a client CA but no client_auth_type")
+    if has_ca or context.verify_mode is ssl.CERT_NONE:
+        return
+    kind = table.get("client_auth_type")
+    if kind in ("RequireClientCert", "RequireAnyClientCert"):
+        raise UsageError(
+            f"tls_server_config.client_auth_type {kind} takes certificates that nobody verified, "
+            "which is not supported; use RequireAndVerifyClientCert with client_ca_file"
+        )
+    if kind == "RequestClientCert":  # Go would ask for one and not look at it
+        context.verify_mode = ssl.CERT_NONE
+        return
+    context.load_default_certs(ssl.Purpose.CLIENT_AUTH)  # as Go does without a CA
 
 
 def _load_own_certificate(context: ssl.SSLContext, table: Table, folder: Path) -> None:

@@ -96,6 +96,44 @@ def test_remote_write_by_password_or_by_a_token_that_writes(site: Site) -> None:
     assert client.post("/api/v1/write", content=b"x", headers=bearer(token)).status_code == 204
 
 
+def test_a_token_that_writes_does_nothing_else(site: Site) -> None:
+    client, token = site.client(), site.users.add_token("node7", writes=True)
+    for method, path in (
+        ("GET", "/federate"),
+        ("GET", "/metrics"),
+        ("GET", "/api/session"),
+        ("GET", "/api/v1/query"),
+        ("POST", "/api/v1/query"),
+        ("GET", "/api/v1/write"),
+        ("POST", "/api/v1/write/"),
+        ("POST", "/api/v1/admin/tsdb/delete_series"),
+        ("PUT", "/api/v1/admin/tsdb/snapshot"),
+        ("POST", "/api/logout"),
+    ):
+        refused = client.request(method, path, headers=bearer(token))
+        assert refused.status_code == 403, (method, path)
+        assert refused.json()["error"] == "this API token only sends samples by remote write"
+
+
+def test_unknown_tokens_count_as_attempts_and_known_ones_always_pass(site: Site) -> None:
+    client, token = site.client(), site.users.add_token("grafana")
+    found = [client.get("/federate", headers=bearer(f"guess{n}")).status_code for n in range(7)]
+    assert found == [401] * 5 + [429] * 2
+    assert client.get("/federate", headers=bearer(token)).status_code == 200
+    assert client.get("/federate", headers=basic()).status_code == 429, "a password is an attempt too"
+    assert site.client("10.0.0.9").get("/federate", headers=basic()).status_code == 200
+
+
+def test_another_site_cannot_frame_a_query(site: Site) -> None:
+    client = site.logged_in()
+    cross = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    for dest in ("iframe", "document", "object"):
+        asked = client.get("/api/v1/query?query=up", headers={**cross, "sec-fetch-dest": dest})
+        assert asked.status_code == 403, dest
+    assert client.get("/", headers={**cross, "sec-fetch-dest": "document"}).status_code != 403
+    assert client.get("/", headers={**cross, "sec-fetch-dest": "iframe"}).status_code == 403
+
+
 def test_a_cookie_sends_nothing_that_changes_without_proof_of_origin(site: Site) -> None:
     client = site.logged_in()
     for path in ("/api/v1/write", "/api/logout"):

@@ -91,7 +91,12 @@ def test_two_origins_are_none() -> None:
 
 def test_another_sites_picture_may_not_run_queries_but_its_link_may_lead_here() -> None:
     assert forgery_fault(asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="no-cors"))
-    assert not forgery_fault(asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate"))
+    link = asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document")
+    frame = asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="iframe")
+    assert not forgery_fault(link, is_page=True)
+    assert forgery_fault(link), "not to the API"
+    assert forgery_fault(frame, is_page=True), "nor in a frame"
+    assert forgery_fault(frame)
     assert not forgery_fault(asked("GET", sec_fetch_site="same-origin", sec_fetch_mode="cors"))
 
 

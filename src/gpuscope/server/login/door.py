@@ -29,6 +29,7 @@ from gpuscope.server.login.sites import (
 from gpuscope.server.page_routes import page_file
 
 HEALTH_PATHS = ("/-/healthy", "/-/ready")
+WRITE_PATH = "/api/v1/write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Door:
             return refuse(Refusal(400, "bad_host", "the request does not say, once, which host it wants"))
         if fault := host_fault(self.hosts, asked):
             return refuse(Refusal(421, "bad_host", fault))
-        if fault := forgery_fault(asked):
+        if fault := forgery_fault(asked, is_page=is_page_file(asked.path)):
             return refuse(Refusal(403, "forbidden", fault))
         if self.guard is not None:
             return await self.guard(request, asked.client)
@@ -68,9 +69,12 @@ class Door:
 
 
 def _overreach(identity: Identity, asked: Asked) -> str:
+    if identity.may == "write":  # it lies on every sender: one that is stolen must neither read nor delete
+        is_write = asked.method == "POST" and asked.path == WRITE_PATH
+        return "" if is_write else "this API token only sends samples by remote write"
     if not changes_something(asked):
         return ""
-    if not identity.writes:
+    if identity.may == "read":
         return "this API token only reads"
     if identity.is_ambient and not has_proof_of_origin(asked):
         return "only this server's own page may send this; programs use an API token or a password"

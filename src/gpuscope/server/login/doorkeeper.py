@@ -31,13 +31,15 @@ MAX_COOKIES_TRIED = 8
 MAX_HEADER_LENGTH = 8192
 
 Via = Literal["session", "token", "password", "proxy"]
+Scope = Literal["all", "read", "write"]
+"""What an identity may do: a user everything, a token either read or send samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     user: str
     via: Via
-    writes: bool = True
+    may: Scope = "all"
 
     @property
     def is_ambient(self) -> bool:
@@ -98,7 +100,7 @@ class Doorkeeper:
         bits are not guessed."""
         token = self.users.token(secret)
         if token is not None:
-            return Identity(token.name, "token", token.writes)
+            return Identity(token.name, "token", "write" if token.writes else "read")
         if wait := self.attempts.wait_of(asked.client):
             return too_many(wait)
         self.attempts.count(asked.client)
