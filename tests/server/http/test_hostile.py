@@ -148,7 +148,9 @@ def test_what_two_servers_could_read_in_two_ways_is_refused(head: bytes) -> None
 def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
     slow = b"GET /slow HTTP/1.1\r\nhost: x\r\nx-word: %b\r\n\r\n"
     answers = answer_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)
-    assert answers.endswith(b"\r\n\r\none")
+    first, second = answers.split(b"HTTP/1.1 ")[1:]
+    assert first.endswith(b"\r\n\r\none")
+    assert second.startswith(b"400 ")
 
 
 # Time
@@ -219,17 +221,55 @@ def test_there_are_only_so_many_connections() -> None:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _, writer in opened:
             writer.write(GET)
-        lines = [await reader.readline() for reader, _ in opened]
-        lines.append((await ask(port)).partition(b"\r\n")[0])
+        while busy < 2:
+            await asyncio.sleep(0.01)
+        answers = [await ask(port, eof=False)]
+        may_answer.set()
+        answers += [await reader.readline() for reader, _ in opened]
+        answers.append(await ask(port, GET))  # in the place of one that waits
+        ends = [await reader.read() for reader, _ in opened[:1]]
         for _, writer in opened:
             writer.close()
-            await writer.wait_closed()
-        while (answer := await ask(port, GET)).startswith(b"HTTP/1.1 503"):
-            await asyncio.sleep(0.01)
-        return [*lines, answer.partition(b"\r\n")[0]]
+        assert ends[0].endswith(b"\r\n\r\nhello\n"), "closed after its answer"
+        return answers
 
-    lines = with_server(talk, limits=Limits(max_connections=2))
-    assert [line.split()[1] for line in lines] == [b"200", b"200", b"503", b"200"]
+    busy, may_answer = 0, asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        nonlocal busy
+        busy += 1
+        await may_answer.wait()
+        return text("hello")
+
+    answers = with_server(talk, slow, limits=Limits(max_connections=2))
+    assert [answer.split()[1] for answer in answers] == [b"503", b"200", b"200", b"200"]
+
+
+def test_who_has_asked_nothing_makes_room_before_who_waits_between_requests() -> None:
+    async def talk(port: int) -> list[bytes]:
+        known_reader, known = await asyncio.open_connection("127.0.0.1", port)
+        known.write(GET)
+        await known_reader.readuntil(b"hello\n")
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in silent:
+            writer.write(b"GET / HT")
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in silent]
+        answers = []
+        for reader, writer in kept:
+            writer.write(GET)
+            answers.append(await reader.readuntil(b"hello\n"))
+        for reader, writer in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+        known.write(LAST)
+        answers.append(await known_reader.read())
+        for writer in (known, *(writer for _, writer in kept)):
+            writer.close()
+        return answers
+
+    answers = with_server(talk, limits=Limits(max_connections=3))
+    assert [answer.split()[1] for answer in answers] == [b"200"] * 3
 
 
 def test_a_server_that_stops_finishes_what_it_answers_and_waits_no_longer_than_it_said() -> None:

@@ -29,10 +29,14 @@ class Admission:
     total: int = 0
     by_address: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def is_full(self) -> bool:
+        return self.total >= self.limits.max_connections
+
     def enter(self, peer: str) -> str | None:
         """The key to leave with; None if there are too many already."""
         key = "" if is_within(peer, self.proxies) else limit_key(peer)
-        if self.total >= self.limits.max_connections:
+        if self.is_full:
             LIMITS_REACHED.count("max_connections")
             return None
         if key and not self._count(key):

@@ -21,13 +21,12 @@ from gpuscope.server.http.heads import encode_head, has_body
 from gpuscope.server.http.messages import AnswerBroken, BodyRefused, Handler, Request, Response, text
 from gpuscope.server.http.pace import Pace
 from gpuscope.server.http.reading import NotUnderstood, RequestReader
+from gpuscope.server.http.turns import Turns
 
 MAX_UNREAD_BYTES = 256 * 1024
 """Of a body that comes faster than it is read: the client is made to wait."""
 MAX_COPIED_BYTES = 64 * 1024
 """Of an answer that goes out together with its head."""
-MAX_IN_A_ROW = 16
-"""Pipelined requests that are answered before other connections have their turn."""
 LINGER_SECONDS = 5.0
 """For a client to stop sending what is not wanted: closed at once, it might never see the answer."""
 NEVER = float("inf")
@@ -40,6 +39,7 @@ class Host(Protocol):
     limits: Limits
     budget: BodyBudget
     log: ClientLog
+    turns: Turns
     connections: set[Connection]
     is_stopping: bool
     accepts_peer: Callable[[asyncio.BaseTransport], bool] | None
@@ -61,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._hears = True  # False: whatever still comes is not looked at
         self._lingers = False  # True: the client may be sending what is not looked at
+        self._refusal: Response | None = None  # of what came last, after the answers to what came before
         self._is_finished = False
         self._is_paused = False
         self._taken: asyncio.Future[None] | None = None  # done when the client has taken what was sent
@@ -87,6 +88,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._host.leave(self)
+        self._host.turns.leave(self)
         self._hears = False
         self._forget_read_ahead()
         self._client_left()
@@ -101,17 +103,15 @@ class Connection(asyncio.Protocol):
         try:
             self._hears = self._requests.feed(data) and self._hears
         except NotUnderstood as error:
-            refusal = text(str(error), error.status)
-            self._requests.refuse_rest(refusal)
-            self._answer_what_came()
-            if not self._is_finished:  # else the answer to the last request was the last word
-                self._refuse(refusal)
+            self._refusal = text(str(error), error.status)
+            self._requests.refuse_rest(self._refusal)
+            self._lingers, self._hears = True, False
 
     def eof_received(self) -> bool:
         """Who stops sending may be gone, or still listen: what runs for it is told, and answers if it can."""
         self._hears = False
         self._client_left()
-        is_owed = self._answering is not None or bool(self._requests.whole or self._requests.unfed)
+        is_owed = self._answering is not None or self._has_more()
         return is_owed and not self._secure  # TLS knows no half of a connection
 
     def pause_writing(self) -> None:
@@ -131,6 +131,16 @@ class Connection(asyncio.Protocol):
     @property
     def is_busy(self) -> bool:
         return self._answering is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """For the client to send a request: it can be closed with little harm."""
+        return self._answering is None and self._requests.arriving is None and self._taken is None
+
+    @property
+    def has_asked(self) -> bool:
+        """That the client has sent the whole head of a request, some time."""
+        return self._requests.begun > self._requests.is_in_head
 
     def close(self) -> None:
         """After the answer that is being made, if there is one."""
@@ -175,22 +185,42 @@ class Connection(asyncio.Protocol):
 
     # ---- answering
 
+    def take_turn(self) -> None:
+        self._answer_next()
+        self._settle()
+
     def _answer_what_came(self) -> None:
-        """One after the other; not too many in a row, and none while the client has answers to take."""
+        """The first request at once, unless others have waited longer; pipelined ones in turn with others'."""
+        if self._host.turns.must_queue():
+            if self._can_answer():
+                self._host.turns.join(self)
+        else:
+            self._answer_next()
+
+    def _can_answer(self) -> bool:
+        """That a request is there, and no answer is on its way before it."""
+        return self._answering is None and self._taken is None and self._has_more()
+
+    def _has_more(self) -> bool:
+        return bool(self._requests.whole or self._requests.unfed or self._refusal)
+
+    def _answer_next(self) -> None:
+        if not self._can_answer():
+            return
         requests = self._requests
-        for _ in range(MAX_IN_A_ROW):
-            if self._answering is not None or self._taken is not None:
-                return
-            if not requests.whole and requests.unfed:
-                self._feed(b"")
-            if not requests.whole:
-                return
-            self._answering, self._keeps = requests.whole.popleft()
-            self._task = run_eagerly(self._exchange(self._answering), self._loop)
-            if self._task is not None:
-                self._task.add_done_callback(self._task_is_done)
-        if requests.whole or requests.unfed:
-            self._loop.call_soon(self._go_on)
+        if not requests.whole and requests.unfed:
+            self._feed(b"")
+        if not requests.whole:
+            if self._refusal is not None and not self._is_finished:
+                self._refuse(self._refusal)
+            return
+        self._answering, self._keeps = requests.whole.popleft()
+        self._task = run_eagerly(self._exchange(self._answering), self._loop)
+        if self._task is not None:
+            self._task.add_done_callback(self._task_is_done)
+        self._host.turns.answered()
+        if self._can_answer():
+            self._host.turns.join(self)
 
     def _task_is_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -236,8 +266,9 @@ class Connection(asyncio.Protocol):
             self._write(body)
 
     def _write(self, data: bytes) -> None:
-        self._pace.written += len(data)
-        self._transport.write(data)
+        if not self._transport.is_closing():  # asyncio logs a line for each write to a lost connection
+            self._pace.written += len(data)
+            self._transport.write(data)
 
     async def _stream(self, request: Request, response: Response) -> None:
         """In chunks, unless the answer says its length or the connection's end will say it."""
@@ -265,18 +296,15 @@ class Connection(asyncio.Protocol):
         return not self._keeps
 
     def _expects_more(self) -> bool:
-        return self._hears or bool(self._requests.whole or self._requests.unfed)
+        return self._hears or self._has_more()
 
     # ---- ending
 
     def _refuse(self, response: Response) -> None:
-        """The last word on a connection that cannot be understood, unless it would get into another answer."""
-        self._keeps = self._hears = False
-        self._lingers = True
-        self._forget_read_ahead()
-        if self._answering is None and not self._transport.is_closing():
+        """The last word on a connection that cannot be understood."""
+        if not self._transport.is_closing():
             self._write(encode_head(response, length=len(response.body), close=True) + response.body)
-            self._finish()
+        self._finish()
 
     def _finish(self) -> None:
         """Closes; not before the client has seen that nobody listens, if it still has something to say."""
@@ -299,6 +327,7 @@ class Connection(asyncio.Protocol):
     def _forget_read_ahead(self) -> None:
         self._requests.whole.clear()
         self._requests.unfed = b""
+        self._refusal = None
 
     def _client_left(self) -> None:
         self._requests.break_off()

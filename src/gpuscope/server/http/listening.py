@@ -24,6 +24,7 @@ from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.connection import Connection
 from gpuscope.server.http.heads import encode_head
 from gpuscope.server.http.messages import Handler, text
+from gpuscope.server.http.turns import Turns
 
 BACKLOG = 512
 MAX_ACCEPTS_IN_A_ROW = 64
@@ -58,18 +59,19 @@ class Server:
         self.log = ClientLog(log, self.limits.max_client_log_lines)
         self.accepts_peer = accepts_peer
         self.connections: set[Connection] = set()
+        self.turns: Turns  # needs the running loop
         self.is_stopping = False
         self.scheme = "https" if tls else "http"
         self._tls = tls
         self._admission = Admission(self.limits, proxies)
-        self._admitted: set[Connection] = set()  # also those in a TLS handshake
-        self._opening: set[asyncio.Task[None]] = set()
+        self._admitted: dict[Connection, asyncio.Task[None]] = {}  # with the task that opens it; oldest first
         self._sockets: list[socket.socket] = []
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listens, and returns the port: a new one if 0 was asked for."""
         loop = asyncio.get_running_loop()
+        self.turns = Turns(loop)
         try:
             self._sockets = await _listen(host, port)
         except OSError as error:
@@ -84,8 +86,7 @@ class Server:
 
     def leave(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        if connection in self._admitted:
-            self._admitted.remove(connection)
+        if self._admitted.pop(connection, None) is not None:
             self._admission.leave(connection.limit_key)
 
     # ---- accepting
@@ -103,7 +104,8 @@ class Server:
                 self._pause_accepting(listening, error)
                 return
             accepted.setblocking(False)
-            self._admit(accepted, str(address[0]))
+            if not self._admit(accepted, str(address[0])):
+                return  # what made room is closed when the loop turns: until then its file is open
 
     def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
         loop = asyncio.get_running_loop()
@@ -115,20 +117,43 @@ class Server:
         if not self.is_stopping:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    def _admit(self, accepted: socket.socket, peer: str) -> None:
+    def _admit(self, accepted: socket.socket, peer: str) -> bool:
+        """False if another connection had to make room."""
         key = self._admission.enter(peer)
+        is_full = key is None and self._admission.is_full
+        if is_full and self._make_room():
+            key = self._admission.enter(peer)
         if key is None:
             self.log.warning("refused connections", "too many connections; one of %s was refused", peer)
             if self._tls is None:
                 _say_too_many(accepted)
             accepted.close()
-            return
+            return not is_full
         loop = asyncio.get_running_loop()
         connection = Connection(self, loop, key)
-        self._admitted.add(connection)
-        task = loop.create_task(self._open(connection, accepted))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        opening = loop.create_task(self._open(connection, accepted))
+        # Cancelled before its first step, it has closed nothing.
+        opening.add_done_callback(lambda task: accepted.close() if task.cancelled() else None)
+        self._admitted[connection] = opening
+        return not is_full
+
+    def _make_room(self) -> bool:
+        """Closes the oldest connection that has not asked anything yet, else one that waits between requests.
+
+        Without this, slow clients on many addresses would shut out everybody for as long as a head may take.
+        """
+        waiting = [one for one in self._admitted if one not in self.connections or one.is_waiting]
+        if not waiting:
+            return False
+        has_not_asked = (one for one in waiting if one not in self.connections or not one.has_asked)
+        chosen = next(has_not_asked, None) or min(waiting, key=lambda one: one.expires_at)
+        opening = self._admitted[chosen]
+        if chosen in self.connections:
+            chosen.abort()
+        else:
+            opening.cancel()
+        self.leave(chosen)
+        return True
 
     async def _open(self, connection: Connection, accepted: socket.socket) -> None:
         """Through the TLS handshake, if there is one."""
@@ -146,8 +171,9 @@ class Server:
         except BaseException as error:
             if connection not in self.connections:  # else it leaves when it is lost
                 self.leave(connection)
-            if not isinstance(error, OSError):  # ssl.SSLError and time-outs are: the client's doing
-                raise
+            # ssl.SSLError and time-outs are OSErrors and the client's doing; cancelled is who made room.
+            if not isinstance(error, (OSError, asyncio.CancelledError)):
+                self.log.error("failed handshakes", "opening a connection failed", error=error)
 
     # ---- clocks
 
@@ -175,11 +201,12 @@ class Server:
         while any(one.is_busy for one in self.connections) and loop.time() < ends_at:
             await asyncio.sleep(0.01)
         self._looking.cancel()
-        for task in list(self._opening):
+        opening = [task for task in self._admitted.values() if not task.done()]
+        for task in opening:
             task.cancel()
         for connection in list(self.connections):
             connection.abort()
-        await asyncio.gather(self._looking, *self._opening, return_exceptions=True)
+        await asyncio.gather(self._looking, *opening, return_exceptions=True)
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:
