@@ -7,6 +7,7 @@ is ignored protects nobody. It is read at the start. YAML and bcrypt are importe
 from __future__ import annotations
 
 import logging
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,13 +102,13 @@ def _section(table: Table, name: str, path: Path) -> Table:
 def _refuse_unknown(table: Table, known: tuple[str, ...], path: Path, section: str) -> None:
     for key in table:
         if key not in known:
-            where = f"key {key!r} in {section}" if section else f"section {key!r}"
+            where = f"key {reprlib.repr(key)} in {section}" if section else f"section {reprlib.repr(key)}"
             raise UsageError(f"web config file {path}: unknown {where}; there are {', '.join(known)}")
 
 
 def _boolean(value: object, path: Path, name: str) -> bool:
     if not isinstance(value, bool):
-        raise UsageError(f"web config file {path}: {name} must be true or false, not {value!r}")
+        raise UsageError(f"web config file {path}: {name} must be true or false, not {reprlib.repr(value)}")
     return value
 
 
@@ -115,7 +116,11 @@ def _headers(table: Table) -> tuple[Header, ...]:
     found = []
     for name, value in table.items():
         if name not in HEADERS:
-            raise UsageError(f"HTTP header {name!r} cannot be configured; there are {', '.join(HEADERS)}")
+            raise UsageError(
+                f"HTTP header {reprlib.repr(name)} cannot be configured; there are {', '.join(HEADERS)}"
+            )
+        if isinstance(value, (dict, list, set)):
+            raise UsageError(f"{name} must be a text, not {reprlib.repr(value)}")
         text = "" if value is None else str(value)
         if HEADERS[name] and text not in HEADERS[name]:
             raise UsageError(f"{name} must be one of {', '.join(HEADERS[name])}, not {text!r}")
@@ -131,7 +136,7 @@ def _bucket(table: Table, path: Path) -> TokenBucket | None:
     interval = parse_interval(table.get("interval", 0))
     burst = table.get("burst", 0)
     if isinstance(burst, bool) or not isinstance(burst, int) or burst < 0:
-        raise UsageError(f"rate_limit.burst must be a number of requests, not {burst!r}")
+        raise UsageError(f"rate_limit.burst must be a number of requests, not {reprlib.repr(burst)}")
     if not interval:
         return None
     if not burst:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,10 +21,11 @@ def parse_interval(value: object) -> float:
     """Seconds of a Go duration, "1m30s"; a bare number is nanoseconds there, which only 0 can be meant as."""
     if value == 0 and not isinstance(value, bool):
         return 0.0
-    text = str(value)
-    parts = _GO_PART.findall(text) if len(text) <= 100 else []
-    if not isinstance(value, str) or not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UsageError(f"rate_limit.interval must be a duration such as 100ms or 1s, not {value!r}")
+    parts = _GO_PART.findall(value) if isinstance(value, str) and len(value) <= 100 else []
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        raise UsageError(
+            f"rate_limit.interval must be a duration such as 100ms or 1s, not {reprlib.repr(value)}"
+        )
     return float(sum(float(number) * _GO_UNITS[unit] for number, unit in parts))
 
 

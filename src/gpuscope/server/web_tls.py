@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import reprlib
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -141,7 +142,7 @@ def _choose_ciphers(context: ssl.SSLContext, table: Table) -> None:
     prefers = table.get("prefer_server_cipher_suites", True)
     if not isinstance(prefers, bool):
         raise UsageError(
-            f"tls_server_config.prefer_server_cipher_suites must be true or false, not {prefers!r}"
+            f"tls_server_config.prefer_server_cipher_suites must be true or false, not {reprlib.repr(prefers)}"
         )
     if prefers:
         context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -153,14 +154,18 @@ def _known(table: Table, key: str, names: Mapping[str, str]) -> list[str]:
     wanted = _strings(table, key) or ()
     for name in wanted:
         if name not in names:
-            raise UsageError(f"tls_server_config.{key}: unknown {name!r}; there are {', '.join(names)}")
+            raise UsageError(
+                f"tls_server_config.{key}: unknown {reprlib.repr(name)}; there are {', '.join(names)}"
+            )
     return [names[name] for name in wanted]
 
 
 def _choice(table: Table, key: str, values: Mapping[str, Any], default: str) -> Any:
     name = table.get(key) or default
     if not isinstance(name, str) or name not in values:
-        raise UsageError(f"tls_server_config.{key}: unknown {name!r}; there are {', '.join(values)}")
+        raise UsageError(
+            f"tls_server_config.{key}: unknown {reprlib.repr(name)}; there are {', '.join(values)}"
+        )
     return values[name]
 
 
@@ -169,7 +174,7 @@ def _text(table: Table, key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UsageError(f"tls_server_config.{key} must be a text, not {value!r}")
+        raise UsageError(f"tls_server_config.{key} must be a text, not {reprlib.repr(value)}")
     return value
 
 
