@@ -26,8 +26,8 @@ SEEDS = (
 )
 TOKENS = (
     b"tls_server_config:", b"http_server_config:", b"basic_auth_users:", b"rate_limit:", b"headers:",
-    b"burst: ", b"interval: ", b"http2: true", b"cert: ", b"key: ", b"cert_file: ", b"key_file: ", b"client_ca: ",
-    b"\n  ",
+    b"burst: ", b"interval: ", b"http2: true", b"cert: ", b"key: ", b"cert_file: ", b"key_file: ",
+    b"client_ca: ", b"\n  ",
     b"{", b"}", b"[", b"]", b"&a ", b"*a", b"!!python/object:", b"!!int ", b"!!timestamp ", b"<<: ", b"1_",
     b"~", b"2026-13-01", b"0o9", b".inf", b"Content-Security-Policy: ", b"\xff", b"'", b'"', b"|", b"? ",
 )  # fmt: skip

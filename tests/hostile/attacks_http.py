@@ -178,6 +178,7 @@ ATTACKS = (
         "600 connections from 100 addresses, each with half a request head",
         "the oldest of them make room for whoever asks",
         _slow_heads_of_many,
+        slow=True,
     ),
     Attack(
         "silent TLS connections",
@@ -192,6 +193,7 @@ ATTACKS = (
         "no log line for each",
         _plain_text_to_tls,
         TLS,
+        slow=True,
     ),
     Attack(
         "few open files",
@@ -205,6 +207,7 @@ ATTACKS = (
         "1,000 requests whose connections are reset before the answer",
         "no traceback",
         _resets,
+        slow=True,
     ),
     Attack(
         "malformed chunked body",
@@ -217,6 +220,7 @@ ATTACKS = (
         "100 remote-write bodies that stop after the first byte",
         "others can write",
         _slow_bodies,
+        slow=True,
     ),
     Attack(
         "large bodies",
@@ -232,8 +236,8 @@ ATTACKS = (
         _pipelined,
         slow=True,
     ),
-    Attack("large head in one read", "heads of 100 KB sent at once", "431", _large_head),
-    Attack("endless trailer", "13 MB of one trailer after a chunked body", "431", _endless_trailer),
+    Attack("large head in one read", "heads of 100 KB sent at once", "431", _large_head, slow=True),
+    Attack("endless trailer", "13 MB of one trailer after a chunked body", "431", _endless_trailer, slow=True),
     Attack(
         "wrong passwords",
         "480 wrong basic-auth passwords of a web config file, from 101 addresses at once",
@@ -248,5 +252,6 @@ ATTACKS = (
         "queries with the Sec-Fetch headers of a cross-site iframe",
         "403",
         _framed_query,
+        slow=True,
     ),
 )
