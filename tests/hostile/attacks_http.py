@@ -41,6 +41,11 @@ def _slow_heads(victim: Victim, watch: Watch) -> None:
     assert victim.limit_reached("max_connections_per_address") > 0
 
 
+def _slow_heads_on_an_agent(victim: Victim, watch: Watch) -> None:
+    with connections(victim, 600, HALF_A_HEAD):
+        watch.meanwhile()
+
+
 def _slow_heads_of_many(victim: Victim, watch: Watch) -> None:
     with connections(victim, 600, HALF_A_HEAD, MANY):
         watch.meanwhile()
@@ -178,6 +183,15 @@ ATTACKS = (
         "600 connections from 100 addresses, each with half a request head",
         "the oldest of them make room for whoever asks",
         _slow_heads_of_many,
+        slow=True,
+    ),
+    Attack(
+        "slow heads on an agent",
+        "600 connections from one address, each with half a request head",
+        "`/metrics` is served to others",
+        _slow_heads_on_an_agent,
+        ("agent", "--source", "demo"),
+        question="/metrics",
         slow=True,
     ),
     Attack(

@@ -21,10 +21,10 @@ from gpuscope.server.http.addresses import Network
 from gpuscope.server.http.admission import MIN_RESERVED_FILES, Admission, fit_to_files
 from gpuscope.server.http.body_budget import FREE_BYTES, BodyBudget
 from gpuscope.server.http.client_log import MINUTE, ClientLog
+from gpuscope.server.http.fair_queue import FairQueue
 from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Request, Response, text
 from gpuscope.server.http.reading import MAX_READ_AHEAD, SLICE_BYTES, RequestReader
-from gpuscope.server.http.turns import Turns
 from gpuscope.server.login.asked import parse_networks
 from tests.server.certificates import make_certificate
 from tests.server.http.support import GET, LAST, answer_to, ask, hello, with_server
@@ -392,7 +392,7 @@ def test_addresses_take_turns_when_there_is_more_than_the_loop_can_answer() -> N
 
     async def run() -> None:
         nonlocal turns
-        turns = Turns(asyncio.get_running_loop())
+        turns = FairQueue(asyncio.get_running_loop())
         gone = Client("gone", 1)
         for client in (*(Client("crowd", 5) for _ in range(3)), Client("one", 3), gone):
             turns.join(client)
@@ -403,6 +403,6 @@ def test_addresses_take_turns_when_there_is_more_than_the_loop_can_answer() -> N
             await asyncio.sleep(0)
         assert not turns.must_queue()
 
-    turns: Turns
+    turns: FairQueue
     asyncio.run(run())
     assert order == ["crowd", "one"] * 3 + ["crowd"] * 12

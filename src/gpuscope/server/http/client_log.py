@@ -31,6 +31,10 @@ class ClientLog:
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
 
+    def info(self, kind: str, message: str, *arguments: object) -> None:
+        if self._may_write(kind):
+            self._log.info(message, *arguments)
+
     def warning(self, kind: str, message: str, *arguments: object) -> None:
         if self._may_write(kind):
             self._log.warning(message, *arguments)

@@ -17,11 +17,11 @@ from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.http.body_budget import BodyBudget
 from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.eager import run_eagerly
+from gpuscope.server.http.fair_queue import FairQueue
 from gpuscope.server.http.heads import encode_head, has_body
 from gpuscope.server.http.messages import AnswerBroken, BodyRefused, Handler, Request, Response, text
 from gpuscope.server.http.pace import Pace
 from gpuscope.server.http.reading import NotUnderstood, RequestReader
-from gpuscope.server.http.turns import Turns
 
 MAX_UNREAD_BYTES = 256 * 1024
 """Of a body that comes faster than it is read: the client is made to wait."""
@@ -39,7 +39,7 @@ class Host(Protocol):
     limits: Limits
     budget: BodyBudget
     log: ClientLog
-    turns: Turns
+    queue: FairQueue
     connections: set[Connection]
     is_stopping: bool
     accepts_peer: Callable[[asyncio.BaseTransport], bool] | None
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._host.leave(self)
-        self._host.turns.leave(self)
+        self._host.queue.leave(self)
         self._hears = False
         self._forget_read_ahead()
         self._client_left()
@@ -191,9 +191,9 @@ class Connection(asyncio.Protocol):
 
     def _answer_what_came(self) -> None:
         """The first request at once, unless others have waited longer; pipelined ones in turn with others'."""
-        if self._host.turns.must_queue():
+        if self._host.queue.must_queue():
             if self._can_answer():
-                self._host.turns.join(self)
+                self._host.queue.join(self)
         else:
             self._answer_next()
 
@@ -218,9 +218,9 @@ class Connection(asyncio.Protocol):
         self._task = run_eagerly(self._exchange(self._answering), self._loop)
         if self._task is not None:
             self._task.add_done_callback(self._task_is_done)
-        self._host.turns.answered()
+        self._host.queue.answered()
         if self._can_answer():
-            self._host.turns.join(self)
+            self._host.queue.join(self)
 
     def _task_is_done(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -22,9 +22,9 @@ from gpuscope.server.http.admission import Admission
 from gpuscope.server.http.body_budget import BodyBudget
 from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.connection import Connection
+from gpuscope.server.http.fair_queue import FairQueue
 from gpuscope.server.http.heads import encode_head
 from gpuscope.server.http.messages import Handler, text
-from gpuscope.server.http.turns import Turns
 
 BACKLOG = 512
 MAX_ACCEPTS_IN_A_ROW = 64
@@ -59,7 +59,7 @@ class Server:
         self.log = ClientLog(log, self.limits.max_client_log_lines)
         self.accepts_peer = accepts_peer
         self.connections: set[Connection] = set()
-        self.turns: Turns  # needs the running loop
+        self.queue: FairQueue  # needs the running loop
         self.is_stopping = False
         self.scheme = "https" if tls else "http"
         self._tls = tls
@@ -71,7 +71,7 @@ class Server:
     async def start(self, host: str, port: int) -> int:
         """Listens, and returns the port: a new one if 0 was asked for."""
         loop = asyncio.get_running_loop()
-        self.turns = Turns(loop)
+        self.queue = FairQueue(loop)
         try:
             self._sockets = await _listen(host, port)
         except OSError as error:

@@ -24,7 +24,7 @@ class Queued(Protocol):
         """Answers one request; joins the queue again if there are more."""
 
 
-class Turns:
+class FairQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queues: dict[str, deque[Queued]] = {}  # by address; the first is next
