@@ -292,6 +292,8 @@ def test_http2_gives_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         ("a: [", "not valid YAML"),
         ("? [a]\n: b", "not valid YAML"),
         ("a: 2026-13-45", "not valid YAML"),
+        ("!!int :", "not valid YAML"),
+        ("!!bool x: y", "not valid YAML"),
         (
             "tls_server_config: {client_allowed_san: [a]}",
             "unknown key 'client_allowed_san' in tls_server_config",

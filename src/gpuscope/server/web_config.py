@@ -78,15 +78,17 @@ def _read_yaml(path: Path) -> object:
 
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise UsageError(f"web config file {path}: larger than {MAX_FILE_BYTES} bytes")
-        return yaml.safe_load(content.decode("utf-8")) or {}
+            content = file.read(MAX_FILE_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"web config file {path}: {error}") from None
-    # PyYAML lets other errors through: a number with a stray `_`, a date of month 13, a list as a key.
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"web config file {path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise UsageError(f"web config file {path}: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return yaml.safe_load(content) or {}
+    # PyYAML lets through whatever its constructors meet: `!!int ""` is an IndexError, a month 13 a ValueError.
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"web config file {path}: not valid YAML: {why}") from None
 
 
 def _mapping(value: object, path: Path, name: str) -> Table:
