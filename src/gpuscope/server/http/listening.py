@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from gpuscope.errors import UsageError
-from gpuscope.limits import Limits
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.http.addresses import Network
 from gpuscope.server.http.admission import Admission
 from gpuscope.server.http.body_budget import BodyBudget
@@ -161,6 +161,8 @@ class Server:
         patience = self.limits.tls_handshake_timeout if self._tls else None
         goodbye = MAX_TLS_GOODBYE_SECONDS if self._tls else None
         try:
+            if patience is not None:
+                await _first_byte(accepted, patience)
             await loop.connect_accepted_socket(
                 lambda: connection,
                 accepted,
@@ -171,6 +173,8 @@ class Server:
         except BaseException as error:
             if connection not in self.connections:  # else it leaves when it is lost
                 self.leave(connection)
+            if isinstance(error, (TimeoutError, ConnectionAbortedError)):
+                LIMITS_REACHED.count("tls_handshake_timeout")
             # ssl.SSLError and time-outs are OSErrors and the client's doing; cancelled is who made room.
             if not isinstance(error, (OSError, asyncio.CancelledError)):
                 self.log.error("failed handshakes", "opening a connection failed", error=error)
@@ -239,6 +243,23 @@ async def _listen(host: str, port: int) -> list[socket.socket]:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
         undo.pop_all()
     return opened
+
+
+async def _first_byte(accepted: socket.socket, patience: float) -> None:
+    """Waits until there is something to read; closes the connection of a client that is silent for too long.
+
+    asyncio's TLS takes 300 KiB for a connection from the start, which a silent one must not cost.
+    """
+    loop = asyncio.get_running_loop()
+    came: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(accepted, lambda: None if came.done() else came.set_result(None))
+    try:
+        await asyncio.wait_for(came, patience)
+    except BaseException:
+        loop.remove_reader(accepted)
+        accepted.close()
+        raise
+    loop.remove_reader(accepted)
 
 
 def _say_too_many(accepted: socket.socket) -> None:
