@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 
 import bcrypt
 import pytest
 
-from gpuscope.server.login.door import Door
+from gpuscope.limits import Limits
+from gpuscope.server.http.admission import Admission
+from gpuscope.server.http.messages import Request, Response, text
+from gpuscope.server.login.asked import parse_networks
+from gpuscope.server.login.door import Door, behind
 from gpuscope.server.login.sites import HostRule
 from gpuscope.server.login.users import Users
 from gpuscope.server.web_config import load_web_config
@@ -266,3 +271,33 @@ def test_a_web_configuration_files_users_are_asked_as_before(tmp_path: Path) -> 
     assert (
         client.get("/metrics", headers={**basic(password="secret"), "host": "evil.example"}).status_code == 421
     )
+
+
+def test_requests_through_a_trusted_proxy_are_counted_by_its_client() -> None:
+    proxies = parse_networks(["10.0.0.1"], "--proxy-auth-from")
+    clients = Admission(Limits(max_connections_per_address=1))
+    door = Door(HostRule.build("0.0.0.0", []), proxies, clients=clients)
+
+    def asked(client: str) -> Request:
+        headers = [("host", "localhost"), ("x-forwarded-for", client)]
+        return Request("GET", "/federate", headers, peer="10.0.0.1")
+
+    async def run() -> list[int]:
+        may_answer = asyncio.Event()
+
+        async def slow(request: Request) -> Response:
+            await may_answer.wait()
+            return text("numbers")
+
+        handler = behind(door, slow)
+        first = asyncio.ensure_future(handler(asked("192.0.2.1")))
+        await asyncio.sleep(0)
+        refused = await handler(asked("192.0.2.1"))
+        other = asyncio.ensure_future(handler(asked("192.0.2.2")))
+        await asyncio.sleep(0)
+        may_answer.set()
+        answers = [await first, refused, await other, await handler(asked("192.0.2.1"))]
+        return [answer.status for answer in answers]
+
+    assert asyncio.run(run()) == [200, 503, 200, 200]
+    assert clients.by_address == {}
