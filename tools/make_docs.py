@@ -10,6 +10,7 @@ from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.catalogue.native import NATIVE_METRICS
 from gpuscope.metrics.families import family_names, load_family
 from gpuscope.settings import env_name, setting_rows
+from tests.hostile.catalogue import catalogue
 
 INTRODUCTION = """# Metrics
 
@@ -66,10 +67,11 @@ def settings_page() -> Iterator[str]:
 
 
 LIMITS_BEGIN, LIMITS_END = "<!-- limits: made by `make docs` -->", "<!-- end of limits -->"
+ATTACKS_BEGIN, ATTACKS_END = "<!-- attacks: made by `make docs` -->", "<!-- end of attacks -->"
 
 
 def security_page() -> Iterator[str]:
-    """The page as it is, with the table of limits put in anew."""
+    """The page as it is, with the tables of limits and of attacks put in anew."""
     before, _, rest = (DOCS / "security.md").read_text().partition(LIMITS_BEGIN)
     yield before + LIMITS_BEGIN
     yield "| limit | default | what it bounds | why this default |\n|---|---|---|---|"
@@ -77,7 +79,12 @@ def security_page() -> Iterator[str]:
         default = row.metadata["metavar"] if row.metadata["metavar"] != "N" else row.default
         default = "see right" if default is None else default
         yield f"| `{row.name}` | {default} | {_cell(row.metadata['help'])} | {_cell(row.metadata['why'])} |"
-    yield LIMITS_END + rest.partition(LIMITS_END)[2].removesuffix("\n")
+    between, _, rest = rest.partition(LIMITS_END)[2].partition(ATTACKS_BEGIN)
+    yield LIMITS_END + between + ATTACKS_BEGIN
+    yield "| attack | what is sent | what holds |\n|---|---|---|"
+    for attack in catalogue():
+        yield f"| {attack.name} | {_cell(attack.sends)} | {_cell(attack.holds)} |"
+    yield ATTACKS_END + rest.partition(ATTACKS_END)[2].removesuffix("\n")
 
 
 DOCS = Path(__file__).parent.parent / "docs"

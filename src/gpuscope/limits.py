@@ -48,13 +48,96 @@ class Limits:
         why="browsers and proxies stop at 8 to 32 KiB; long PromQL in a URL stays below 64 KiB",
         metavar="64KiB",
     )
+    max_connections_per_address: int = _limit(
+        128,
+        parse_positive,
+        "http",
+        "connections of one client address (IPv6: one /64); requests at once of a trusted proxy's client",
+        why="a browser opens 6; a quarter of all leaves room for others; list a proxy in --proxy-auth-from",
+    )
+    tls_handshake_timeout: float = _limit(
+        10.0,
+        parse_positive_duration,
+        "http",
+        "time for a TLS handshake",
+        why="three round trips; a bad line needs 2 s",
+        metavar="10s",
+    )
     request_head_timeout: float = _limit(
         30.0,
         parse_positive_duration,
         "http",
-        "time from the first byte of a request's head to its last",
+        "time from the first byte of a request's head to its last, and from connecting to the first byte",
         why="a client on a bad line needs a few seconds",
         metavar="30s",
+    )
+    request_body_timeout: float = _limit(
+        120.0,
+        parse_positive_duration,
+        "http",
+        "time from the first byte of a request's body to its last",
+        why="the largest body, 16 MiB, at 1.1 Mbit/s; Prometheus' own sender gives up after 30 s",
+        metavar="2m",
+    )
+    max_request_bodies_bytes: int = _limit(
+        64 << 20,
+        parse_bytes,
+        "http",
+        "request bodies in memory, all together; one client address may hold half",
+        why="four of the largest bodies; above it the answer is 503 with Retry-After, and senders try again",
+        metavar="64MiB",
+    )
+    client_stall_timeout: float = _limit(
+        60.0,
+        parse_positive_duration,
+        "http",
+        "time without a byte of a body; also how often --min-answer-rate is looked at",
+        why="longer than a laptop takes to change its network",
+        metavar="60s",
+    )
+    min_answer_rate: int = _limit(
+        8 << 10,
+        parse_bytes,
+        "http",
+        "bytes per second a client must take of an answer, on average over --client-stall-timeout",
+        why="64 kbit/s; a rate and not a time, because a large answer over a slow line rightly takes long",
+        metavar="8KiB",
+    )
+    keep_alive_timeout: float = _limit(
+        120.0,
+        parse_positive_duration,
+        "http",
+        "time an idle connection stays open",
+        why="longer than scrapers and dashboards pause, which would connect anew each time",
+        metavar="2m",
+    )
+    max_client_log_lines: int = _limit(
+        10,
+        parse_positive,
+        "http",
+        "log lines per minute and kind that clients can cause; one more line counts the rest",
+        why="enough to see who it is; 10 kinds at this rate fill 2 MB a day",
+    )
+    max_password_attempts_per_address: int = _limit(
+        5,
+        parse_positive,
+        "http",
+        "wrong passwords or tokens of one client address before it must wait, up to 15 minutes",
+        why="a person mistypes two or three times",
+    )
+    max_password_attempts_per_user: int = _limit(
+        10,
+        parse_positive,
+        "http",
+        "wrong passwords for one user before an attempt must wait, up to 1 minute",
+        why="more, and shorter: who fails on purpose as somebody else must not keep that user out for long",
+    )
+    max_password_queue: int = _limit(
+        32,
+        parse_positive,
+        "http",
+        "passwords waiting to be checked; two are checked at once",
+        why="bcrypt takes 0.2 s each: the last of them waits 3 s",
     )
 
     # group "query": PromQL (up, server)

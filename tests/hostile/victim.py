@@ -30,6 +30,8 @@ PATIENCE_SECONDS = 120.0
 """After this a test that would hang fails and says what it saw; not a limit on how fast anything is."""
 PROBE_SECONDS = 0.02
 MIB = 1 << 20
+_TRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_TRUSTING.check_hostname, _TRUSTING.verify_mode = False, ssl.CERT_NONE
 
 
 @dataclass(slots=True)
@@ -144,9 +146,7 @@ class Victim:
     ) -> tuple[int, bytes]:
         connection: HTTPConnection
         if self.is_tls:
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            connection = HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS, context=context)
+            connection = HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS, context=_TRUSTING)
         else:
             connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
@@ -274,6 +274,7 @@ def _scrape_target() -> Iterator[tuple[str, list[float]]]:
         def do_GET(self) -> None:
             scraped_at.append(time.monotonic())
             self.send_response(200)
+            self.send_header("content-type", "text/plain; version=0.0.4")
             self.end_headers()
             self.wfile.write(b"small 1\n")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuscope import __version__
+from gpuscope.cli.terminal import LineFormatter, escape_controls
 from gpuscope.errors import GpuscopeError, LibraryMissing
 from gpuscope.limits import limit_names
 from gpuscope.settings import Settings, env_name, load_settings, setting_rows
@@ -125,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _top_parser().parse_args(argv)
         return 2
     except GpuscopeError as error:
-        print(f"gpuscope: {error}", file=sys.stderr)
+        print("gpuscope:", escape_controls(str(error), keep="\n"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -165,7 +166,9 @@ def _run(name: str, argv: Sequence[str]) -> int:
     settings = settings_from(args)
     # A command that reports by itself would only repeat its findings in the log.
     level = settings.log_level if settings.log_level != "info" else getattr(command, "LOG_LEVEL", "info")
-    logging.basicConfig(level=level.upper(), stream=sys.stderr, format="gpuscope: %(levelname)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("gpuscope: %(levelname)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     result: int = command.run(args, settings)
     return result
 

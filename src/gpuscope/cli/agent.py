@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.limits import limit_names
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ SETTINGS = (
     "remote_write_http_config",
     "remote_write_interval",
     *COLLECTING_SETTINGS,
+    *limit_names("http"),
 )
 
 EPILOG = """examples:
@@ -110,11 +112,11 @@ def _serve(running: Running, plans: list[ListenerPlan], settings: Settings, fami
     from gpuscope.wiring import agent as wiring
 
     if not settings.remote_write:  # what pushes is not even loaded
-        wiring.serve_agent(running, plans)
+        wiring.serve_agent(running, plans, settings)
         return
     from gpuscope.wiring.agent_push import pushing
 
     with pushing(settings, running.collector, families) as push:
         first, *others = plans
         told = replace(first, builders=(*first.builders, push) if push else first.builders)
-        wiring.serve_agent(running, [told, *others])
+        wiring.serve_agent(running, [told, *others], settings)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.cli.terminal import bytes_text, render_table
+from gpuscope.cli.terminal import bytes_text, escape_controls, printable, render_table
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.settings import Settings, home_path
 
@@ -97,7 +97,13 @@ def _stat(store: Store, args: argparse.Namespace) -> int:
     ]
     print("\n".join(render_table(("WHAT", "HOW MUCH"), rows)))
     print()
-    print("\n".join(render_table(("METRIC", "SERIES"), [(n, f"{c:,}") for n, c in top.by_metric], ("SERIES",))))
+    print(
+        "\n".join(
+            render_table(
+                ("METRIC", "SERIES"), [(printable(n), f"{c:,}") for n, c in top.by_metric], ("SERIES",)
+            )
+        )
+    )
     return 0
 
 
@@ -111,7 +117,7 @@ def _check(store: Store, args: argparse.Namespace) -> int:
             f"and {report.head_samples:,} samples not sealed yet"
         )
         for problem in report.problems:
-            print(f"problem: {problem}")
+            print(f"problem: {escape_controls(str(problem))}")
         if not report.problems:
             print("all of it is sound")
     return 1 if report.problems else 0
@@ -135,8 +141,10 @@ def _chosen(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, in
 
 
 def _export(store: Store, args: argparse.Namespace) -> int:
+    # As it is into a file, which may be read back; a terminal would carry out what labels hold.
+    is_seen = sys.stdout.isatty()
     for piece in store.export(*_chosen(args)):
-        sys.stdout.write(piece)
+        sys.stdout.write(escape_controls(piece, keep="\n") if is_seen else piece)
     return 0
 
 
@@ -173,7 +181,7 @@ def _span_text(start: int | None, end: int | None) -> str:
 
 def _agreed(what: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f"delete: {what}: nobody can be asked here; --yes does it unasked")
+        raise UsageError(f"delete: {what}: standard input is not a terminal; pass --yes to confirm")
     return input(f"Delete {what}? [y/N] ").strip().lower() in ("y", "yes")
 
 

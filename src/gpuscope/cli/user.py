@@ -27,7 +27,7 @@ EPILOG = """examples:
   gpuscope user passwd ann                 a new password; ends her sessions
   gpuscope user remove ann
   gpuscope user token grafana              an API token that reads, for `Authorization: Bearer …`
-  gpuscope user token node7 --write        one that may also send remote write
+  gpuscope user token node7 --write        one that sends samples by remote write, and nothing else
   gpuscope user revoke grafana             ends a token
   gpuscope user list --json
 """
@@ -36,7 +36,9 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help="what to do")
     parser.add_argument("name", nargs="?", default="", help="the user's or the token's name")
-    parser.add_argument("--write", action="store_true", help="the token may also send remote write")
+    parser.add_argument(
+        "--write", action="store_true", help="the token sends samples by remote write and does nothing else"
+    )
     parser.add_argument("--json", action="store_true", help="list as JSON")
 
 
@@ -81,13 +83,13 @@ def _token(users: Users, args: argparse.Namespace) -> None:
 
 def _revoke(users: Users, args: argparse.Namespace) -> None:
     users.revoke_token(args.name)
-    print(f"token {args.name} is worthless now")
+    print(f"token {args.name} revoked")
 
 
 def _list(users: Users, args: argparse.Namespace) -> None:
     rows = [{"kind": "user", "name": name, "created": _day(at)} for name, at in users.names().items()]
     rows += [
-        {"kind": "token, writes" if one.writes else "token", "name": one.name, "created": _day(one.created_at)}
+        {"kind": "write token" if one.writes else "token", "name": one.name, "created": _day(one.created_at)}
         for one in users.tokens()
     ]
     if args.json:

@@ -29,6 +29,7 @@ from gpuscope.server.own_metrics import build_families, engine_families, limit_f
 from gpuscope.server.page_routes import page_routes
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store
+from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
@@ -85,6 +86,7 @@ class ScraperThread:
 
 def run_server(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
+    settings = fit_limits(settings)
     if settings.store:
         _run_over_engine(settings)
     else:
@@ -142,7 +144,7 @@ def _run_embedded(settings: Settings) -> None:
             door=web.door,
         )
         with _Started(scraping, pushes):
-            serve(app, listen, web.tls, lambda: _reload(settings, store, scraper, query_log, config))
+            serve(app, listen, web, settings, lambda: _reload(settings, store, scraper, query_log, config))
     finally:
         store.close()
 
@@ -206,7 +208,7 @@ def _run_over_engine(settings: Settings) -> None:
     )
     # An engine that is away or does not know us is told at the start, not when the first viewer comes.
     threading.Thread(target=_look_once, args=(api,), daemon=True).start()
-    serve(app, listen, web.tls)
+    serve(app, listen, web, settings)
 
 
 def _look_once(api: RemoteApi) -> None:

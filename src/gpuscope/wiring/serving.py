@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import ssl
 from collections.abc import Callable
 
 from gpuscope.errors import UsageError
+from gpuscope.limits import Limits
 from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Handler
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
 from gpuscope.store.data_kind import claim_folder
 from gpuscope.wiring.heap import give_back_regularly
-from gpuscope.wiring.login import address_text
+from gpuscope.wiring.listeners import build_server
+from gpuscope.wiring.login import Web, address_text
 
 log = logging.getLogger("gpuscope")
 
@@ -50,16 +51,15 @@ def open_store(settings: Settings, *, simulated: bool = False) -> Store:
 def serve(
     app: Handler,
     listen: tuple[str, int],
-    tls: ssl.SSLContext | None,
+    web: Web,
+    limits: Limits,
     on_hangup: Callable[[], None] | None = None,
 ) -> None:
     """Serves until SIGINT or SIGTERM; SIGHUP calls `on_hangup`, one after the other."""
-    asyncio.run(_serve(Server(app, tls=tls), listen, "https" if tls else "http", on_hangup))
+    asyncio.run(_serve(build_server(app, web.config, limits, web.door.proxies), listen, on_hangup))
 
 
-async def _serve(
-    server: Server, listen: tuple[str, int], scheme: str, on_hangup: Callable[[], None] | None
-) -> None:
+async def _serve(server: Server, listen: tuple[str, int], on_hangup: Callable[[], None] | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -69,7 +69,7 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
     port = await server.start(*listen)
     memory = loop.create_task(give_back_regularly())
-    log.info("gpuscope is at %s://%s", scheme, address_text((listen[0], port)))
+    log.info("gpuscope is at %s://%s", server.scheme, address_text((listen[0], port)))
     await stop.wait()
     memory.cancel()
     await server.stop(GRACE_SECONDS)

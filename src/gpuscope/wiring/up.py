@@ -23,6 +23,7 @@ from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError
 from gpuscope.wiring.agent import Running
+from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.own_samples import OwnSamples
 from gpuscope.wiring.querying import build_engine, shown_flags
@@ -149,6 +150,7 @@ def _rfc3339(at: float) -> str:
 
 def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callable[[Store], None]) -> None:
     """Collects, stores and serves until SIGINT or SIGTERM. `prepare` may fill an empty store first."""
+    settings = fit_limits(settings)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
     store = open_store(settings, simulated=settings.source == "demo")
@@ -188,7 +190,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         )
         running.start()
         try:
-            serve(app, listen, web.tls)
+            serve(app, listen, web, settings)
         finally:
             running.stop()
     finally:
