@@ -55,7 +55,9 @@ def test_new_series_in_ten_minutes(tmp_path: Path) -> None:
             return int((store.resolve(target, [labels(f"m{first + i}") for i in range(count)]) > 0).sum())
 
         assert add(0, 15) == 10
-        assert store.series_refused() == "more than 10 new series within 10 minutes (max_new_series)"
+        assert store.series_refused() == (
+            "more than 10 new series from one origin within 10 minutes (max_new_series)"
+        )
         assert add(0, 10) == 10, "known ones"
         clock.at += 5 * MINUTE_MS
         assert add(100, 15) == 5
@@ -100,3 +102,16 @@ def test_no_memory_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert default_max_series() == 1_000_000
     monkeypatch.setattr("gpuscope.store.series_limit.memory_bytes", lambda: 1 << 30)
     assert default_max_series() == (1 << 28) // SERIES_BYTES
+
+
+def test_each_origin_has_its_own_allowance(tmp_path: Path) -> None:
+    with Store(tmp_path, StoreOptions(max_new_series=10), HandClock()) as store:
+        one, other = store.target("a:9400"), store.target("b:9400")
+        assert (store.resolve(one, [labels("m", n=str(n)) for n in range(12)]) > 0).sum() == 10
+        assert (store.resolve(other, [labels("m", n=f"b{n}") for n in range(10)]) > 0).all()
+        # A remote writer chooses the labels, and so the target; its allowance is its address'.
+        writer = [
+            store.resolve(store.target(f"t{n}"), [labels("w", n=str(n))], origin="10.0.0.1")[0] > 0
+            for n in range(12)
+        ]
+        assert sum(writer) == 10

@@ -151,7 +151,8 @@ class Receiver:
             return None
         target = self._target(table)
         kept = tuple(pair for pair in labels if pair[1] != "")
-        series = int(self._store.resolve(target, [kept])[0])
+        # Its allowance is the sender's: the labels are the client's to choose.
+        series = int(self._store.resolve(target, [kept], origin=self._sender)[0])
         if not series:
             return NO_ROOM
         self._slots.targets.append(target)

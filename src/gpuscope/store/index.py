@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -89,15 +89,16 @@ class Index:
     def __len__(self) -> int:
         return len(self._pairs_of)
 
-    def resolve(self, target: int, labels: Labels, *, reserved: bool = False) -> int:
+    def resolve(self, target: int, labels: Labels, *, reserved: bool = False, origin: Hashable = None) -> int:
         """The id of a label set, made up on first sight; 0 for a new one that a limit refuses, unless it is
-        `reserved`. Empty values are dropped, as they mean "absent"."""
+        `reserved`. `origin` is whose allowance of new series it takes, the target's if nobody else's. Empty
+        values are dropped, as they mean "absent"."""
         with self._lock:
             pairs = [pair for pair in sorted(labels) if pair[1]]
             numbers = list(map(self._pair_ids.get, pairs))
             sid = self._find(numbers)
             if sid is None:
-                if not reserved and not self._has_room(pairs, numbers):
+                if not reserved and not self._has_room(pairs, numbers, target if origin is None else origin):
                     return 0
                 key = self._key(pairs, numbers)
                 sid = self._next_series
@@ -112,14 +113,14 @@ class Index:
                 self.version += 1
             return sid
 
-    def _has_room(self, pairs: list[tuple[str, str]], numbers: list[int | None]) -> bool:
+    def _has_room(self, pairs: list[tuple[str, str]], numbers: list[int | None], origin: Hashable) -> bool:
         if self.limit is None:
             return True
         new_text = 0
         for pair, number in zip(pairs, numbers, strict=True):
             if number is None:
                 new_text += len(pair[0]) + len(pair[1])
-        return self.limit.allows(len(self._pairs_of), self._text_bytes, new_text)
+        return self.limit.allows(len(self._pairs_of), self._text_bytes, new_text, origin)
 
     def find(self, labels: Labels) -> int | None:
         """The id of a label set if there is one."""

@@ -9,7 +9,7 @@ as it was at that moment, also while another process writes to it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -164,11 +164,15 @@ class Store:
         """Changes when series are removed: a caller's cache of series ids is valid for one epoch."""
         return self._index.epoch
 
-    def resolve(self, target: int, labels: Iterable[Labels], *, reserved: bool = False) -> Int64s:
+    def resolve(
+        self, target: int, labels: Iterable[Labels], *, reserved: bool = False, origin: Hashable = None
+    ) -> Int64s:
         """Series ids of label sets, made up on first sight and stored with the next tick. 0 stands for a new
-        series that a limit refuses (`series_refused` says why); `reserved` ones are never refused."""
+        series that a limit refuses (`series_refused` says why); `reserved` ones are never refused. `origin` is
+        whose allowance of new series they take; by default the target's."""
         self._writing()
-        return np.array([self._index.resolve(target, one, reserved=reserved) for one in labels], np.int64)
+        find = self._index.resolve
+        return np.array([find(target, one, reserved=reserved, origin=origin) for one in labels], np.int64)
 
     def series_refused(self) -> str:
         """Why the last new series was refused."""
