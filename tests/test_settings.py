@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.cli import command_parser, read_settings
 from gpuscope.errors import UsageError
 from gpuscope.setting_values import parse_duration, parse_listen
 from gpuscope.settings import load_settings, setting_rows
@@ -92,3 +93,29 @@ def test_the_example_file_holds_the_defaults(tmp_path: Path) -> None:
     for row in setting_rows():
         if row.default is not None:  # where there is no default, the file shows an example
             assert getattr(loaded, row.name) == getattr(plain, row.name), row.name
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment", "file"),
+    [
+        (["--scenario", "thermal", "--scenario", "xid79@+2m,ecc"], {}, ""),
+        (["--scenario=thermal,xid79@+2m", "--scenario=ecc"], {}, 'scenario = "leak"'),
+        ([], {"GPUSCOPE_SCENARIO": "thermal, xid79@+2m,ecc"}, ""),
+        ([], {}, 'scenario = ["thermal", "xid79@+2m", "ecc"]'),
+        ([], {}, 'scenario = "thermal,xid79@+2m,ecc"'),
+    ],
+)
+def test_a_list_may_be_given_in_parts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
+    environment: dict[str, str],
+    file: str,
+) -> None:
+    """The last --scenario used to replace those before it, silently."""
+    path = tmp_path / "gpuscope.toml"
+    path.write_text(file)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    args = command_parser("up").parse_args([*argv, "--settings", str(path)])
+    assert read_settings("up", args).scenario == ("thermal", "xid79@+2m", "ecc")

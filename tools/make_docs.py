@@ -17,6 +17,7 @@ from gpuscope.metrics.families import family_names, load_family
 from gpuscope.promql.written import duration_text
 from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
+from tests.hostile.catalogue import catalogue
 
 INTRODUCTION = """# Metrics
 
@@ -123,17 +124,24 @@ def _toml(row: Field[Any]) -> str:
 
 
 LIMITS_BEGIN, LIMITS_END = "<!-- limits: made by `make docs` -->", "<!-- end of limits -->"
+ATTACKS_BEGIN, ATTACKS_END = "<!-- attacks: made by `make docs` -->", "<!-- end of attacks -->"
 
 
 def security_page() -> Iterator[str]:
-    """The page as it is, with the table of limits put in anew."""
+    """The page as it is, with the tables of limits and of attacks put in anew."""
     before, _, rest = (DOCS / "security.md").read_text().partition(LIMITS_BEGIN)
     yield before + LIMITS_BEGIN
     yield "| limit | default | what it bounds | why this default |\n|---|---|---|---|"
     for row in limit_rows():
+        default = _default(row) if row.default is not None else "see right"
         reason = _cell(row.metadata["why"])
-        yield f"| `{row.name}` | {_default(row)} | {_cell(row.metadata['help'])} | {reason} |"
-    yield LIMITS_END + rest.partition(LIMITS_END)[2].removesuffix("\n")
+        yield f"| `{row.name}` | {default} | {_cell(row.metadata['help'])} | {reason} |"
+    between, _, rest = rest.partition(LIMITS_END)[2].partition(ATTACKS_BEGIN)
+    yield LIMITS_END + between + ATTACKS_BEGIN
+    yield "| attack | what is sent | what holds |\n|---|---|---|"
+    for attack in catalogue():
+        yield f"| {attack.name} | {_cell(attack.sends)} | {_cell(attack.holds)} |"
+    yield ATTACKS_END + rest.partition(ATTACKS_END)[2].removesuffix("\n")
 
 
 DOCS = Path(__file__).parent.parent / "docs"

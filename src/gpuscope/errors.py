@@ -3,7 +3,9 @@
 GpuscopeError
 ├── UsageError          the user's flag, file or value is wrong: one sentence, exit 2
 ├── SourceError         a source cannot be read now; the rest goes on
-│   └── SourceMissing   it is not on this machine at all (no library, no command)
+│   ├── SourceMissing   it is not on this machine at all (no library, no command)
+│   └── NoAnswerYet     it has not answered in time; it stays open, and its last reading grows old
+├── LibraryMissing      a shared library of the system that a package needs is not installed: exit 1
 ├── NoGpuReadable       a one-shot command found no GPU: exit 3
 └── ServerUnreachable   a client command could not reach its server: exit 4
 """
@@ -30,6 +32,14 @@ class SourceError(GpuscopeError):
 
 
 class SourceMissing(SourceError):
+    pass
+
+
+class NoAnswerYet(SourceError):
+    """Says what is being waited for."""
+
+
+class LibraryMissing(GpuscopeError):
     pass
 
 

@@ -59,6 +59,11 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    return tuple(parse_count(word.strip()) for word in text.split(",") if word.strip())
+
+
 def parse_positive(text: str) -> int:
     """A positive integer."""
     count = parse_count(text)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from gpuscope.setting_values import (
     one_of,
     parse_bytes,
     parse_count,
+    parse_counts,
     parse_duration,
     parse_interval,
     parse_listen,
@@ -31,6 +33,9 @@ from gpuscope.setting_values import (
 
 T = TypeVar("T")
 ENV_PREFIX = "GPUSCOPE_"
+DEFAULT_DATA = "~/.local/share/gpuscope"
+DEMO_DATA = "~/.local/share/gpuscope-demo"
+"""The default of `up --demo`: simulated history never shares a folder with real history."""
 SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
 
 
@@ -136,12 +141,18 @@ class Settings(Limits):
     )
 
     data: str = _setting(
-        "~/.local/share/gpuscope", str, "folder that keeps the history; one process at a time may use it", "DIR"
+        DEFAULT_DATA,
+        str,
+        "folder that keeps the history, of one process at a time; a demo has ~/.local/share/gpuscope-demo",
+        "DIR",
     )
     store_interval: float = _setting(5.0, parse_interval, "how often this machine's numbers are stored", "5s")
     retention: float = _setting(30 * 86400.0, parse_duration, "how long history is kept", "30d")
     retention_bytes: int | None = _setting(
-        None, parse_bytes, "how large the history may grow before its oldest part goes", "10GiB"
+        None,
+        parse_bytes,
+        "how large the data folder may grow on the disk before the oldest history goes",
+        "10GiB",
     )
 
     query_lookback: float = _setting(
@@ -157,7 +168,8 @@ class Settings(Limits):
     login: str = _setting(
         "auto",
         one_of("auto", "always"),
-        "auto asks whoever comes from outside this machine; always also its own users, on a shared machine",
+        "auto: nobody logs in while --listen is a loopback address, else everybody, from this machine too; "
+        "always: everybody",
         "WHEN",
     )
     session_lifetime: float = _setting(7 * 86400.0, parse_duration, "how long a login in the page lasts", "7d")
@@ -201,6 +213,18 @@ class Settings(Limits):
     dcgmi_command: str = _setting("dcgmi", str, "how to run dcgmi", "COMMAND")
     dcgm_host: str = _setting("", str, "DCGM host engine to ask (default: dcgmi's own)", "HOST:PORT")
 
+    dcgm_interval: float | None = _setting(
+        None,
+        parse_interval,
+        "how often --dcgm-fields are read, where that is more often than usual; dcgm-exporter's -c sets it",
+        "30s",
+    )
+    dcgm_fields: tuple[int, ...] = _setting(
+        (),
+        parse_counts,
+        "DCGM field ids to read every --dcgm-interval; --as dcgm-exporter takes those of its counters file",
+        "ID,ID",
+    )
     dcgm_hostname_label: str = _setting(
         "Hostname",
         one_of("Hostname", "hostname"),
@@ -209,7 +233,10 @@ class Settings(Limits):
     )
 
     scenario: tuple[str, ...] = _setting(
-        (), parse_words, "what happens in the simulated fleet: NAME or NAME@+2m", "NAME"
+        (),
+        parse_words,
+        "what happens in the simulated fleet: NAME or NAME@+2m, several with commas or repeated",
+        "NAME",
     )
     seed: int = _setting(1, parse_count, "which simulated fleet: the same seed gives the same numbers", "N")
     demo_nodes: int | None = _setting(None, parse_count, "how many simulated nodes", "N")
@@ -218,6 +245,26 @@ class Settings(Limits):
 
     def node_name(self) -> str:
         return self.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
+
+
+def home_path(text: str, setting: str) -> Path:
+    """A path in which `~` is the home directory; without `~` none is needed, and a service may have none."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        flag = "--" + setting.replace("_", "-")
+        raise UsageError(
+            f"{flag}: {text!r} needs a home directory, and user {os.getuid()} has none here; give {flag} DIR"
+        ) from None
+
+
+def _settings_files() -> Iterator[Path]:
+    for path in SETTINGS_FILES:
+        # A system service may run without HOME and without a passwd entry (systemd's DynamicUser), or with the
+        # HOME of somebody whose folder it may not enter.
+        with suppress(RuntimeError, PermissionError):
+            if path.expanduser().is_file():
+                yield path.expanduser()
 
 
 def setting_rows() -> tuple[Field[Any], ...]:
@@ -301,7 +348,7 @@ def load_settings(
     if file is None and environment.get("GPUSCOPE_SETTINGS"):
         file = Path(environment["GPUSCOPE_SETTINGS"])
     if file is None:
-        file = next((path for path in (p.expanduser() for p in SETTINGS_FILES) if path.is_file()), None)
+        file = next(_settings_files(), None)
     values: dict[str, Any] = {}
     for name, given in _given(flags, environment, file, command).items():
         if taken is not None and name not in taken:

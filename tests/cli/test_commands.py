@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.cli import COMMANDS, command_parser
+from gpuscope.cli import COMMANDS, command_parser, main
 
 GPUSCOPE = [sys.executable, "-m", "gpuscope"]
 QUIET = {**os.environ, "NO_COLOR": "1", "GPUSCOPE_LOG_LEVEL": "info"}
@@ -235,3 +235,37 @@ def test_every_setting_stands_under_one_heading_of_the_help() -> None:
 
 def test_scenarios_are_listed() -> None:
     assert "xid79" in run("up", "--scenarios").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "libstdc++.so.6: cannot open shared object file: No such file or directory",
+            "gpuscope server needs libstdc++.so.6, which is not installed here; install libstdc++6 (Debian, "
+            "Ubuntu) or libstdc++ (Fedora, RHEL); `gpuscope agent` runs without it",
+        ),
+        (
+            "\n\nIMPORTANT: PLEASE READ\n\nOriginal error was: libz.so.1: cannot open shared object file: x\n",
+            "gpuscope server needs libz.so.1, which is not installed here; install the package that has it",
+        ),
+    ],
+)
+def test_a_library_the_system_lacks_is_one_sentence(
+    text: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(args: object, settings: object) -> int:
+        raise ImportError(text)
+
+    monkeypatch.setattr("gpuscope.cli.server.run", run)
+    assert main(["server"]) == 1
+    assert capsys.readouterr().err == f"gpuscope: {sentence}\n"
+
+
+def test_another_failed_import_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(args: object, settings: object) -> int:
+        raise ImportError("cannot import name 'x' from 'y'")
+
+    monkeypatch.setattr("gpuscope.cli.server.run", run)
+    with pytest.raises(ImportError, match="cannot import name"):
+        main(["server"])

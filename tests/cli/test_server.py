@@ -127,6 +127,19 @@ def test_scrape_reload_and_the_second_server_refuses(tmp_path: Path) -> None:
         assert process.returncode == 0
 
 
+def test_the_query_log_is_opened_again_on_a_reload(tmp_path: Path) -> None:
+    config, queries = tmp_path / "prometheus.yml", tmp_path / "queries.log"
+    config.write_text("global: {query_log_file: queries.log}")
+    with server(tmp_path / "data", "--config", str(config)) as (url, process):
+        vector(url, "first")
+        queries.rename(tmp_path / "moved")
+        process.send_signal(signal.SIGHUP)
+        eventually(queries.exists)
+        vector(url, "second")
+        assert "second" in queries.read_text()
+        assert "first" in (tmp_path / "moved").read_text()
+
+
 def test_history_outlives_the_process(tmp_path: Path) -> None:
     with serving({"/metrics": text("a 1\n")}) as address:
         flags = ("--targets", address, "--scrape-interval", "1s")

@@ -70,7 +70,7 @@ def test_backup_also_while_another_writes(
         (["backup"], "say where to"),
         (["export", "--match", "sum("], "match"),
         (["delete"], "say which series"),
-        (["delete", "--match", "power"], "--yes does it unasked"),
+        (["delete", "--match", "power"], "pass --yes to confirm"),
         (["delete", "--match", "power", "--start", "soon", "--yes"], "soon"),
     ],
 )

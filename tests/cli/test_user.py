@@ -63,7 +63,7 @@ def test_a_token_is_shown_once_and_can_be_piped(user: User) -> None:
     assert user("token", "node7", "--write")[0] == 0
     code, listing, _ = user("list", "--json")
     rows = json.loads(listing)
-    assert [(row["kind"], row["name"]) for row in rows] == [("token", "grafana"), ("token, writes", "node7")]
+    assert [(row["kind"], row["name"]) for row in rows] == [("token", "grafana"), ("write token", "node7")]
     assert token.strip() not in listing
     assert user("revoke", "grafana")[0] == 0
     assert Users(user.folder).token(token.strip()) is None

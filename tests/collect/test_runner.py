@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 
 import pytest
 
 from gpuscope.collect.runner import Runner
-from gpuscope.errors import SourceError
+from gpuscope.errors import NoAnswerYet, SourceError
 from gpuscope.readings import ABSENT, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier
@@ -38,6 +39,38 @@ def test_a_reading_goes_stale_at_its_deadline() -> None:
     assert "no answer for 6 s" in runner.status().why
 
 
+def test_a_source_without_an_answer_yet_stays_open_and_its_reading_grows_old(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, slow = FakeClock(), [False]
+
+    def answer() -> Reading:
+        if slow[0]:
+            raise NoAnswerYet("GPU 0: nvmlX has not returned")
+        return Reading(devices=(gpu(),))
+
+    source = FakeSource(answer)
+    runner = runner_of(source, clock)
+    runner.cycle()
+    slow[0] = True
+    for _ in range(8):
+        clock.pass_seconds(1.0)
+        runner.cycle()
+        assert (runner.fresh() is ABSENT) == (not runner.status().up)
+    status = runner.status()
+    assert status.why == "no answer for 8 s: GPU 0: nvmlX has not returned"
+    assert status.last_success_at == clock.now() - 8
+    assert (source.closed, status.failures) == (0, 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "source fake: no answer for 6 s: GPU 0: nvmlX has not returned"
+    ]
+    slow[0] = False
+    clock.pass_seconds(1.0)
+    runner.cycle()
+    assert runner.status().up
+    assert runner.fresh() is not ABSENT
+
+
 def test_a_failure_is_a_gap_a_count_and_one_log_line_per_episode(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     answers: list[object] = [
@@ -64,6 +97,24 @@ def test_a_failure_is_a_gap_a_count_and_one_log_line_per_episode(caplog: pytest.
     assert runner.fresh() is ABSENT
     assert runner.status().failures == 3
     assert source.closed == 3, "a source that failed is closed and opened anew"
+
+
+def test_new_rubbish_each_time_is_one_line_per_episode(caplog: pytest.LogCaptureFixture) -> None:
+    clock, number = FakeClock(), itertools.count()
+    codes = {5: 9, 6: 15, 7: 127, 8: 3}  # a few kinds of failure are told, not each exit code there is
+
+    def fails() -> Reading:
+        turn = next(number)
+        if turn == 20:
+            return Reading()
+        raise SourceError(f"nvidia-smi lists no GPU: rubbish {turn}", code=codes.get(turn, 0))
+
+    runner = runner_of(FakeSource(fails), clock)
+    with caplog.at_level(logging.INFO):
+        for _ in range(25):
+            runner.cycle()
+    told = [r.message.rpartition(" ")[2] for r in caplog.records if "rubbish" in r.message]
+    assert told == ["0", "5", "6", "21"]
 
 
 def test_reopening_backs_off() -> None:

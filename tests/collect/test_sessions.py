@@ -10,6 +10,7 @@ import pytest
 
 from gpuscope.collect.ownership import OwnershipBook, mark_used
 from gpuscope.collect.sessions import Sessions
+from gpuscope.owners.cgroup import Place
 from gpuscope.owners.lookup import ProcessLookup
 from gpuscope.owners.pods import Pod, PodContainer, Pods, index_pods
 from gpuscope.owners.proc import Proc
@@ -59,6 +60,9 @@ class FixedNames:
 
     def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
         return {}
+
+    def is_pending(self, place: Place, since: float) -> bool:
+        return False
 
 
 def sessions_of(tree: ProcTree, rootfs: Path, pods: Pods | None = None) -> Sessions:
@@ -235,7 +239,8 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
         owner=Owner(user="u"),
     )
     untold = {f.name for f in fields(Process) if getattr(whole, f.name) == f.default}
-    assert untold == {"state", "idle_since"}, "this test tells every field but the two that are found out"
+    found_out = {"state", "idle_since", "labels", "looked_up"}
+    assert untold == found_out, "this test tells every field but those that are found out"
     assert Watch(Sessions()).see(whole) == (replace(whole, state=ACTIVE),)
 
 

@@ -6,12 +6,15 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from gpuscope.doctor import Finding, Scene, Verdict, driver, examine, gpus, machine
+from gpuscope.doctor import Finding, Scene, Verdict, driver, examine, gpus, listeners, machine
 from gpuscope.readings import MigInstance, Snapshot, SourceStatus, Uuid
 from gpuscope.settings import Settings, load_settings
 from tests.fakes import gpu
@@ -86,17 +89,70 @@ def test_health_and_modes_and_profiling(tmp_path: Path) -> None:
     assert "on every GPU" in words(gpus.profiling(scene(tmp_path, gpu(sm_active_ratio=0.0))))
 
 
-def test_the_kernel_log_the_clock_and_the_port(tmp_path: Path) -> None:
+def test_the_kernel_log_and_the_clock(tmp_path: Path) -> None:
     assert "CAP_SYSLOG" in words(machine.the_kernel_log(scene(tmp_path)))
     file(tmp_path / "dev/kmsg")
     assert "ok" in words(machine.the_kernel_log(scene(tmp_path)))
     assert "clock is" in words(machine.the_clock(scene(tmp_path)))
+
+
+@contextmanager
+def answering(status: int, text: str) -> Iterator[int]:
+    """A server on every address that wants a login for everything but the health checks, as ours does."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            open_path = self.path in ("/-/healthy", "/-/ready")
+            self.send_response(status if open_path else 401)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("0.0.0.0", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def port_words(tmp_path: Path, host: str, port: int) -> str:
+    settings = load_settings({"listen": f"{host}:{port}"}, {})
+    return words(listeners.the_port(scene(tmp_path, settings=settings)))
+
+
+def test_a_port_that_is_free_or_somebody_elses(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        settings = load_settings({"listen": f"127.0.0.1:{port}"}, {})
-        told = words(machine.the_port(scene(tmp_path, settings=settings)))
-    assert f"port {port} is in use" in told
+        thread = threading.Thread(target=lambda: taken.accept()[0].close(), daemon=True)
+        thread.start()
+        told = port_words(tmp_path, "127.0.0.1", port)
+        thread.join()
+    assert f"note: port {port} is in use" in told
     assert f"sport = :{port}" in told
+    assert port_words(tmp_path, "127.0.0.1", port) == f"ok: port {port} is free -> "
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
+def test_a_server_that_wants_a_login_still_says_whether_it_is_ready(tmp_path: Path, host: str) -> None:
+    with answering(200, "gpuscope is ready.") as port:
+        assert port_words(tmp_path, host, port) == (
+            f"ok: port {port} is served, and what serves it is ready -> "
+        )
+    with answering(503, "no fresh GPU data.") as port:
+        assert "note" in port_words(tmp_path, host, port)
+        assert "not ready: no fresh GPU data." in port_words(tmp_path, host, port)
+
+
+def test_the_servers_own_port_is_told_only_where_one_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(200, "gpuscope is ready.") as port:
+        monkeypatch.setattr(listeners, "SERVER", ("127.0.0.1", port))
+        assert f"port {port} is served" in words(listeners.the_server(scene(tmp_path)))
+    assert words(listeners.the_server(scene(tmp_path))) == ""
 
 
 def test_a_source_that_is_down_is_told_with_its_reason(tmp_path: Path) -> None:

@@ -47,8 +47,12 @@ def test_everything_a_line_can_have() -> None:
 
 def test_metadata() -> None:
     cache = SeriesCache(lambda pairs: 0)
-    found = cache.parse("# HELP a Some\\nhelp\n# TYPE a counter\n# UNIT a seconds\na 1\n").metadata
-    assert (found["a"].type, found["a"].help, found["a"].unit) == ("counter", "Some\nhelp", "seconds")
+    help_line = '# HELP a_seconds Some\\nhelp \\"x\\"\n'
+    text = f"{help_line}# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total 1\n"
+    found = cache.parse(text + "# EOF\n", openmetrics=True).metadata["a_seconds"]
+    assert (found.type, found.help, found.unit) == ("counter", 'Some\nhelp "x"', "seconds")
+    found = cache.parse(text).metadata["a_seconds"]
+    assert (found.type, found.help, found.unit) == ("counter", 'Some\nhelp \\"x\\"', ""), "no units in text"
 
 
 def test_openmetrics_times_exemplars_and_its_end() -> None:
@@ -143,7 +147,7 @@ def test_a_time_that_is_none_refuses_the_text(at: str) -> None:
         cache.parse(f"a 1 {at}\n")
 
 
-@pytest.mark.parametrize("at", ["+Inf", "NaN", "1e300", "x"])
+@pytest.mark.parametrize("at", ["+Inf", "NaN", "1e400", "x", "1_0"])
 def test_a_time_that_is_none_refuses_openmetrics(at: str) -> None:
     with pytest.raises(ParseError, match="line 1"):
         SeriesCache(lambda pairs: 0).parse(f"a 1 {at}\n# EOF\n", openmetrics=True)

@@ -179,3 +179,21 @@ def test_any_bytes_are_a_request_or_refused(noise: bytes, rows: list[Row], at: i
     for body in (noise, good[: at % (len(good) + 1)], bytes(broken), good + noise):
         with contextlib.suppress(WireError):
             reader.rows(body)
+
+
+def test_the_short_cut_gives_way_to_unusual_encodings() -> None:
+    """Valid protobuf that ends like the usual sample: a time of one byte, then fields nobody knows."""
+    labels = encode_labels([("__name__", "m")])
+    usual = encode_samples([(labels, 1_700_000_000_000, 1.0)])
+    odd = b"\x12\x07\x10\x05\x20\x00\x28\x00\x00"
+    for tail, expected in ((b"\x12\x07\x10\x05\x30\x00\x38\xbc\x31", [5]), (odd, None)):
+        message = labels + tail
+        body = b"\x0a" + bytes((len(message),)) + message
+        known: dict[Labels, int] = {}
+        decoder = WriteDecoder(lambda labels, known=known: known.setdefault(labels, len(known)))
+        decoder.decode(usual)
+        if expected is None:
+            with pytest.raises(WireError):
+                decoder.decode(body)
+        else:
+            assert decoder.decode(body).times == expected

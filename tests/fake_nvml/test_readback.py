@@ -46,7 +46,9 @@ PLAIN: list[tuple[dict[str, Any], Read, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "read", "expected"), PLAIN, ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(
+    ("values", "read", "expected"), PLAIN, ids=lambda part: "" if callable(part) else str(part)[:40]
+)
 def test_a_value_set_is_read_back_and_taken_away_is_refused(
     driver: FakeDriver, nvml: Any, values: dict[str, Any], read: Read, expected: Any
 ) -> None:

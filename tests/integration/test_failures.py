@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
+import pytest
+
+from gpuscope.sources.nvml.lane import MAX_THREADS_LEFT_BEHIND
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import Agent, Series, of_gpu, running_agent, source_up
@@ -12,6 +17,8 @@ __all__ = ["driver"]
 
 UP = "gpuscope_gpu_up"
 POWER = "gpuscope_gpu_power_watts"
+ENERGY = "gpuscope_gpu_energy_joules_total"
+ECC = "gpuscope_gpu_ecc"
 
 
 def nvml_up(series: Series) -> bool:
@@ -28,18 +35,41 @@ def test_a_gpu_lost_mid_run_takes_no_other_number_away(driver: FakeDriver) -> No
         assert all(of_gpu(during, POWER, gpu) is not None for gpu in (0, 1, 2, 4, 5, 6, 7))
         assert source_up(during, "nvml") == 1
         assert during["gpuscope_gpus_seen"] == 7
+        driver.xid(4, 48)
         driver.find(3)
         agent.until(lambda series: of_gpu(series, UP, 3) == 1 and of_gpu(series, POWER, 3) is not None)
+        who = [rf"GPU {gpu} \({driver.cards[gpu].uuid}, PCI address [0-9A-F:.]+\)" for gpu in range(8)]
+        agent.until_logged(rf"WARNING {who[3]} is lost: it does not answer any more\n")
+        agent.until_logged(rf"INFO {who[3]} is back, \d+ s after it was lost\n")
+        agent.until_logged(rf"WARNING XID 48 on {who[4]}: double-bit ECC error\n")
+        assert len(re.findall(r" GPU [34] \(", agent.log())) == 3, "one line each"
         assert agent.stop() == 0
 
 
-def test_a_call_that_hangs_makes_its_source_stale_and_nothing_else(driver: FakeDriver) -> None:
+def test_a_call_that_hangs_costs_its_number_on_its_gpu_only(driver: FakeDriver) -> None:
+    with running_agent("--source", "nvml", env=driver.env) as agent:
+        before = agent.until(lambda series: nvml_up(series) and "ecc" in str(series.keys()))
+        driver.hang("nvmlDeviceGetPowerUsage", 3)
+        during = agent.until(lambda series: of_gpu(series, POWER, 3) is None)
+        assert source_up(during, "nvml") == 1
+        gone = {name for name in before if name.startswith("gpuscope_gpu_")} - during.keys()
+        assert [name.partition("{")[0] for name in gone] == [POWER]
+        assert agent.get("/-/ready")[0] == 200
+        agent.until_logged(r"WARNING source nvml: GPU 3: nvmlDeviceGetPowerUsage has not returned for \d+ s")
+        driver.heal()
+        agent.until(lambda series: of_gpu(series, POWER, 3) is not None)
+        agent.until_logged(r"INFO source nvml: GPU 3: nvmlDeviceGetPowerUsage returned after \d+ s")
+        assert agent.log().count("nvmlDeviceGetPowerUsage") == 2, "one line at the start, one at the end"
+
+
+def test_a_driver_that_blocks_every_call_makes_its_source_stale_and_nothing_else(driver: FakeDriver) -> None:
     with running_agent("--source", "nvml", env=driver.env) as agent:
         agent.until(nvml_up)
         usual = _slowest_of(agent, 20)
-        driver.hang("nvmlDeviceGetPowerUsage")
+        driver.hang("*")
         stale = agent.until(lambda series: source_up(series, "nvml") == 0)
         assert of_gpu(stale, POWER) is None, "a number nobody reads any more is not shown"
+        assert stale['gpuscope_source_last_success_timestamp_seconds{source="nvml"}'] > 0, "its age"
         # The same order of magnitude: a wait for the driver would be seconds.
         assert _slowest_of(agent, 20) < max(50 * usual, 1.0)
         cycles = stale["gpuscope_agent_snapshots_total"]
@@ -49,9 +79,41 @@ def test_a_call_that_hangs_makes_its_source_stale_and_nothing_else(driver: FakeD
         assert agent.get("/-/healthy")[0] == 200
         status, reason = agent.get("/-/ready")
         assert status == 503
-        assert "nvml: no answer for" in reason
+        assert re.search(r"nvml: no answer for \d+ s: GPU \d: nvmlDevice.* have not returned", reason)
+        assert _threads(agent) <= MAX_THREADS_LEFT_BEHIND + 9 + 8
         driver.heal()
         agent.until(nvml_up)
+
+
+@pytest.mark.slow
+def test_ten_minutes_with_one_stuck_call_keep_the_other_numbers_fresh(driver: FakeDriver) -> None:
+    """In real time, at the agent's own interval. A sample is fresh if its GPU's energy has grown since it was
+    looked at three seconds before."""
+    with running_agent("--source", "nvml", "--interval", "1s", env=driver.env) as agent:
+        complete = agent.until(lambda series: nvml_up(series) and f"{ECC}_enabled" in str(series.keys()))
+        per_gpu = [{name for name in complete if f'gpu="{gpu}",' in name} for gpu in range(8)]
+        driver.hang("nvmlDeviceGetPowerUsage", 3)
+        fresh = wanted = threads = 0
+        seen: list[Series] = []
+        ends = time.monotonic() + 600
+        while time.monotonic() < ends:
+            time.sleep(1)
+            now = agent.series()
+            seen = [*seen[-2:], now]
+            threads = max(threads, _threads(agent))
+            for gpu, names in enumerate(per_gpu):
+                then, today = (of_gpu(series, ENERGY, gpu) for series in (seen[0], now))
+                grown = then is not None and today is not None and (len(seen) < 3 or today > then)
+                wanted += len(names)
+                fresh += len(names & now.keys()) if grown else 0
+        print(f"{fresh} of {wanted} samples fresh, {threads} threads at most")
+        assert fresh / wanted >= 7 / 8
+        assert of_gpu(now, POWER, 3) is None
+        assert agent.log().count("has not returned") == 1
+
+
+def _threads(agent: Agent) -> int:
+    return len(list(Path(f"/proc/{agent.process.pid}/task").iterdir()))
 
 
 def _slowest_of(agent: Agent, scrapes: int) -> float:

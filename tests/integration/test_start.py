@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -25,7 +26,8 @@ def test_the_first_answer_does_not_wait_for_slow_calls(driver: FakeDriver) -> No
 def test_once_has_every_number_of_a_slow_driver(driver: FakeDriver) -> None:
     driver.gpus(4)
     driver.realistic_latency()
-    driver.latency("nvmlDeviceGetPcieThroughput", 150)  # 4 GPUs, two directions: over a second
+    # Two directions: longer than a reading waits for a GPU, shorter than a call may take.
+    driver.latency("nvmlDeviceGetPcieThroughput", 600)
     done = subprocess.run(
         [*GPUSCOPE, "agent", "--once", "--source", "nvml"],
         env={**os.environ, **driver.env},
@@ -35,6 +37,18 @@ def test_once_has_every_number_of_a_slow_driver(driver: FakeDriver) -> None:
     )
     names = {name.partition("{")[0] for name in to_series(done.stdout)}
     assert {"gpuscope_gpu_ecc_errors_total", "gpuscope_gpu_pcie_bytes_per_second"} <= names
+
+
+def test_once_waits_for_a_driver_that_starts_slowly(driver: FakeDriver) -> None:
+    driver.latency("nvmlInit", 1800)
+    done = subprocess.run(
+        [*GPUSCOPE, "snapshot", "--json", "--source", "nvml"],
+        env={**os.environ, **driver.env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(json.loads(done.stdout)["devices"]) == 8
 
 
 def test_the_first_text_file_has_every_number(driver: FakeDriver, tmp_path: Path) -> None:

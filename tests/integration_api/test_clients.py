@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -177,14 +178,16 @@ def _values(url: str, query: str) -> dict[tuple[tuple[str, str], ...], str]:
     return {tuple(sorted_labels(one["metric"])): one["value"][1] for one in result}
 
 
-def test_a_prometheus_remote_writes_to_us(tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", ["prometheus.WriteRequest", "io.prometheus.write.v2.Request"])
+def test_a_prometheus_remote_writes_to_us(tmp_path: Path, message: str) -> None:
     with serving({"/metrics": text(EXPOSITION)}) as target, running_gpuscope(tmp_path / "store") as ours:
         config = f"""\
 global: {{scrape_interval: 1s, external_labels: {{site: far}}}}
 scrape_configs: [{{job_name: gpu, static_configs: [{{targets: ["{target}", "127.0.0.1:1"]}}]}}]
-remote_write: [{{url: "{ours}/api/v1/write", queue_config: {{batch_send_deadline: 200ms}}}}]
+remote_write:
+  - {{url: "{ours}/api/v1/write", protobuf_message: {message}, queue_config: {{batch_send_deadline: 200ms}}}}
 """
-        with running_prometheus(config) as sender:
+        with running_prometheus(config, flags=("--enable-feature=metadata-wal-records",)) as sender:
             wait_for("remote write", lambda: _value(ours, 'count_over_time(temp_celsius{site="far"}[1m])') > 3)
             # What it has sent is what it has: the same raw samples, but for those still on their way.
             for query in ("temp_celsius", "work_joules_total", "up", "scrape_samples_scraped"):
@@ -202,6 +205,9 @@ remote_write: [{{url: "{ours}/api/v1/write", queue_config: {{batch_send_deadline
                     for (t1, v1), (t2, v2) in zip(values[:common], one["values"][:common], strict=True):
                         assert t1 == t2
                         assert same(float(v1), float(v2))
+            with urllib.request.urlopen(f"{sender}/metrics", timeout=60) as answer:
+                own = answer.read().decode()
+            assert re.findall(r"^prometheus_remote_storage_samples_failed_total\S* (\S+)$", own, re.M) == ["0"]
 
 
 def test_grafana_finds_a_prometheus(gpuscope: str) -> None:

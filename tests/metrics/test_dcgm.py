@@ -94,7 +94,7 @@ def test_families_come_in_order_of_field_id() -> None:
 
 def test_another_parser_reads_the_same() -> None:
     families = list(text_string_to_metric_families(default_text(h100(0), h100(1))))
-    assert len(families) == 24  # of the 25, the vGPU licence is not there
+    assert len(families) == 23  # of the 25, the vGPU licence and the XID are not there
     assert all(len(family.samples) == 2 for family in families)
 
 
@@ -188,12 +188,15 @@ def test_the_xid_gauge_sticks_to_the_last_code() -> None:
     assert line.endswith(',err_code="79",err_msg="GPU has fallen off the bus"} 79')
 
 
-def test_no_xid_is_zero_only_where_somebody_listens() -> None:
+def test_before_any_xid_there_is_no_sample_unless_dcgm_itself_says_0() -> None:
     builder = build_with(Settings(), options())
-    assert series(text(builder, snapshot(h100(0))), "DCGM_FI_DEV_XID_ERRORS")[0].endswith(
-        ',err_code="0",err_msg="No Error"} 0'
-    )
-    assert series(text(builder, snapshot(h100(0), up="")), "DCGM_FI_DEV_XID_ERRORS") == []
+    for up in ("nvml", "dcgm", "kernel-log", ""):
+        assert "XID_ERRORS" not in text(builder, snapshot(h100(0), up=up))
+    as_dcgm_4_says_it = h100(0, dcgm_fields={0: 0, 150: 68})
+    assert "XID_ERRORS" not in text(builder, snapshot(as_dcgm_4_says_it, up="kernel-log"))
+    as_dcgm_3_says_it = h100(0, dcgm_fields={0: 0, 150: 68, 230: 0})
+    (line,) = series(text(builder, snapshot(as_dcgm_3_says_it)), "DCGM_FI_DEV_XID_ERRORS")
+    assert line.endswith(',err_code="0",err_msg="No Error"} 0')
 
 
 @pytest.mark.parametrize(("code", "message"), [(172, "Uncorrectable SRAM Error"), (173, "Unknown Error")])
@@ -205,9 +208,10 @@ def test_xid_messages_end_where_dcgm_exporters_do(code: int, message: str) -> No
 def test_names_of_dcgm_4_6_are_exported_as_written(tmp_path: Path) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_FI_DEV_BOARD_POWER_WATTS, gauge, Power.\nDCGM_FI_DEV_XID_ERROR, gauge, XID.\n")
-    output = text(build_with(Settings(counters=str(counters)), options()), snapshot(h100(0)))
+    shot = snapshot(h100(0), xids=[xid(h100(0), 13, NOW)])
+    output = text(build_with(Settings(counters=str(counters)), options()), shot)
     assert series(output, "DCGM_FI_DEV_BOARD_POWER_WATTS")[0].endswith(" 613.257000")
-    assert 'err_code="0"' in series(output, "DCGM_FI_DEV_XID_ERROR")[0]
+    assert 'err_code="13"' in series(output, "DCGM_FI_DEV_XID_ERROR")[0]
 
 
 def test_both_hostname_labels() -> None:
@@ -229,7 +233,7 @@ def test_blanks_in_the_model_name() -> None:
 def test_hostile_label_values_are_escaped() -> None:
     output = default_text(h100(0, model='x"} 1\nevil{a="\\'))
     assert 'modelName="x\\"} 1\\nevil{a=\\"\\\\"' in output
-    assert len(list(text_string_to_metric_families(output))) == 24
+    assert len(list(text_string_to_metric_families(output))) == 23
 
 
 def test_jobs_of_the_mapping_folder(tmp_path: Path) -> None:
@@ -239,8 +243,9 @@ def test_jobs_of_the_mapping_folder(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a GPU\n")
     (tmp_path / "2").mkdir()
     builder = build_with(Settings(), options("--hpc-job-mapping-dir", str(tmp_path)))
-    lines = series(text(builder, snapshot(a100_mig(), h100(1))), "DCGM_FI_DEV_XID_ERRORS")
-    jobs = [re.search(r'err_msg="No Error"(?:,hpc_job="(\w+)")?}', line)[1] for line in lines]  # type: ignore[index]
+    xids = [xid(a100_mig(), 13, NOW), xid(h100(1), 13, NOW)]
+    lines = series(text(builder, snapshot(a100_mig(), h100(1), xids=xids)), "DCGM_FI_DEV_XID_ERRORS")
+    jobs = [re.search(r'err_msg="[^"]*"(?:,hpc_job="(\w+)")?}', line)[1] for line in lines]  # type: ignore[index]
     assert jobs == [None, "99", "4711", "4712"]
     (tmp_path / "1").write_text("")
     lines = series(text(builder, snapshot(h100(1))), "DCGM_FI_DEV_GPU_TEMP")
@@ -260,9 +265,10 @@ def test_more_attributes_can_be_plugged_in() -> None:
         return [{"pod": "train-0", "namespace": "ml", "container": "main"}]
 
     builder = build_with(Settings(), options(), [pods])
-    line = series(text(builder, snapshot(h100(0))), "DCGM_FI_DEV_XID_ERRORS")[0]
-    assert 'DCGM_FI_DRIVER_VERSION="550.163.01",container="main",err_code="0",err_msg="No Error",' in line
-    assert line.endswith('namespace="ml",pod="train-0"} 0')
+    shot = snapshot(h100(0), xids=[xid(h100(0), 48, NOW)])
+    line = series(text(builder, shot), "DCGM_FI_DEV_XID_ERRORS")[0]
+    assert 'DCGM_FI_DRIVER_VERSION="550.163.01",container="main",err_code="48",err_msg="Double' in line
+    assert line.endswith('namespace="ml",pod="train-0"} 48')
 
 
 def test_a_counters_file_that_changes_is_followed_and_a_wrong_one_is_not(
@@ -286,17 +292,39 @@ def own(name: str, **changes: Any) -> DcgmBuilder:
     return DcgmBuilder(lambda: counters, replace(DcgmOptions(), **changes))
 
 
-def test_xid_counts_are_samples_in_the_window() -> None:
-    builder = own("DCGM_EXP_XID_ERRORS_COUNT", xid_count_window_size=90_000)
+def xid_counts(output: str) -> dict[str, str]:
+    return dict(re.findall(r'window_size_in_ms="\d+",xid="(\d+)"} (\d+)', output))
+
+
+def test_xid_counts_are_events_in_the_window() -> None:
+    builder = own("DCGM_EXP_XID_ERRORS_COUNT", xid_count_window_size=90_000, collect_interval=1000)
     device = h100(0)
-    assert series(text(builder, snapshot(device)), "DCGM_EXP_XID_ERRORS_COUNT")[0].endswith(
-        'Hostname="node1",window_size_in_ms="90000"} 0'
-    )
-    for second in range(0, 301, 1):
-        shot = snapshot(device, at=NOW + second, xids=[xid(device, 31, NOW)])
-        lines = series(text(builder, shot), "DCGM_EXP_XID_ERRORS_COUNT")
-    assert len(lines) == 1
-    assert lines[0].endswith('window_size_in_ms="90000",xid="31"} 4')
+    none = 'Hostname="node1",window_size_in_ms="90000"} 0'
+    assert series(text(builder, snapshot(device)), "DCGM_EXP_XID_ERRORS_COUNT")[0].endswith(none)
+    for second in range(1, 90):
+        output = text(builder, snapshot(device, at=NOW + second, xids=[xid(device, 31, NOW + 1)]))
+        assert xid_counts(output) == {"31": "1"}, f"after {second} s"
+    more = [replace(xid(device, 31, NOW + 89), count=4), xid(device, 48, NOW + 80)]
+    assert xid_counts(text(builder, snapshot(device, at=NOW + 90, xids=more))) == {"31": "4", "48": "1"}
+    assert xid_counts(text(builder, snapshot(device, at=NOW + 92, xids=more))) == {"31": "3", "48": "1"}
+    output = text(builder, snapshot(device, at=NOW + 300, xids=more))
+    assert series(output, "DCGM_EXP_XID_ERRORS_COUNT")[0].endswith(none)
+
+
+def test_of_xids_before_our_start_only_the_last_is_known_to_be_in_the_window() -> None:
+    builder = own("DCGM_EXP_XID_ERRORS_COUNT")
+    device = h100(0)
+    old = [replace(xid(device, 31, NOW - 60), count=7), replace(xid(device, 13, NOW - 3600), count=9)]
+    text(builder, snapshot(device))
+    assert xid_counts(text(builder, snapshot(device, at=NOW + 1, xids=old))) == {"31": "1"}
+
+
+def test_xids_known_from_dcgm_alone_are_counted_when_the_code_changes() -> None:
+    builder = own("DCGM_EXP_XID_ERRORS_COUNT")
+    for second, code in enumerate([0, 0, 48, 48, 48, 13, 13]):
+        shot = snapshot(h100(0, dcgm_fields={0: 0, 230: code}), at=NOW + second, up="dcgm")
+        output = text(builder, shot)
+    assert xid_counts(output) == {"48": "1", "13": "1"}
 
 
 def test_clock_events_are_counted_by_bit() -> None:
@@ -399,10 +427,24 @@ def test_nvlink_throughput_from_the_drivers_counters() -> None:
         return snapshot(quiet, at=NOW + second)
 
     name = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
-    assert series(text(builder, shot(0, 0)), name) == []
-    assert series(text(builder, shot(10, 5e9)), name)[0].endswith(" 1000")
-    assert series(text(builder, shot(11, 5e9)), name)[0].endswith(" 1000"), "the counter is read every 10 s"
-    assert series(text(builder, shot(60, 5e9)), name)[0].endswith(" 0")
+    assert series(text(builder, shot(0, 1e9)), name) == []
+    assert series(text(builder, shot(10, 6e9)), name)[0].endswith(" 976"), "KiB / 1000, and no fraction"
+    assert series(text(builder, shot(11, 6e9)), name)[0].endswith(" 976"), "the counter is read every 10 s"
+    assert series(text(builder, shot(60, 6e9)), name)[0].endswith(" 0")
+
+
+def test_nvlink_throughput_of_a_counter_at_0_is_0_at_once() -> None:
+    """As DCGM has it: the driver's own total counts, not the sum over the links."""
+    links = {(link, way): 7e9 for link in "01" for way in ("tx", "rx")}
+    device = h100(0, nvlink_aggregate_bytes={"tx": 0.0, "rx": 0.0}, nvlink_link_bytes=links)
+    assert series(default_text(device), "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")[0].endswith(" 0")
+
+
+def test_profiled_bytes_lose_their_fraction() -> None:
+    device = h100(0, profiled_pcie_bytes_per_second={"tx": 123456789.9, "rx": 0.7})
+    output = default_text(device)
+    assert series(output, "DCGM_FI_PROF_PCIE_TX_BYTES")[0].endswith(" 123456789")
+    assert series(output, "DCGM_FI_PROF_PCIE_RX_BYTES")[0].endswith(" 0")
 
 
 def test_label_sets_keep_their_text_between_snapshots() -> None:

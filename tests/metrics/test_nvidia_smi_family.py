@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,11 +14,13 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.catalogue.smi import SMI_COLUMNS, print_cells
 from gpuscope.metrics.families import load_family
 from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
+from gpuscope.metrics.nvidia_smi.columns import cells_of_devices
 from gpuscope.metrics.nvidia_smi.naming import RESERVED, usable_names
 from gpuscope.readings import (
     ABSENT,
     Device,
     Driver,
+    Maybe,
     MigInstance,
     Pid,
     Process,
@@ -408,9 +411,50 @@ def test_own_names_are_reserved() -> None:
     xids = (XidTotal(gpu_uuid=GPU, xid=79, count=1, last_at=1.0),)
     options = Options(compute_apps=True, pcie_throughput=True)
     shot = snapshot(device, processes=(app(1),), xids=xids)
-    columns = {name.name for name in usable_names(print_cells(device, shot.driver, 1)).values()}
+    columns = {name.name for name in usable_names(cells_of_devices(shot, command=False)[0]).values()}
     own = {family.name for family in NvidiaSmiBuilder(options).to_families(shot)} - columns
     assert own <= RESERVED
+
+
+@pytest.mark.parametrize(
+    ("driver", "spelling"),
+    [
+        ("535.104.05", "throttle"),
+        ("550.163.01", "throttle"),
+        ("554.99", "throttle"),
+        ("555.42", "event"),
+        ("590.48.01", "event"),
+        ("devel", "event"),
+        (ABSENT, "event"),
+    ],
+)
+def test_clock_reasons_are_spelled_as_the_drivers_nvidia_smi_does(driver: Maybe[str], spelling: str) -> None:
+    shot = replace(snapshot(DEVICE), driver=Driver(driver_version=driver))
+    names = {family.name for family in NvidiaSmiBuilder().to_families(shot)}
+    pattern = re.compile(r"nvidia_smi_clocks_(event|throttle)_reasons_(?!counters)")
+    reasons = {name for name in names if pattern.match(name)}
+    assert len(reasons) >= 9
+    assert all(name.startswith(f"nvidia_smi_clocks_{spelling}_reasons_") for name in reasons)
+
+
+def test_clock_reasons_asked_for_by_name_keep_that_name() -> None:
+    shot = replace(snapshot(DEVICE), driver=Driver(driver_version="590.48.01"))
+    fields = ("clocks_throttle_reasons.active", "clocks_event_reasons.gpu_idle")
+    names = {family.name for family in NvidiaSmiBuilder(Options(query_field_names=fields)).to_families(shot)}
+    assert {name for name in names if "_reasons_" in name} == {
+        "nvidia_smi_clocks_throttle_reasons_active",
+        "nvidia_smi_clocks_event_reasons_gpu_idle",
+    }
+
+
+def test_inactive_remapped_rows() -> None:
+    device = replace(DEVICE, remapped_rows_inactive={"correctable": 0.0, "uncorrectable": 3.0})
+    series = [line for line in lines(snapshot(device)) if "_inactive{" in line]
+    found = {line.split("{")[0]: line.rpartition(" ")[2] for line in series}
+    assert found == {
+        "nvidia_smi_remapped_rows_correctable_inactive": "0",
+        "nvidia_smi_remapped_rows_uncorrectable_inactive": "3",
+    }
 
 
 def test_families_and_series_come_by_the_alphabet() -> None:

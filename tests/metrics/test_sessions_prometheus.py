@@ -120,7 +120,7 @@ CORRECTED: dict[str, tuple[tuple[str, ...], Rows]] = {
     "gpu_process_memory_utilization and on (instance, gpu, pid, command) "
     "(gpu_process_memory_utilization offset 2h)": (("instance",), {}),
 }  # fmt: skip
-LONG_RUNNING = 'time() - gpuscope_process_start_time_seconds{state="active"} > 7200'
+LONG_RUNNING = "time() - gpuscope_process_start_time_seconds > 7200 and gpuscope_process_active == 1"
 
 
 @pytest.mark.engine("prometheus")

@@ -157,3 +157,32 @@ def test_a_prologs_files_say_whom_a_gpu_was_given_to(driver: FakeDriver, tmp_pat
     # Not for a moment is it some other GPU's, or nobody's, while the driver has yet to answer.
     assert list(with_labels(series, "gpuscope_allocation_used", gpu="1", slurm_job="4711").values()) == [0]
     assert series['gpuscope_owner_gpus_held{kind="job",namespace="",name="4711"}'] == 1
+
+
+def test_pods_of_simulated_gpus(tmp_path: Path) -> None:
+    """A kubelet whose device plugin hands out the demo's GPUs, as in a cluster made for trying things out."""
+    socket = tmp_path / "pr/kubelet.sock"
+    with running_kubelet(socket) as kubelet, running_agent(
+        "--source", "demo", "--demo-gpus", "2", "--families", "native,sessions",
+        "--kubelet-socket", str(socket), "--kubelet-interval", "100ms",
+    ) as agent:  # fmt: skip
+        series = agent.until(lambda series: bool(with_labels(series, "gpuscope_gpu_up", gpu="1")))
+        uuid = gpu_uuid(series, 1)
+        kubelet.answer = lambda context: pod("ml", "a", container("c", devices("nvidia.com/gpu", uuid)))
+        series = agent.until(lambda series: bool(with_labels(series, "gpuscope_allocation_used", pod="a")))
+    assert len(with_labels(series, "gpuscope_allocation_used", gpu="1", namespace="ml", pod="a")) == 1
+
+
+def test_dcgm_exporters_pod_labels_on_simulated_gpus(tmp_path: Path) -> None:
+    socket = tmp_path / "pr/kubelet.sock"
+    with running_kubelet(socket) as kubelet, running_agent(
+        "--source", "demo", "--demo-gpus", "1", "--kubelet-interval", "100ms", "--as", "dcgm-exporter", "-k",
+        "--pod-resources-kubelet-socket", str(socket),
+    ) as agent:  # fmt: skip
+        series = agent.until(lambda series: bool(with_labels(series, "DCGM_FI_DEV_GPU_TEMP", gpu="0")))
+        (name,) = with_labels(series, "DCGM_FI_DEV_GPU_TEMP", gpu="0")
+        found = re.search(r'UUID="([^"]+)"', name)
+        assert found
+        uuid = found[1]
+        kubelet.answer = lambda context: pod("ml", "a", container("c", devices("nvidia.com/gpu", uuid)))
+        agent.until(lambda series: bool(with_labels(series, "DCGM_FI_DEV_GPU_TEMP", pod="a", namespace="ml")))

@@ -17,6 +17,7 @@ UID = "0043435f-1854-4327-b76b-730f681a781d"
 SYSTEMD_UID = UID.replace("-", "_")
 STATIC = "d76e26fba3bf2bfd215eb29011d55250"
 ID = "b2a102854b4969b2ce98dc329c86b4fb2b06e4ad2cc8da9d8a7578c9cd2004a2"
+TASK = "4d622ae3ff5f46b5a3f7d4e6f9f0c1d2"
 OTHER = "01fd96f7ad292b02a8317cde4ecb8c7ef3cc06ffdd113f13410e0837eb2b2a20"
 
 
@@ -89,8 +90,8 @@ SHAPES = {
         f"0::/kubepods/pod{STATIC}/{UID}", STATIC, UID, ABSENT, "guaranteed",
     ),
     "docker": (f"0::/system.slice/docker-{ID}.scope", ABSENT, ID, "docker", ABSENT),
-    "docker, v1": (f"3:cpu:/docker/{ID}", ABSENT, ID, ABSENT, ABSENT),
-    "docker in docker": (f"0::/docker/{OTHER}/docker/{ID}", ABSENT, ID, ABSENT, ABSENT),
+    "docker, v1": (f"3:cpu:/docker/{ID}", ABSENT, ID, "docker", ABSENT),
+    "docker in docker": (f"0::/docker/{OTHER}/docker/{ID}", ABSENT, ID, "docker", ABSENT),
     "podman": (
         f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container",
         ABSENT, ID, "podman", ABSENT,
@@ -101,6 +102,19 @@ SHAPES = {
     ),
     "a login": ("0::/user.slice/user-0.slice/session-1.scope", ABSENT, ABSENT, ABSENT, ABSENT),
     "a podlike word": (f"0::/system.slice/tripod{UID}.service", ABSENT, ABSENT, ABSENT, ABSENT),
+    "Fargate": (f"9:perf_event:/ecs/{TASK}/{TASK}-2531612879", ABSENT, f"{TASK}-2531612879", ABSENT, ABSENT),
+    "Fargate, an older task": (f"1:cpu:/ecs/{UID}/{UID}-7/sub", ABSENT, f"{UID}-7", ABSENT, ABSENT),
+    "not Fargate: another task's": (f"1:cpu:/ecs/{TASK}/{TASK[::-1]}-7", ABSENT, ABSENT, ABSENT, ABSENT),
+    "not Fargate: no number": (f"1:cpu:/ecs/{TASK}/{TASK}-x", ABSENT, ABSENT, ABSENT, ABSENT),
+    "ECS on EC2": (f"1:cpu:/ecs/{TASK}/{ID}", ABSENT, ID, ABSENT, ABSENT),
+    "containerd's own folder": (f"0::/containerd/{ID}/init", ABSENT, ID, "containerd", ABSENT),
+    "Podman's payload": (
+        f"0::/machine.slice/libpod-payload-{ID}", ABSENT, ID, "podman", ABSENT,
+    ),
+    "Podman's payload inside its scope": (
+        f"0::/machine.slice/libpod-{OTHER}.scope/libpod-payload-{ID}", ABSENT, ID, "podman", ABSENT,
+    ),
+    "a conmon below a folder of Docker's": (f"0::/docker/crio-conmon-{ID}", ABSENT, ABSENT, ABSENT, ABSENT),
     "the root": ("0::/", ABSENT, ABSENT, ABSENT, ABSENT),
 }  # fmt: skip
 

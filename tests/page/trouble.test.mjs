@@ -277,3 +277,111 @@ test("the server goes and comes back: greyed, aged, recovered by itself", async 
     data.remove();
   }
 });
+
+test("what is gone stays on the map and says since when and why", async () => {
+  const since = Date.now() / 1000 - 300;
+  const error = "connection refused <b>by</b> 10.0.0.7";
+  const page = await opened("#/fleet", (picture) => {
+    const [first] = picture.nodes;
+    const gone = { since, why: error, answered: true };
+    // As the server sends it: no numbers, and not even a list of sources.
+    picture.nodes[0] = {
+      name: first.name,
+      instance: first.instance,
+      stale: true,
+      gone,
+    };
+    picture.nodes.push({
+      name: "never:9400",
+      instance: "never:9400",
+      stale: true,
+      gone: { since, why: "no such host", answered: false },
+    });
+    picture.gpus = picture.gpus.map((gpu) =>
+      gpu.node === first.name
+        ? {
+            uuid: gpu.uuid,
+            gpu: gpu.gpu,
+            node: gpu.node,
+            model: gpu.model,
+            state: "gone",
+            since,
+            why: error,
+          }
+        : gpu,
+    );
+    picture.sessions = picture.sessions.filter(
+      (one) => one.node !== first.name,
+    );
+    picture.targets = [
+      { job: "j", instance: first.instance, url: "", ...gone },
+      {
+        job: "j",
+        instance: "exporter:9100",
+        url: "",
+        since,
+        why: "timeout",
+        answered: true,
+      },
+    ];
+    return picture;
+  });
+  const name = live.nodes[0].name;
+  await page.waitForSelector(`.finding:has-text("${name}")`);
+  const findings = await page.locator(".finding").allTextContents();
+  const about = (text) => findings.filter((one) => one.includes(text));
+  assert.equal(about("No data from this node").length, 1);
+  assert.ok(about(name)[0].includes(error), "the error, as text");
+  assert.match(about(name)[0], /5 min/);
+  assert.equal(about("never answered").length, 1);
+  assert.equal(about("exporter:9100").length, 1);
+  const boards = live.gpus.filter((gpu) => gpu.node === name && !gpu.parent);
+  assert.equal(
+    await page.textContent('[data-total="gone"]').then(Number),
+    boards.length,
+  );
+  assert.ok(
+    (await page.textContent(".map")).includes("never answered, tried since"),
+  );
+  assert.equal(await page.locator('a.cell[data-s="gone"] .truth').count(), 0);
+  await page.goto(`${URL_}#/node/${name}`);
+  await page.waitForSelector(".facts");
+  await page.goto(`${URL_}#/node/never:9400`);
+  await page.waitForSelector(".finding");
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+test("without a GPU the page says why, in the words of the log", async () => {
+  const page = await open(browser, URL_, {
+    before: async (shown) => {
+      await freeze(shown, URL_, (picture) => ({
+        ...picture,
+        gpus: [],
+        sessions: [],
+      }));
+      await shown.route("**/api/v1/targets*", (route) =>
+        route.fulfill({
+          json: {
+            status: "success",
+            data: {
+              activeTargets: [
+                {
+                  labels: { instance: "n" },
+                  lastError:
+                    "nvml: no driver; install it; nvidia-smi: not there",
+                },
+              ],
+            },
+          },
+        }),
+      );
+    },
+  });
+  await page.waitForSelector(".reasons li");
+  assert.deepEqual(await page.locator(".reasons li").allTextContents(), [
+    "nvml: no driver; install it",
+    "nvidia-smi: not there",
+  ]);
+  await page.context().close();
+});

@@ -300,3 +300,80 @@ test("axe has no serious finding, light or dark", async () => {
     await page.context().close();
   }
 });
+
+test("the time picker opens inside the window", async () => {
+  for (const address of [
+    `#/node/${live.nodes[0].name}`,
+    `#/gpu/${live.gpus[0].uuid}`,
+    "#/explore?q=up",
+  ]) {
+    const page = await open(browser, URL_ + address);
+    await page.click("[data-range]");
+    const box = await page.locator(".popover").boundingBox();
+    assert.ok(box.x >= 0 && box.x + box.width <= 1440, `${address}: ${box.x}`);
+    await page.context().close();
+  }
+});
+
+test("no number of a cell is cut off, MIG and memory included", async () => {
+  for (const address of ["#/fleet", "#/fleet?m=memory"]) {
+    const page = await open(browser, URL_ + address);
+    await page.waitForSelector("a.cell .value");
+    const cut = await page.evaluate(() =>
+      [...document.querySelectorAll("a.cell")]
+        .map((cell) => [
+          cell.getBoundingClientRect(),
+          cell.querySelector(".value"),
+        ])
+        .filter(([box, value]) => {
+          const inner = value.getBoundingClientRect();
+          return (
+            inner.left < box.left ||
+            inner.right > box.right + 0.5 ||
+            inner.bottom > box.bottom + 0.5
+          );
+        })
+        .map(([, value]) => value.textContent),
+    );
+    assert.deepEqual(cut, []);
+    await page.context().close();
+  }
+});
+
+test("a long table of sessions comes in pieces", async () => {
+  const page = await open(browser, `${URL_}#/sessions?by=none`, {
+    before: (shown) =>
+      freeze(shown, URL_, (picture) => {
+        const [one] = picture.sessions;
+        picture.sessions = Array.from({ length: 950 }, (_, at) => ({
+          ...one,
+          pid: at + 1,
+        }));
+        return picture;
+      }),
+  });
+  await page.waitForSelector("td");
+  const rows = () => page.locator("tbody tr:not(.group)").count();
+  assert.equal(await rows(), 100);
+  await page.click("text=Show 100 more of 850");
+  assert.equal(await rows(), 200);
+  await page.context().close();
+});
+
+test("a GPU has the names it goes by at the rack", async () => {
+  const gpu = live.gpus.find((one) => !one.parent);
+  const [{ metric }] = await query(
+    URL_,
+    `gpuscope_gpu_info{uuid="${gpu.uuid}"}`,
+  );
+  const page = await open(browser, URL_ + `#/gpu/${gpu.uuid}`);
+  await page.waitForFunction(
+    (serial) =>
+      document.querySelector(".identity")?.textContent.includes(serial),
+    metric.serial,
+  );
+  const shown = await page.textContent(".identity");
+  for (const name of ["pci_bus_id", "vbios_version", "driver_version"])
+    assert.ok(shown.includes(metric[name]), name);
+  await page.context().close();
+});

@@ -56,6 +56,7 @@ class Evaluation:
     failure: str | None = None
     failure_pattern: str | None = None
     notes: set[str] = field(default_factory=set)
+    note_texts: list[tuple[str, bool, str]] = field(default_factory=list)
     text: str | None = None
     scalar: Sequence | None = None
     series: list[tuple[Labels, Sequence]] = field(default_factory=list)
@@ -72,8 +73,13 @@ Command = Load | Evaluation | Literal["clear"]
 
 def parse_file(path: Path) -> list[Command]:
     """The commands of one test file, in order."""
+    return parse_lines(list(enumerate(path.read_text().splitlines(), start=1)))
+
+
+def parse_lines(lines: list[tuple[int, str]]) -> list[Command]:
+    """The same of some numbered lines."""
     commands: list[Command] = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in lines:
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
@@ -148,6 +154,9 @@ def _expect(evaluation: Evaluation, what: str) -> None:
         evaluation.text = rest.strip()[1:-1]
     elif kind in ("warn", "info", "no_warn", "no_info"):
         evaluation.notes.add(kind)
+        if rest:
+            how, _, wanted = rest.partition(":")
+            evaluation.note_texts.append((kind, how == "regex", wanted.strip()))
     else:
         raise UnreadableTestError(f"expect {what}")
 
@@ -215,11 +224,15 @@ def run(commands: list[Command]) -> None:
         if command == "clear":
             storage = MemoryStorage()
         elif isinstance(command, Load):
-            for labels, values in command.series:
-                samples = [(i * command.step_ms, v) for i, v in enumerate(values) if v is not None]
-                storage.add(dict(labels), samples)
+            load_series(storage, command)
         else:
             check(Engine(storage), command)
+
+
+def load_series(storage: MemoryStorage, command: Load) -> None:
+    for labels, values in command.series:
+        samples = [(i * command.step_ms, v) for i, v in enumerate(values) if v is not None]
+        storage.add(dict(labels), samples)
 
 
 def check(engine: Engine, evaluation: Evaluation) -> None:
@@ -254,6 +267,15 @@ def _check_notes(evaluation: Evaluation, result: Result, where: str) -> None:
         given = result.warnings if note.endswith("warn") else result.infos
         wanted = not note.startswith("no_")
         assert bool(given) == wanted, f"{where}\nexpected {note}, got {given}"
+    for kind, is_regex, text in evaluation.note_texts:
+        given = result.warnings if kind == "warn" else result.infos
+        same_text = re.search if is_regex else _begins
+        assert any(same_text(text, one) for one in given), f"{where}\nexpected {text!r}, got {given}"
+
+
+def _begins(wanted: str, given: str) -> bool:
+    """Prometheus adds details in parentheses to some infos, which are not the same here."""
+    return given.startswith(wanted) or wanted.startswith(given)
 
 
 def _difference(evaluation: Evaluation, result: Result) -> str | None:

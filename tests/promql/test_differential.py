@@ -76,7 +76,9 @@ def _closed_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _closed_lookback(monkeypatch: pytest.MonkeyPatch) -> None:
     real = select.latest
-    monkeypatch.setattr(select, "latest", lambda series, at, lookback: real(series, at, lookback + 1))
+    monkeypatch.setattr(
+        select, "latest", lambda series, at, lookback, *rest: real(series, at, lookback + 1, *rest)
+    )
 
 
 def _blind_to_staleness(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,6 @@ def test_operators_inside_strings_do_not_count() -> None:
         ("double_exponential_smoothing(x[5m], 0.1, 0.1)", "double_exponential_smoothing"),
         ("ts_of_max_over_time(x[5m])", "ts_of_max_over_time"),
         ("info(x)", "info"),
-        ("histogram_stddev(x)", "native histograms"),
         ("x + fill(0) y", "fill"),
         ("x @ -1", "1970"),
     ],

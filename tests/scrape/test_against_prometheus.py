@@ -16,6 +16,7 @@ import yaml
 
 from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, read_config
+from gpuscope.scrape.content_type import is_openmetrics
 from gpuscope.scrape.fetch import Fetched, ScrapeError
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.target import Dropped, Target, build_targets
@@ -23,6 +24,13 @@ from gpuscope.server.api.encode import number_text
 from gpuscope.store import Store
 from gpuscope.store.series import Matcher, MatchOp
 from tests.engines import running_prometheus
+from tests.exposition.corpus import openmetrics_corpus
+from tests.exposition.test_formats import (
+    OPENMETRICS_INVALID,
+    OPENMETRICS_VALID,
+    TEXT_INVALID,
+    TEXT_VALID,
+)
 from tests.scrape.exporters import serving, text
 
 pytestmark = pytest.mark.engine("prometheus")
@@ -98,7 +106,9 @@ def test_relabelled_targets_are_the_same() -> None:
         deadline = time.monotonic() + 30
         while True:
             theirs = ask(url, "targets", state="any")
-            found = {one["scrapePool"] for one in theirs["activeTargets"]} | set(theirs["droppedTargetCounts"])
+            # A job that was not looked at yet has a count of 0.
+            found = {one["scrapePool"] for one in theirs["activeTargets"]}
+            found |= {name for name, count in theirs["droppedTargetCounts"].items() if count}
             if len(found) == len(jobs) or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
@@ -178,7 +188,7 @@ def test_scraped_series_are_the_same(tmp_path: Path) -> None:
             for job in read_config(document, "f", Path()).jobs:
                 (target,) = build_targets(job, job.static)
                 assert isinstance(target, Target)
-                mine[job.name] = scrape(store, job, target)
+                mine[job.name] = scrape(store, job, target, Fetched(EXPOSITION.encode(), False))
             ours = stored(store)
     assert mine == theirs
     expected = {
@@ -194,11 +204,11 @@ def test_scraped_series_are_the_same(tmp_path: Path) -> None:
     assert theirs["j0"] == "down", "a series without a name fails the scrape"
 
 
-def scrape(store: Store, job: Job, target: Target) -> str:
+def scrape(store: Store, job: Job, target: Target, body: Fetched) -> str:
     scraped = ScrapedTarget(target, TargetAppender(store, target.name, dict(target.labels)))
     at = time.time_ns() // 1_000_000
     try:
-        scraped.take(Fetched(EXPOSITION.encode(), False), at, time.monotonic()).stored.result()
+        scraped.take(body, at, time.monotonic()).stored.result()
     except ScrapeError:
         scraped.appender.fail(at, 0.0).result()
         return "down"
@@ -209,3 +219,132 @@ def stored(store: Store) -> dict[tuple[tuple[str, str], ...], str]:
     """The newest value of every series, in Prometheus' writing."""
     found = store.select([Matcher("__name__", MatchOp.REGEX, ".+")], 0, 2**53)
     return {one.labels: number_text(float(one.values[-1])) for one in found}
+
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+NUMBERS = [
+    "1", "1.0", "1e1", "0", "-0", "-1", "+Inf", "inf", "nan", "0.50", "1000000", "123456", "1e-5", ".25", "x",
+    "1e400", "1.7976931348623157e308", "0.1", "100000", "999999.5",
+]  # fmt: skip
+NORMALISED = "".join(
+    f"# TYPE {kind} {kind}\n" + "".join(f'{kind}{{{label}="{value}"}} 1\n' for value in NUMBERS)
+    for kind in ("histogram", "summary", "gauge")
+    for label in ("le", "quantile")
+)
+
+
+def formats() -> dict[str, tuple[bytes, bool]]:
+    cases = {
+        f"text {name}": (text.encode("utf-8", "surrogateescape"), False)
+        for name, text in (TEXT_VALID | TEXT_INVALID).items()
+    }
+    for name, body in (OPENMETRICS_VALID | OPENMETRICS_INVALID).items():
+        cases[f"openmetrics {name}"] = (f"{body}\n# EOF\n".lstrip("\n").encode(), True)
+    cases["normalised text"] = (NORMALISED.encode(), False)
+    cases["normalised openmetrics"] = (f"{NORMALISED}# EOF\n".encode(), True)
+    return cases
+
+
+def compare(cases: dict[str, tuple[bytes, bool]], folder: Path) -> tuple[int, int]:
+    """Scrapes every text with both; how many were taken and how many refused, by both."""
+    pages = {
+        f"/{number}": text(body, OPENMETRICS if openmetrics else "text/plain; version=0.0.4")
+        for number, (body, openmetrics) in enumerate(cases.values())
+    }
+    with serving(pages) as address:
+        jobs = [
+            {
+                "job_name": name,
+                "metrics_path": f"/{number}",
+                "honor_timestamps": False,
+                "static_configs": [{"targets": [address]}],
+            }
+            for number, name in enumerate(cases)
+        ]
+        document = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": jobs}
+        with running_prometheus(yaml.safe_dump(document)) as url:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                targets = ask(url, "targets", state="active")["activeTargets"]
+                if len(targets) == len(jobs) and all(one["health"] != "unknown" for one in targets):
+                    break
+                time.sleep(0.2)
+            theirs = {one["scrapePool"]: one["health"] for one in targets}
+            vector = ask(url, "query", query='{__name__=~".+"}')["result"]
+        mine: dict[str, str] = {}
+        with Store(folder / "data") as store:
+            for job in read_config(document, "f", Path()).jobs:
+                (target,) = build_targets(job, job.static)
+                assert isinstance(target, Target)
+                mine[job.name] = scrape(store, job, target, Fetched(*cases[job.name]))
+            ours = set(stored(store))
+    assert not (wrong := difference(mine.items(), theirs.items())), "\n".join(map(str, wrong))
+    expected = {pairs(one["metric"]) for one in vector}
+    # Prometheus 3 keeps the blanks before a name as a part of it.
+    expected = {(("__name__", labels[0][1].strip()), *labels[1:]) for labels in expected}
+    assert not (wrong := difference(reports_off(ours), reports_off(expected))), "\n".join(map(str, wrong))
+    healths = [*theirs.values()]
+    return healths.count("up"), healths.count("down")
+
+
+def reports_off(series: Iterable[tuple[tuple[str, str], ...]]) -> set[tuple[tuple[str, str], ...]]:
+    return {one for one in series if not dict(one)["__name__"].startswith(("scrape_", "up"))}
+
+
+def test_the_same_texts_are_taken_with_the_same_series(tmp_path: Path) -> None:
+    taken, refused = compare(formats(), tmp_path)
+    assert taken == len(TEXT_VALID) + len(OPENMETRICS_VALID) + 2
+    assert refused == len(TEXT_INVALID) + len(OPENMETRICS_INVALID)
+
+
+@pytest.mark.slow
+def test_openmetrics_own_cases_are_taken_or_refused_alike(tmp_path: Path) -> None:
+    cases = {name: (body, True) for name, (body, _) in openmetrics_corpus().items()}
+    taken, refused = compare(cases, tmp_path)
+    assert taken >= 44
+    assert refused >= 88
+
+
+CONTENT_TYPES = {
+    "none": "", "html": "text/html", "json": "application/json", "plain": "text/plain", "case": "TEXT/Plain",
+    "charset": "text/plain; charset=utf-8", "version": 'text/plain; version="0.0.4"; escaping=values',
+    "semicolon": "text/plain;", "no value": "text/plain; charset", "twice": "text/plain; a=1; A=2",
+    "comma": "text/plain, text/html", "no type": "; a=b", "open quote": 'text/plain; a="b', "slash": "text/",
+    "blank": " text/plain ", "openmetrics": "application/openmetrics-text",
+    "unknown openmetrics": "application/openmetrics-text; version=9",
+}  # fmt: skip
+
+
+def test_the_same_content_types_are_taken(tmp_path: Path) -> None:
+    """`# EOF` makes the text valid in both formats."""
+    pages = {f"/{number}": text("a 1\n# EOF\n", value) for number, value in enumerate(CONTENT_TYPES.values())}
+    with serving(pages) as address:
+        jobs = [
+            {
+                "job_name": f"{name} {fallback}",
+                "metrics_path": f"/{number}",
+                "static_configs": [{"targets": [address]}],
+                **({"fallback_scrape_protocol": fallback} if fallback else {}),
+            }
+            for number, name in enumerate(CONTENT_TYPES)
+            for fallback in ("", "PrometheusText0.0.4", "OpenMetricsText1.0.0")
+        ]
+        document = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
+        with running_prometheus(yaml.safe_dump(document)) as url:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                targets = ask(url, "targets", state="active")["activeTargets"]
+                if len(targets) == len(jobs) and all(one["health"] != "unknown" for one in targets):
+                    break
+                time.sleep(0.2)
+    theirs = {one["scrapePool"]: one["health"] == "up" for one in targets}
+    ours = {}
+    for job in read_config(document, "f", Path()).jobs:
+        header = CONTENT_TYPES[job.name.rpartition(" ")[0]]
+        try:
+            is_openmetrics(header, job.fallback_protocol)
+            ours[job.name] = True
+        except ValueError:
+            ours[job.name] = False
+    assert ours == theirs
+    assert {True, False} == set(theirs.values())

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
+from gpuscope.exposition.series_text import TextLimits
+from gpuscope.limits import Limits as ServerLimits
 from gpuscope.scrape.config import ScrapeConfig, load_config, read_config
-from gpuscope.scrape.config_values import TextLoader
+from gpuscope.yaml_file import TextLoader
 
 SHARED_SEEDS = Path(__file__).parents[2].parent / "shared" / "seeds"
 
@@ -55,7 +57,8 @@ def test_a_tutorials_file() -> None:
     assert read.external_labels == {"monitor": "codelab-monitor"}
     assert read.rule_files == ("/etc/x/rule.yml",)
     assert read.evaluation_interval == 120
-    assert read.warnings == ("prometheus.yml: global: query_log_file is not supported here and ignored",)
+    assert read.query_log_file == Path("/etc/x/query_log_file.log")
+    assert read.warnings == ("prometheus.yml: rule_files is ignored: rules are not evaluated here yet",)
     assert yaml.safe_load(read.text) == yaml.safe_load(TUTORIAL)
 
 
@@ -135,7 +138,7 @@ alerting: {alertmanagers: [{static_configs: [{targets: [am:9093]}]}]}
     assert read.write_to[0].url == "http://vm:8428/api/v1/write"
     assert read.write_to[0].http.headers == (("authorization", "Basic dTpw"),)
     assert read.alerting["alertmanagers"]
-    assert read.warnings == ()
+    assert read.warnings == ("prometheus.yml: alerting is ignored: alerts are not sent from here yet",)
 
 
 def test_texts_stay_as_they_are_written() -> None:
@@ -204,6 +207,38 @@ def test_a_mistake_is_one_sentence_with_its_place(job: str, words: list[str]) ->
     assert "\n" not in said
     for word in words:
         assert word in said
+
+
+def test_the_format_of_answers_without_a_useful_content_type() -> None:
+    (job,) = config("scrape_configs: [{job_name: j, fallback_scrape_protocol: OpenMetricsText1.0.0}]").jobs
+    assert job.fallback_protocol == "OpenMetricsText1.0.0"
+    read = config("scrape_configs: [{job_name: j, fallback_scrape_protocol: PrometheusProto}]")
+    assert read.jobs[0].fallback_protocol == ""
+    assert read.warnings == (
+        "prometheus.yml: job 'j': fallback_scrape_protocol PrometheusProto is not supported here and ignored",
+    )
+    for wrong in (
+        "scrape_configs: [{job_name: j, fallback_scrape_protocol: text}]",
+        "global: {fallback_scrape_protocol: PrometheusText0.0.4}",
+    ):
+        with pytest.raises(UsageError, match="fallback_scrape_protocol"):
+            config(wrong)
+
+
+def test_limits_of_the_file_and_of_the_server() -> None:
+    text = """
+global: {sample_limit: 10, label_limit: 600, body_size_limit: 1MB}
+scrape_configs:
+- {job_name: a, sample_limit: 0, label_value_length_limit: 100, label_name_length_limit: 4000}
+- {job_name: b, sample_limit: 20, target_limit: 5, body_size_limit: 1KB}
+"""
+    server = ServerLimits(scrape_max_labels=7, scrape_max_label_value_bytes=300, scrape_max_line_bytes=999)
+    first, second = (job.limits for job in read_config(yaml.load(text, TextLoader), "f", Path(), server).jobs)
+    assert (first.samples, first.labels, first.body_bytes, first.targets) == (10, 600, 1 << 20, 0)
+    assert (first.label_value_length, first.label_name_length) == (100, 4000)
+    assert first.text == TextLimits(600, 4000, 300, 999), "relabelling may still make the labels smaller"
+    assert (second.samples, second.targets, second.body_bytes) == (20, 5, 1024)
+    assert second.label_value_length == 300
 
 
 def test_what_we_do_not_do_is_a_warning_each() -> None:

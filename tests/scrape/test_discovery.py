@@ -82,3 +82,9 @@ def test_the_argument_is_addresses_or_a_file(tmp_path: Path) -> None:
 def test_a_wrong_argument_is_told(wrong: str) -> None:
     with pytest.raises(UsageError, match="--targets"):
         targets_from_argument(wrong)
+
+
+def test_many_addresses_are_not_taken_for_a_file_name() -> None:
+    addresses = tuple(f"node{number}:9400" for number in range(500))
+    (group,), files = targets_from_argument(",".join(addresses))
+    assert (group.targets, files) == (addresses, ())

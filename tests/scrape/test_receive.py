@@ -19,6 +19,7 @@ from gpuscope.store.series import Matcher, MatchOp
 from tests.scrape.test_scraped import is_stale
 
 NOW = time.time_ns() // 1_000_000 - 60_000
+LIMIT = 32 << 20
 
 
 @pytest.fixture
@@ -95,11 +96,11 @@ def test_series_that_were_removed_come_back(store: Store) -> None:
 
 def test_a_packed_size_that_lies_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(WireError, match="unpacked"):
-        unpack(varint(1 << 31) + b"\x00")
+        unpack(varint(1 << 31) + b"\x00", LIMIT)
     with pytest.raises(WireError, match="snappy"):
-        unpack(b"\x05\xff\xff\xff")
+        unpack(b"\x05\xff\xff\xff", LIMIT)
     with pytest.raises(WireError, match="snappy"):
-        unpack(b"")
+        unpack(b"", LIMIT)
 
 
 def test_several_senders_at_once(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuscope.exposition.series_text import TextLimits
+from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.appender import Report, TargetAppender
 from gpuscope.scrape.config import Job, Limits
 from gpuscope.scrape.fetch import Fetched, ScrapeError
@@ -171,6 +174,7 @@ def test_of_a_series_that_stands_twice_the_first_counts(store: Store) -> None:
         ("a 1\n" * 11, "sample_limit"),
         ("".join(f"a{n} 1\n" for n in range(5000)), "sample_limit"),
         ("#\n" * 20_000, "lines are too many"),
+        (f"# HELP a {'x' * (1 << 20)}\n", "scrape_max_line_bytes"),
         ('a{b="1",c="2",d="3",e="4",f="5"} 1\n', "label_limit"),
         (f'a{{{"n" * 40}="1"}} 1\n', "label_name_length_limit"),
         (f'a{{b="{"v" * 60}"}} 1\n', "label_value_length_limit"),
@@ -217,7 +221,7 @@ def test_comments_do_not_fill_the_memory_either(store: Store) -> None:
     rig = Rig(store)
     for number in range(3):
         rig.scrape("a 1\n" + "".join(f"# HELP h{number}_{at} x\n" for at in range(15_000)))
-    assert len(rig.scraped.metadata) == 10_000
+    assert len(rig.scraped.metadata) < 10_000, "1 MiB of metadata is remembered"
     assert len(rig.scraped._cache._comments) <= 15_000
 
 
@@ -275,3 +279,59 @@ def test_merging_keeps_the_targets_labels_or_the_series_own(own: dict[str, str],
         assert all(merged[name] == value for name, value in target.items())
         lost = {value for name, value in own.items() if value} - set(merged.values())
         assert not lost, "a clashing value is kept under another name"
+
+
+def test_a_time_past_64_bits_drops_its_sample_only(store: Store) -> None:
+    text = "a 1 12345678901234567890\nb 2\n# EOF\n"
+    rig = Rig(store)
+    rig.scrape(text, openmetrics=True)
+    assert set(rig.samples()) == {"b instance=n1,job=j"}
+    other = Rig(store, honor_timestamps=False)
+    other.scrape(text, openmetrics=True)
+    assert other.samples()["a instance=n1,job=j"] == [(1, 1.0)]
+
+
+def test_limits_that_are_reached_are_named(store: Store) -> None:
+    cases = {
+        "scrape_max_samples": "a 1\n" * 11,
+        "scrape_max_labels": 'a{b="1",c="2",d="3",e="4",f="5"} 1\n',
+        "scrape_max_label_name_bytes": f'a{{{"n" * 40}="1"}} 1\n',
+        "scrape_max_label_value_bytes": f'a{{b="{"v" * 60}"}} 1\n',
+        "scrape_max_line_bytes": f"# {'x' * 1100}\n",
+    }
+    text_limits = TextLimits(line_bytes=1000)
+    limits = Limits(samples=10, labels=6, label_name_length=30, label_value_length=50, text=text_limits)
+    for name, text in cases.items():
+        with pytest.raises(ScrapeError) as raised:
+            Rig(store, limits=limits).scrape(text)
+        assert raised.value.limit == name
+    before = LIMITS_REACHED.counts()["scrape_max_metadata_bytes"]
+    small = Limits(text=TextLimits(metadata_bytes=150))
+    Rig(store, limits=small).scrape("# HELP a x\n# HELP b x\na 1\n")
+    assert LIMITS_REACHED.counts()["scrape_max_metadata_bytes"] == before + 1
+
+
+def test_a_label_value_of_31_mb_is_refused_in_little_memory(store: Store) -> None:
+    body = b'a{x="' + b"v" * (31 << 20) + b'"} 1\n'
+    rig = Rig(store)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ScrapeError, match="scrape_max_line_bytes"):
+            rig.scraped.take(Fetched(body, False), NOW, time.monotonic())
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_label_value_is_read_without_backtracking(store: Store) -> None:
+    """The longest line allowed, escapes and all, takes memory in proportion to its length."""
+    limits = Limits(label_value_length=1 << 20, text=TextLimits(label_value_bytes=1 << 20))
+    value = '\\"' * 200_000
+    tracemalloc.start()
+    try:
+        Rig(store, limits=limits).scrape(f'a{{x="{value}"}} 1\n')
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        with pytest.raises(ScrapeError, match="a label without a value"):
+            Rig(store, limits=limits).scrape(f'a{{x="{value}}} 1\n')
+    finally:
+        tracemalloc.stop()

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.limits import Limits as ServerLimits
 from gpuscope.promql import Engine
 from gpuscope.scrape.config import Job, Limits, ScrapeConfig, TargetGroup, load_config
+from gpuscope.scrape.fetch import BodyBudget, ScrapeError
 from gpuscope.scrape.http_config import HttpConfig, basic_header
 from gpuscope.scrape.relabel import RelabelRule
 from gpuscope.scrape.scraper import Scraper
@@ -22,7 +25,8 @@ from gpuscope.store import Store, StoreFullError
 from gpuscope.store.series import Matcher, MatchOp
 from tests.scrape.exporters import Page, endless, serving, status, text
 
-FAST = 0.1
+FAST = 0.3
+"""Seconds between two scrapes, and the time-out of each: a busy machine must answer within it."""
 
 
 @pytest.fixture
@@ -91,6 +95,14 @@ HOSTILE: dict[str, tuple[Callable[[threading.Event], Page], str]] = {
     "missing": (lambda stop: status(404), "HTTP status 404"),
     "broken": (lambda stop: status(500), "HTTP status 500"),
     "html": (lambda stop: text("<html><body>\n"), "not an exposition"),
+    "html_type": (lambda stop: text("a 1\n", "text/html"), "unsupported Content-Type 'text/html'"),
+    "no_type": (lambda stop: text("a 1\n", ""), "blank Content-Type"),
+    "protobuf": (lambda stop: text("a 1\n", "application/vnd.google.protobuf"), "not asked for"),
+    "label": (lambda stop: text('a{x="' + "v" * 70_000 + '"} 1\n'), "scrape_max_label_value_bytes"),
+    "labels": (
+        lambda stop: text("a{" + ",".join(f'x{n}="1"' for n in range(600)) + "} 1\n"),
+        "scrape_max_labels",
+    ),
     "binary": (lambda stop: text(b"\x00\xff\xfe"), "UTF-8"),
     "not_gzip": (lambda stop: text("a 1\n", Content_Encoding="gzip"), "gzip"),
     "cut_gzip": (lambda stop: text(gzip.compress(b"a 1\n" * 1000)[:-9], Content_Encoding="gzip"), "too early"),
@@ -99,17 +111,44 @@ HOSTILE: dict[str, tuple[Callable[[threading.Event], Page], str]] = {
 }
 
 
+def all_told(scraper: Scraper) -> bool:
+    found = states(scraper)
+    told = all(why in found[name]["lastError"] for name, (_, why) in HOSTILE.items() if name in found)
+    return settled(scraper) and told and found["good"]["health"] == "up"
+
+
+def test_cookies_are_not_kept(store: Store) -> None:
+    seen: list[str] = []
+
+    def page(request: Any) -> None:
+        seen.append(request.headers.get("Cookie", ""))
+        text("a 1\n", Set_Cookie=f"c{len(seen)}=1")(request)
+
+    with serving({"/metrics": page}) as address:
+        scrape(store, ScrapeConfig(jobs=(job("j", address),)), lambda _: len(seen) > 2)
+    assert set(seen) == {""}
+
+
 def test_hostile_targets_are_refused_with_a_reason_and_others_unharmed(store: Store) -> None:
     stop = threading.Event()
     pages = {f"/{name}": make(stop) for name, (make, _) in HOSTILE.items()} | {"/metrics": text("good 1\n")}
     limits = Limits(body_bytes=1 << 20, samples=50_000)
+    before = LIMITS_REACHED.counts()
     with serving(pages) as address:
         jobs = [job(name, address, f"/{name}", limits=limits, interval=1.0, timeout=0.5) for name in HOSTILE]
         jobs.append(job("good", address, interval=1.0, timeout=1.0))
         jobs.append(job("refusing", "127.0.0.1:1", interval=1.0, timeout=1.0))
         jobs.append(job("nobody", "no-such-host.invalid:1", interval=1.0, timeout=0.5))
-        scraper = scrape(store, ScrapeConfig(jobs=tuple(jobs)), settled)
+        # On a busy machine an answer may come too late once: the next scrape has the reason we look for.
+        scraper = scrape(store, ScrapeConfig(jobs=tuple(jobs)), all_told)
         stop.set()
+    reached = {name for name, count in LIMITS_REACHED.counts().items() if count > before[name]}
+    assert reached == {
+        "scrape_max_body_bytes",
+        "scrape_max_samples",
+        "scrape_max_labels",
+        "scrape_max_label_value_bytes",
+    }
     found = states(scraper)
     assert found["good"]["health"] == "up"
     assert found["good"]["lastError"] == ""
@@ -145,7 +184,7 @@ def test_what_is_asked(store: Store) -> None:
     assert path == "/m?q=x+y"
     assert headers["accept"].startswith("application/openmetrics-text;version=1.0.0")
     assert headers["accept-encoding"] == "gzip"
-    assert headers["x-prometheus-scrape-timeout-seconds"] == "0.1"
+    assert headers["x-prometheus-scrape-timeout-seconds"] == f"{FAST:g}"
     assert headers["authorization"] == "Basic bWU6c2VjcmV0"
     assert headers["x-scope-orgid"] == "t"
     assert headers["user-agent"].startswith("gpuscope/")
@@ -285,3 +324,58 @@ def test_a_rotated_token_is_used(store: Store, tmp_path: Path) -> None:
 
         scrape(store, load_config(config), until, lambda: load_config(config))
     assert seen.index("Bearer new") > 0
+
+
+def test_more_targets_than_allowed_are_not_scraped_and_told_once(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = tmp_path / "targets.json"
+    with serving({"/metrics": text("a 1\n")}) as address:
+        found.write_text(json.dumps([{"targets": [address] * 2, "labels": {"n": str(n)}} for n in range(10)]))
+        one = Job("j", interval=FAST, timeout=FAST, files=(str(found),), files_refresh=FAST)
+        two = job("other", address)
+        workers = ThreadPoolExecutor(2)
+        scraper = Scraper(
+            store, ScrapeConfig(jobs=(one, two)), workers, limits=ServerLimits(scrape_max_targets=4)
+        )
+
+        async def run() -> None:
+            stop = asyncio.Event()
+            running = asyncio.create_task(scraper.run(stop))
+            async with asyncio.timeout(30):
+                while not settled(scraper) or reached() < before + 2:
+                    await asyncio.sleep(0.01)
+                assert len(scraper.targets_json("active")["activeTargets"]) == 4
+                found.write_text(json.dumps([{"targets": [address]}]))
+                while len(scraper.targets_json("active")["activeTargets"]) != 2:
+                    await asyncio.sleep(0.01)
+            stop.set()
+            await running
+
+        before = reached()
+        with caplog.at_level("INFO"):
+            asyncio.run(run())
+        workers.shutdown()
+    said = [record.message for record in caplog.records if "targets" in record.message]
+    assert said == [
+        "more than 4 targets: the rest is not scraped (scrape_max_targets)",
+        "all targets are scraped again",
+    ]
+
+
+def reached() -> int:
+    return LIMITS_REACHED.counts()["scrape_max_targets"]
+
+
+def test_large_answers_at_once_are_bounded_and_small_ones_pass() -> None:
+    budget = BodyBudget(4 << 20)
+    with budget.share() as first, budget.share() as second, budget.share() as third:
+        first.add(3 << 20)
+        second.add(1 << 19)
+        second.add(1 << 19)
+        third.add(1 << 20)
+        with pytest.raises(ScrapeError) as raised:
+            second.add(1)
+        assert raised.value.limit == "scrape_max_pending_bytes"
+    with budget.share() as again:
+        again.add(4 << 20)

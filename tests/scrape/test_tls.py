@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpuscope.scrape.config_values import Table
-from gpuscope.scrape.fetch import Fetched, ScrapeError, fetch, new_client
+from gpuscope.scrape.fetch import BodyBudget, Fetched, ScrapeError, fetch, new_client
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, read_http_config
 from gpuscope.scrape.http_post import PostClient
 from tests.scrape.exporters import serving, text
@@ -52,7 +52,11 @@ def http(folder: Path, **tls: Any) -> HttpConfig:
 def get(url: str, config: HttpConfig) -> Fetched:
     async def once() -> Fetched:
         async with new_client(config) as client:
-            return await fetch(client, url, timeout_seconds=5, most_bytes=1000, server_name=config.server_name)
+            with BodyBudget(1000).share() as share:
+                name = config.server_name
+                return await fetch(
+                    client, url, timeout_seconds=5, max_bytes=1000, share=share, server_name=name
+                )
 
     return asyncio.run(once())
 

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.server.live import LIVE_METRICS, Sample, fleet_state
+from gpuscope.server.live import LIVE_METRICS, fleet_state
+from gpuscope.server.missing import Sample
 
 NOW = 1_700_000_000.0
 LABELS = {"gpu": "0", "uuid": "GPU-0", "instance": "host:9400"}
@@ -26,6 +28,7 @@ def session(sm: float | None, **labels: str) -> list[Sample]:
     samples: list[Sample] = [("gpuscope_process_memory_bytes", who, 5.0)]
     if sm is not None:
         samples.append(("gpuscope_process_sm_ratio", who, sm))
+        samples.append(("gpuscope_process_active", who, float(sm > 0)))
     samples.append(("gpuscope_process_start_time_seconds", who, NOW - 100))
     return samples
 
@@ -77,6 +80,15 @@ def test_a_zero_is_shown_and_an_absent_number_has_no_key() -> None:
     assert gpu["node"] == "gpu-a01", "named by the info series, not by the scrape address"
 
 
+def test_a_nodes_cpu_and_sources_where_it_has_them() -> None:
+    """The CPU was shown and never sent, and without a list of sources the page threw."""
+    cpu: Sample = ("gpuscope_node_cpu_utilization_ratio", LABELS, 0.0)
+    (told,) = fleet_state([*node(), cpu], now=NOW, source="t")["nodes"]
+    assert (told["cpu"], told["sources"]) == (0.0, [])
+    (untold,) = fleet_state(node(), now=NOW, source="t")["nodes"]
+    assert "cpu" not in untold
+
+
 def test_who_holds_it_since_when() -> None:
     state = fleet_state([*node(), NOT_BUSY, *session(0.0, pod="train-0", namespace="ml")], now=NOW, source="t")
     (held,) = state["sessions"]
@@ -88,6 +100,8 @@ def test_who_holds_it_since_when() -> None:
     assert state["gpus"][0]["since"] == NOW - 100
     unknown = fleet_state([*node(), *session(None)], now=NOW, source="t")["sessions"][0]
     assert unknown["state"] == "unknown"
+    older = fleet_state([*node(), *session(None, state="idle")], now=NOW, source="t")["sessions"][0]
+    assert older["state"] == "idle", "an agent of an earlier version says it in a label"
 
 
 def test_a_mig_instance_has_its_gpus_model_and_wakes_it() -> None:
@@ -116,6 +130,13 @@ def test_nothing_at_all() -> None:
     assert "taken_at" not in state
 
 
+@pytest.mark.parametrize("text", ["¹", "٣", "9" * 5000, "9" * 19, ""])
+def test_numbers_that_are_none(text: str) -> None:
+    """One hostile label took the whole live view away."""
+    samples = [*node(), *session(0.0, pid=text), ("gpuscope_gpu_up", {**LABELS, "gpu": text, "uuid": "x"}, 1.0)]
+    assert orjson.dumps(fleet_state(samples, now=NOW, source="t"))
+
+
 @given(
     st.lists(
         st.tuples(
@@ -130,4 +151,5 @@ def test_nothing_at_all() -> None:
 )
 def test_hostile_labels_never_break_it(samples: list[Sample]) -> None:
     state = fleet_state(samples, now=NOW, source="t")
-    assert set(state) <= {"now", "taken_at", "simulated", "source", "nodes", "gpus", "sessions"}
+    assert set(state) <= {"now", "taken_at", "simulated", "source", "nodes", "gpus", "sessions", "targets"}
+    assert orjson.dumps(state)

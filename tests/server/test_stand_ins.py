@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpuscope.errors import UsageError
@@ -69,6 +71,27 @@ def test_what_cannot_be_honoured_is_one_warning_that_names_it(caplog: pytest.Log
         ("nvidia_gpu_exporter", ["--collect.timeout=soon"], "--collect.timeout: 'soon'"),
         ("nvidia_gpu_exporter", ["--collect.backend=rocm"], "--collect.backend: 'rocm'"),
         ("nvidia_gpu_exporter", ["--web.listen-address"], "needs a value"),
+        (
+            "nvidia_gpu_exporter",
+            ["--collect.backend=nvml", "--query-field-names=name,power.drow"],
+            "--query-field-names: nvidia-smi has no field 'power.drow' (did you mean power.draw?)",
+        ),
+        (
+            "nvidia_gpu_exporter",
+            ["--nvidia-smi-command=/nonexistent", "--query-field-names=frobnication"],
+            "nvidia-smi has no field 'frobnication'; `nvidia-smi --help-query-gpu` lists them",
+        ),
+        (
+            "nvidia_gpu_exporter",
+            ["--collect.compute-apps", "--collect.compute-apps-mig"],
+            "--collect.compute-apps-mig: nvidia-smi does not say",
+        ),
+        (
+            "nvidia_gpu_exporter",
+            ["--collect.backend=nvml", "--collect.compute-apps-mig"],
+            "needs --collect.compute-apps",
+        ),
+        ("nvidia_gpu_exporter", ["--collect.pcie-throughput"], "use --collect.backend=nvml"),
         ("node_exporter", ["--web.listen-address=here"], "'here' is not HOST:PORT"),
         ("dcgm-exporter", ["-a", "nowhere"], "--address: 'nowhere'"),
         ("dcgm-exporter", ["--nope"], "has no flag --nope"),
@@ -79,6 +102,22 @@ def test_a_wrong_flag_is_one_sentence(name: str, argv: list[str], complaint: str
     with pytest.raises(UsageError) as caught:
         plan(name, *argv)
     assert complaint in str(caught.value)
+
+
+def test_fields_nvidia_smi_itself_lists_are_taken(tmp_path: Path) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text('#!/bin/sh\nprintf \'x\\n\\n"uuid"\\nThe UUID.\\n\\n"brand.new"\\nNew.\\n\'\n')
+    command.chmod(0o755)
+    plan("nvidia_gpu_exporter", f"--nvidia-smi-command={command}", "--query-field-names=uuid,brand.new")
+    with pytest.raises(UsageError, match=r"no field 'brand\.old'"):
+        plan("nvidia_gpu_exporter", f"--nvidia-smi-command={command}", "--query-field-names=brand.old")
+
+
+@pytest.mark.parametrize(
+    "field", ["clocks_throttle_reasons.active", "clocks_event_reasons.active", "power.draw"]
+)
+def test_fields_of_every_driver_are_taken(field: str) -> None:
+    plan("nvidia_gpu_exporter", "--collect.backend=nvml", f"--query-field-names={field}")
 
 
 def test_one_address_for_several_is_refused() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpuscope.clock import SystemClock
+from gpuscope.collect.identities import IDENTITY, Identities
 from gpuscope.collect.runner import Runner
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Device, Reading
@@ -237,6 +238,20 @@ def test_a_lost_gpu_keeps_its_name_and_costs_no_other(
     assert lost == Device(uuid=lost.uuid, index=0, lost=True, dcgm_fields={0: 0})
     assert lost.uuid.startswith("GPU-00000000")
     assert alive.temperature_celsius == {"gpu": 69}
+
+
+def test_what_a_lost_gpu_was_stays_in_the_snapshot(
+    machine: Machine, open_source: Callable[[Machine], DcgmSource]
+) -> None:
+    source, identities = open_source(machine), Identities()
+    before = identities.complete(source.read(frozenset(Tier)).devices)[0]
+    blank = dict.fromkeys(h100(0)["values"]) | {"54": "<<<NULL>>>", "50": "<<<NULL>>>"}
+    machine.save(gpus=[{"id": 0, "values": blank}, h100(1)])
+    lost = identities.complete(read_until(source, lambda reading: reading.devices[0].lost).devices)[0]
+    assert lost.lost
+    assert before.model is not ABSENT
+    assert [getattr(lost, name) for name in IDENTITY] == [getattr(before, name) for name in IDENTITY]
+    assert lost.memory_used_bytes is ABSENT
 
 
 def test_a_row_that_does_not_fit_is_counted(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import json
 import os
 import subprocess
@@ -118,8 +117,8 @@ def _resident_bytes() -> int:
 def _soak(driver: FakeDriver, cycles: int) -> int:
     """Resident memory gained over the second half of the cycles, with everything that comes and goes."""
     driver.attach()
-    seconds = itertools.count()
-    source = NvmlSource(driver.path.parent, Clocks(monotonic=lambda: next(seconds)))
+    seconds = [0.0]
+    source = NvmlSource(driver.path.parent, Clocks(monotonic=lambda: seconds[0]))
     before = 0
     for cycle in range(cycles):
         if cycle == cycles // 2:
@@ -127,6 +126,7 @@ def _soak(driver: FakeDriver, cycles: int) -> int:
             before = _resident_bytes()
         if cycle % 20 == 0:
             _change(driver, cycle // 20)
+        seconds[0] += 1
         source.read(ALL if cycle % 10 == 0 else FAST)
     source.close()
     gc.collect()

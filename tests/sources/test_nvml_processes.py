@@ -138,7 +138,7 @@ def test_churn_leaves_nothing_behind(rig: Rig) -> None:
         found = rig.tick(1, FAST).processes
         assert found is not ABSENT
         assert [process.command for process in found] == [f"p{pid}" for pid in range(start, start + 50)]
-    assert len(rig.source._names._names) == 50
+    assert len(rig.source._session.names._names) == 50
 
 
 def test_a_reused_pid_gets_its_new_name(rig: Rig) -> None:

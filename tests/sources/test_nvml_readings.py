@@ -373,12 +373,28 @@ def test_video_encoding(rig: Rig) -> None:
 
 
 def test_a_binding_that_is_too_old_for_a_structure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = rig.source._library
+    import pynvml
+
     for structure in ("c_nvmlPlatformInfo_v2_t", "nvmlPciInfoExt_v1_t", "c_nvmlGpuFabricInfo_v2_t"):
-        monkeypatch.delattr(library.nvml, structure)
+        monkeypatch.delattr(pynvml, structure)
     reading = rig.read()
     device = reading.devices[0]
     assert not device.platform
     assert device.pci_ids.keys() == {"device", "sub_device"}
     assert device.fabric_state == 3, "the older call needs no version"
     assert reading.failures == {}
+
+
+def test_every_recovery_action_is_passed_on_and_documented(rig: Rig) -> None:
+    import pynvml
+
+    from gpuscope.metrics.catalogue.native import GPU_METRICS
+
+    names = [name for name in vars(pynvml) if name.startswith("NVML_GPU_RECOVERY_ACTION_")]
+    actions = sorted(getattr(pynvml, name) for name in names)
+    assert actions == list(range(8)), "a new one? say in the catalogue what it means"
+    (metric,) = [metric for metric in GPU_METRICS if metric.name.endswith("recovery_action")]
+    for action in actions:
+        rig.driver.set(0, recovery_action=action)
+        assert rig.device().recovery_action == action
+        assert f" {action} " in metric.help

@@ -17,8 +17,8 @@ from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier, load_source
-from gpuscope.sources.nvml.gate import Gate
-from gpuscope.sources.nvml.source import LOST_RETRY_SECONDS, REPROBE_SECONDS, NvmlSource
+from gpuscope.sources.nvml.gpu import REPROBE_SECONDS
+from gpuscope.sources.nvml.source import LOST_RETRY_SECONDS, NvmlSource
 from tests.fake_nvml.driver import ERRORS, FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -144,10 +144,15 @@ def test_every_call_fails_at_first_and_heals(rig: Rig) -> None:
 
 def test_text_that_is_not_utf8_is_counted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.read()
-    gate = Gate(rig.source._library, rig.source._gpus[0].gate.handle, rig.source._failures)
-    monkeypatch.setattr(rig.source._library, "function", lambda name: lambda handle: b"\xff".decode())
-    assert gate.answer(("nvmlDeviceGetName", ())) is ABSENT
-    assert rig.source._failures == {"nvmlDeviceGetName": 1}
+
+    def no_text(handle: object) -> str:
+        return b"\xff".decode()
+
+    library = rig.source._gpus[0].gate.library
+    monkeypatch.setitem(library._functions, "nvmlDeviceGetPowerUsage", no_text)
+    reading = rig.tick(1, FAST)
+    assert reading.devices[0].power_watts is ABSENT
+    assert reading.failures == {"nvmlDeviceGetPowerUsage": 8}
 
 
 def test_a_slow_call_that_failed_stands_until_it_is_asked_again(rig: Rig) -> None:
@@ -264,10 +269,10 @@ def test_looking_for_a_lost_gpu_takes_nothing_from_the_others(rig: Rig) -> None:
     rig.driver.lose(0)
     rig.tick(LOST_RETRY_SECONDS, FAST)
     before = rig.tick(1, FAST).devices[1]
-    session = rig.source._library
+    session = rig.source._session
     rig.driver.xid(1, 31)
     readings = [rig.tick(1, due) for due in (frozenset({Tier.FAST, Tier.MEDIUM}), FAST, FAST)]
-    assert rig.source._library is not session
+    assert rig.source._session is not session
     for reading in readings:
         lost, other = reading.devices
         assert lost.lost

@@ -1,7 +1,8 @@
 """The process that `test_kill` kills: appends ticks at full speed and writes down each one acknowledged.
 
 Sealing and merging run all the time, on a clock that moves five minutes with every tick. Values follow from the
-tick's number and the series, so the parent knows what must be there.
+tick's number and the series, so the parent knows what must be there. The last series of each target come from
+a shard that is 30 ticks (two and a half hours) behind: their samples are late.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from tests.store.support import NOW, HandClock, labels
 STEP = 300_000
 WIDTH = 12
 TARGETS = 3
-OPTIONS = StoreOptions(window_ms=2 * HOUR_MS, retention_ms=10_000 * HOUR_MS)
+BEHIND = 30
+LATE_WIDTH = 4
+OPTIONS = StoreOptions(window_ms=2 * HOUR_MS, retention_ms=10_000 * HOUR_MS, out_of_order_ms=6 * HOUR_MS)
 
 
 def value_of(number: int, target: int) -> np.ndarray:
@@ -35,10 +38,14 @@ def main(folder: Path, first: int) -> None:
     clock = HandClock(NOW + first * STEP)
     store = Store(folder, OPTIONS, clock)
     targets = [store.target(f"node{n}") for n in range(TARGETS)]
-    ids = [
-        store.resolve(target, [labels(f"m{i}", node=str(n)) for i in range(WIDTH)])
-        for n, target in enumerate(targets)
-    ]
+
+    def resolve(numbers: range) -> list[np.ndarray]:
+        return [
+            store.resolve(target, [labels(f"m{i}", node=str(n)) for i in numbers])
+            for n, target in enumerate(targets)
+        ]
+
+    ids = resolve(range(WIDTH - LATE_WIDTH))
     store.start()
 
     def keep() -> None:
@@ -50,13 +57,25 @@ def main(folder: Path, first: int) -> None:
     number = first
     while True:
         clock.at = NOW + number * STEP
+        on_time, late = slice(0, WIDTH - LATE_WIDTH), slice(WIDTH - LATE_WIDTH, WIDTH)
+        # Each time: series that have no samples yet are forgotten after a while.
+        late_ids = resolve(range(WIDTH - LATE_WIDTH, WIDTH))
         futures = [
-            store.submit(Tick(target, time_of(number, n), ids[n], value_of(number, n)))
+            store.submit(Tick(target, time_of(number, n), ids[n], value_of(number, n)[on_time]))
             for n, target in enumerate(targets)
+        ]
+        back = number - BEHIND
+        late_futures = [
+            store.submit(Tick(target, time_of(back, n), late_ids[n], value_of(back, n)[late]))
+            for n, target in enumerate(targets)
+            if back >= first
         ]
         for n, future in enumerate(futures):
             future.result()
-            os.write(1, f"{number} {n}\n".encode())
+            os.write(1, f"{number} {n} now\n".encode())
+        for n, future in enumerate(late_futures):
+            assert future.result().accepted == LATE_WIDTH
+            os.write(1, f"{back} {n} late\n".encode())
         number += 1
 
 

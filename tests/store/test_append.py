@@ -79,7 +79,7 @@ def test_a_series_twice_in_one_tick_keeps_its_first_value(store: Store) -> None:
 
 
 def test_what_is_sealed_refuses_older_samples_and_counts_them(store: Store, clock: HandClock) -> None:
-    ids = fill(store, clock, 1)
+    ids = fill(store, clock, 2)
     store.seal()
     result = store.append(tick(store.target("node"), NOW + 30, [ids[0]], [5.0]))
     assert result.refused == {"too_old": 1}

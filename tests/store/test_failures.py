@@ -137,17 +137,35 @@ def test_an_old_file_is_migrated_and_keeps_its_data(tmp_path: Path) -> None:
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 1)
         before = contents_of(store)
-    add = Migration(2, "a note", lambda db: db.execute("ALTER TABLE target ADD COLUMN note TEXT") and None)
+    newest = MIGRATIONS[-1].version
+    add = Migration(
+        newest + 1, "a note", lambda db: db.execute("ALTER TABLE target ADD COLUMN note TEXT") and None
+    )
     db = connect(tmp_path / FILE_NAME)
-    assert migrate(db, NOW) == 1
-    assert migrate(db, NOW, (*MIGRATIONS, add)) == 2
-    assert migrate(db, NOW, (*MIGRATIONS, add)) == 2
+    assert migrate(db, NOW) == newest
+    assert migrate(db, NOW, (*MIGRATIONS, add)) == newest + 1
+    assert migrate(db, NOW, (*MIGRATIONS, add)) == newest + 1
     assert db.execute("SELECT version, name, applied_ms FROM migration").fetchall() == [
-        (1, "tables", NOW),
-        (2, "a note", NOW),
+        *((step.version, step.name, NOW) for step in MIGRATIONS),
+        (newest + 1, "a note", NOW),
     ]
-    db.execute("DELETE FROM migration WHERE version = 2")
+    db.execute("DELETE FROM migration WHERE version = ?", (newest + 1,))
     db.close()
+    with Store(tmp_path, clock=clock) as store:
+        assert contents_of(store) == before
+
+
+def test_a_file_of_the_first_version_is_read_and_written(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        fill(store, clock, 1)
+        before = contents_of(store)
+    db = connect(tmp_path / FILE_NAME)
+    db.execute("DROP TABLE late")
+    db.execute("DELETE FROM migration WHERE version > 1")
+    db.close()
+    with Store(tmp_path, clock=clock, read_only=True) as store:
+        assert contents_of(store) == before
     with Store(tmp_path, clock=clock) as store:
         assert contents_of(store) == before
 
@@ -160,8 +178,8 @@ def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
     db = connect(tmp_path / FILE_NAME)
     migrate(db, NOW)
     with pytest.raises(StoreError, match="nonsense"):
-        migrate(db, NOW, (*MIGRATIONS, Migration(2, "half", half)))
-    assert migrate(db, NOW) == 1
+        migrate(db, NOW, (*MIGRATIONS, Migration(99, "half", half)))
+    assert migrate(db, NOW) == MIGRATIONS[-1].version
     assert db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'half'").fetchone() == (0,)
     db.close()
 

@@ -16,7 +16,8 @@ from gpuscope.store.series import STALE_NAN_BITS, Labels
 from tests.store.support import EVER, NOW, Contents, HandClock, as_contents, contents_of, labels
 
 STEP = 1000
-OPTIONS = StoreOptions(window_ms=20 * STEP, max_ahead_ms=10 * STEP)
+LATE = 15 * STEP
+OPTIONS = StoreOptions(window_ms=20 * STEP, max_ahead_ms=10 * STEP, min_late_ms=LATE)
 VALUES = st.one_of(
     st.integers(0, 5).map(float),
     st.sampled_from([0.125, -0.0, float("inf"), float("nan")]),
@@ -68,20 +69,24 @@ class Run:
         assert state is not None
         ceiling = self.clock.at + OPTIONS.max_ahead_ms
         floor = state.floor if state.floor <= ceiling else self.clock.at - OPTIONS.window_ms
-        # After a jump back of the clock the store takes times again that it has sealed, and cannot know what is
-        # there; a reader then sees the sealed sample. The dictionary would know, so these are left out.
+        newest = max((max(times, default=-1) for times in self.model.kept.values()), default=-1)
+        late_floor = (newest if newest <= ceiling else self.clock.at) - LATE - 1
+        # The store takes times again that it has sealed, and cannot know what is there; a reader then sees the
+        # sealed sample. The dictionary would know, so these are left out.
         sealed = max((block.last for block in state.blocks), default=-1)
         chosen = [
             (series, time, value)
             for series, time, value in chosen
-            if not (floor < time <= sealed and time in self.model.kept.get(self.names[number][series], {}))
+            if not (time <= sealed and time in self.model.kept.get(self.names[number][series], {}))
         ]
         if not chosen:
             return
         outcome: Counter[str] = Counter()
         for series, time, value in chosen:
             pattern = int(np.float64(value).view(np.int64))
-            verdict = self.model.expect(self.names[number][series], time, pattern, floor=floor, ceiling=ceiling)
+            verdict = self.model.expect(
+                self.names[number][series], time, pattern, floor=min(floor, late_floor), ceiling=ceiling
+            )
             outcome[verdict] += 1
         series_ids = self.ids[number][[series for series, _, _ in chosen]]
         values = np.array([value for _, _, value in chosen], np.float64)

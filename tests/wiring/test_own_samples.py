@@ -13,7 +13,8 @@ from gpuscope.metrics.families.host import HostFamily
 from gpuscope.metrics.families.native import NativeBuilder
 from gpuscope.metrics.selection import Selection
 from gpuscope.readings import Pid, Snapshot
-from gpuscope.server.live import LIVE_METRICS, Sample, fleet_state
+from gpuscope.server.live import LIVE_METRICS, fleet_state
+from gpuscope.server.missing import Sample
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
 from gpuscope.wiring.own_samples import OwnSamples

@@ -116,3 +116,22 @@ export const fetchLabelNames = (metric: string, signal?: AbortSignal): Promise<s
 
 export const fetchLabelValues = (label: string, metric: string, signal?: AbortSignal): Promise<string[]> =>
   prometheus<string[]>(`label/${encodeURIComponent(label)}/values`, metric ? { "match[]": metric } : {}, signal);
+
+interface TargetsAnswer {
+  data: { activeTargets: { lastError?: string; labels?: Record<string, string> }[] };
+}
+
+/** `nvml: …; nvidia-smi: …`; a reason may have a semicolon of its own. */
+const BETWEEN_SOURCES = /; (?=[\w-]+: )/;
+
+/** What the scraper, or this machine's own sources, last complained of; with the node's name where there are several. */
+export async function fetchTargetErrors(signal?: AbortSignal): Promise<string[]> {
+  const { data } = await getJson<TargetsAnswer>("api/v1/targets?state=active", signal);
+  const several = data.activeTargets.length > 1;
+  return data.activeTargets
+    .filter((target) => target.lastError)
+    .flatMap((target) => {
+      const name = several ? `${target.labels?.["instance"] ?? ""}: ` : "";
+      return (target.lastError ?? "").split(BETWEEN_SOURCES).map((reason) => name + reason);
+    });
+}

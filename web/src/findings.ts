@@ -2,10 +2,20 @@
 // with the same trouble and the same holder are one finding, or a held node would fill the list.
 import { arrange, findLopsided, groupBy, holdersOf, leaves } from "./fleet";
 import type { Cell, NodeCells } from "./fleet";
-import type { LivePicture } from "./live";
+import type { Gone, LivePicture } from "./live";
 
 export type FindingKind =
-  "lost" | "missing" | "node_stale" | "source_down" | "sick" | "throttled" | "lopsided" | "held";
+  | "lost"
+  | "missing"
+  | "node_gone"
+  | "node_never"
+  | "target_gone"
+  | "node_stale"
+  | "source_down"
+  | "sick"
+  | "throttled"
+  | "lopsided"
+  | "held";
 
 export interface Finding {
   kind: FindingKind;
@@ -22,7 +32,10 @@ export interface Finding {
 
 const ORDER: readonly FindingKind[] = [
   "lost",
+  "node_gone",
+  "node_never",
   "missing",
+  "target_gone",
   "node_stale",
   "source_down",
   "sick",
@@ -30,18 +43,26 @@ const ORDER: readonly FindingKind[] = [
   "lopsided",
   "held",
 ];
-export const SEVERE: ReadonlySet<FindingKind> = new Set(["lost", "missing", "sick"]);
+export const SEVERE: ReadonlySet<FindingKind> = new Set(["lost", "missing", "node_gone", "sick"]);
 
 export function findFindings(picture: LivePicture, nodes: readonly NodeCells[] = arrange(picture)): Finding[] {
   const found: Finding[] = [];
   for (const node of picture.nodes) {
+    if (node.gone) {
+      found.push(toGone(node.gone.answered ? "node_gone" : "node_never", node.name, node.gone));
+      continue;
+    }
     const missing = (node.gpus_expected ?? 0) - (node.gpus_seen ?? node.gpus_expected ?? 0);
     if (missing > 0) found.push(plain("missing", node.name, missing));
     if (node.stale) found.push({ ...plain("node_stale", node.name, 1), ...sinceOf(node.taken_at) });
-    for (const source of node.sources) {
+    for (const source of node.sources ?? []) {
       if (!source.up) found.push({ ...plain("source_down", node.name, 1), why: source.name });
     }
   }
+  // A target that is a node has been told already.
+  const told = new Set(picture.nodes.filter((node) => node.gone).map((node) => node.instance));
+  for (const target of picture.targets ?? [])
+    if (!told.has(target.instance)) found.push(toGone("target_gone", target.instance, target));
   for (const { name, cells } of nodes) found.push(...findInNode(name, cells));
   return found.sort((left, right) => ORDER.indexOf(left.kind) - ORDER.indexOf(right.kind));
 }
@@ -54,6 +75,12 @@ const plain = (kind: FindingKind, node: string, count: number): Finding => ({
   who: [],
   why: "",
   count,
+});
+
+const toGone = (kind: FindingKind, name: string, gone: Gone): Finding => ({
+  ...plain(kind, name, 1),
+  why: gone.why,
+  since: gone.since,
 });
 
 const sinceOf = (since: number | undefined): { since?: number } => (since === undefined ? {} : { since });

@@ -1,11 +1,11 @@
 // What the fleet view says, worked out of the live picture; no DOM here. Every list is in a stable order, so that the
 // picture does not jump from second to second. A GPU split by MIG speaks through its instances.
 import { naturalOrder } from "./format";
-import type { GpuState, LiveGpu, LivePicture, LiveSession } from "./live";
+import type { Gone, GpuState, LiveGpu, LivePicture, LiveSession } from "./live";
 
 export const MEASURES = ["busy", "memory", "power", "temperature", "holder"] as const;
 export type Measure = (typeof MEASURES)[number];
-export const STATES: readonly GpuState[] = ["lost", "stale", "sick", "throttled", "held", "busy", "idle"];
+export const STATES: readonly GpuState[] = ["lost", "gone", "stale", "sick", "throttled", "held", "busy", "idle"];
 export const IDLE_BELOW = 0.05;
 /** From here on a board is as hot as it may be; the scale of the temperature measure ends there. */
 const HOT_CELSIUS = 95;
@@ -19,6 +19,7 @@ export interface Cell {
 export interface NodeCells {
   name: string;
   cells: Cell[];
+  gone?: Gone;
 }
 
 export function arrange(picture: LivePicture): NodeCells[] {
@@ -37,10 +38,11 @@ export function arrange(picture: LivePicture): NodeCells[] {
   const tops = picture.gpus.filter((gpu) => !gpu.parent || !known.has(gpu.parent));
   const byNode = groupBy(tops, (gpu) => gpu.node);
   const names = new Set([...picture.nodes.map((node) => node.name), ...byNode.keys()]);
-  return [...names].sort(naturalOrder).map((name) => ({
-    name,
-    cells: (byNode.get(name) ?? []).sort(byIndex).map(toCell),
-  }));
+  const gone = new Map(picture.nodes.map((node) => [node.name, node.gone]));
+  return [...names].sort(naturalOrder).map((name) => {
+    const since = gone.get(name);
+    return { name, cells: (byNode.get(name) ?? []).sort(byIndex).map(toCell), ...(since ? { gone: since } : {}) };
+  });
 }
 
 const byIndex = (left: LiveGpu, right: LiveGpu): number => naturalOrder(left.gpu, right.gpu);
@@ -61,7 +63,8 @@ export const leaves = (cells: readonly Cell[]): Cell[] =>
   cells.flatMap((cell) => (cell.parts.length ? cell.parts : [cell]));
 
 /** Numbers of a GPU that is gone or old say nothing about now: they are in no sum and no spread. */
-const isCurrent = (cell: Cell): boolean => cell.gpu.state !== "lost" && cell.gpu.state !== "stale";
+const isCurrent = (cell: Cell): boolean => !OUT_OF_SIGHT.has(cell.gpu.state);
+const OUT_OF_SIGHT: ReadonlySet<GpuState> = new Set(["lost", "gone", "stale"]);
 
 /** Busy share; a MIG instance has no utilisation of its own, its SM activity is the nearest there is. */
 export const busyOf = (gpu: LiveGpu): number | undefined => gpu.busy ?? gpu.sm;
@@ -105,6 +108,7 @@ export interface Totals {
   inUse: number;
   heldIdle: number;
   lost: number;
+  gone: number;
   watts: number | undefined;
   /** Of how many GPUs the power is known; the rest is not in the sum. */
   wattsOf: number;
@@ -127,6 +131,7 @@ export function totalsOf(nodes: readonly NodeCells[]): Totals {
       (cell) => isUsed(cell) && leaves([cell]).every((one) => one.gpu.state === "held" || !isUsed(one)),
     ).length,
     lost: cells.filter((cell) => cell.gpu.state === "lost").length,
+    gone: cells.filter((cell) => cell.gpu.state === "gone").length,
     watts: watts.length ? watts.reduce((sum, one) => sum + one, 0) : undefined,
     wattsOf: watts.length,
     states,
@@ -195,3 +200,35 @@ export function matches(cell: Cell, words: readonly string[], states: readonly s
 const hasAll = (text: string, words: readonly string[]): boolean => words.every((word) => text.includes(word));
 
 export const toWords = (search: string): string[] => search.toLowerCase().split(/\s+/).filter(Boolean);
+
+export interface Holders {
+  /** The largest holders first, each with how many GPUs or instances it has and which of the colours. */
+  shown: { name: string; count: number; colour: number }[];
+  others: number;
+  colours: ReadonlyMap<string, number>;
+}
+const HOLDER_COLOURS = 8;
+
+/** Colours for the largest holders; who had one keeps it, so that the map does not change its colours every second. */
+export function colourHolders(nodes: readonly NodeCells[], before: ReadonlyMap<string, number> = new Map()): Holders {
+  const counts = new Map<string, number>();
+  for (const cell of leaves(nodes.flatMap((node) => node.cells))) {
+    const name = holdersOf(cell).join(", ");
+    if (name) counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  const sorted = [...counts].sort((left, right) => right[1] - left[1] || naturalOrder(left[0], right[0]));
+  const largest = sorted.slice(0, HOLDER_COLOURS);
+  const colours = new Map<string, number>();
+  for (const [name] of largest) {
+    const old = before.get(name);
+    if (old) colours.set(name, old);
+  }
+  const taken = new Set(colours.values());
+  const free = Array.from({ length: HOLDER_COLOURS }, (_, at) => at + 1).filter((one) => !taken.has(one));
+  for (const [name] of largest) if (!colours.has(name)) colours.set(name, free.shift() ?? 0);
+  return {
+    shown: largest.map(([name, count]) => ({ name, count, colour: colours.get(name) ?? 0 })),
+    others: sorted.length - largest.length,
+    colours,
+  };
+}

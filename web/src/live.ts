@@ -3,7 +3,20 @@
 import { getJson, LoginError } from "./api";
 import { createStore } from "./store";
 
-export type GpuState = "busy" | "idle" | "held" | "throttled" | "sick" | "lost" | "stale";
+export type GpuState = "busy" | "idle" | "held" | "throttled" | "sick" | "lost" | "stale" | "gone";
+
+/** Since when something sends nothing any more, and the scrape's error. `answered` is false where it never did. */
+export interface Gone {
+  since: number;
+  why: string;
+  answered: boolean;
+}
+
+export interface GoneTarget extends Gone {
+  job: string;
+  instance: string;
+  url: string;
+}
 
 export interface LiveNode {
   name: string;
@@ -13,10 +26,11 @@ export interface LiveNode {
   load1?: number;
   memory_used?: number;
   memory_total?: number;
-  sources: { name: string; up: boolean }[];
+  sources?: { name: string; up: boolean }[];
   gpus_expected?: number;
   gpus_seen?: number;
   stale: boolean;
+  gone?: Gone;
 }
 
 export interface LiveGpu {
@@ -68,6 +82,7 @@ export interface LivePicture {
   nodes: LiveNode[];
   gpus: LiveGpu[];
   sessions: LiveSession[];
+  targets?: GoneTarget[];
 }
 
 export interface Live {

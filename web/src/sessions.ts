@@ -30,6 +30,11 @@ export const ownerOf = (session: LiveSession): string =>
   [session.namespace, session.pod, session.container].filter(Boolean).join("/") ||
   (session.job ? `job ${session.job}` : "");
 
+// Sum over count, not an average of averages: history of older versions has a label `state` that cuts a process into
+// several series, and each piece must weigh as much as it has samples.
+const HOUR = "gpuscope_process_sm_ratio[1h]";
+export const HOUR_QUERY = `sum by (uuid, pid) (sum_over_time(${HOUR})) / sum by (uuid, pid) (count_over_time(${HOUR}))`;
+
 const keyOf = (session: LiveSession): string => `${session.uuid}/${session.pid ?? ""}`;
 
 export function withHours(sessions: readonly LiveSession[], hours: ReadonlyMap<string, number>): Row[] {

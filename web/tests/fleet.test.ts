@@ -1,5 +1,16 @@
 import { describe, expect, it } from "vitest";
-import { arrange, findLopsided, holdersOf, leaves, levelOf, matches, spreadOf, totalsOf, toWords } from "../src/fleet";
+import {
+  arrange,
+  colourHolders,
+  findLopsided,
+  holdersOf,
+  leaves,
+  levelOf,
+  matches,
+  spreadOf,
+  totalsOf,
+  toWords,
+} from "../src/fleet";
 import { findFindings } from "../src/findings";
 import type { GpuState, LiveGpu, LivePicture, LiveSession } from "../src/live";
 import { filterSessions, groupSessions, sortSessions, toCsv, toJson, withHours } from "../src/sessions";
@@ -200,5 +211,59 @@ describe("sessions", () => {
     expect(second).toContain(`'=cmd()`);
     expect(second).toContain('"a""b,c"');
     expect(JSON.parse(toJson(rows))[1]).not.toHaveProperty("memory_bytes");
+  });
+});
+
+describe("what is gone", () => {
+  const gone = { since: 900, why: "connection refused", answered: true };
+  const shown = picture([gpu("0", "gone", { since: 900, why: "connection refused" }), gpu("1", "gone")], [], {
+    nodes: [
+      { name: "n1", instance: "a:1", stale: true, gone },
+      { name: "b:1", instance: "b:1", stale: true, gone: { since: 950, why: "no such host", answered: false } },
+      { name: "n3", stale: false },
+    ],
+    targets: [
+      { job: "j", instance: "a:1", url: "", ...gone },
+      { job: "j", instance: "c:9100", url: "", since: 990, why: "timeout", answered: true },
+    ],
+  });
+  it("stays, with since when and why, and is said once", () => {
+    const told = findFindings(shown).map(({ kind, node, since, why }) => [kind, node, since, why]);
+    expect(told).toEqual([
+      ["node_gone", "n1", 900, "connection refused"],
+      ["node_never", "b:1", 950, "no such host"],
+      ["target_gone", "c:9100", 990, "timeout"],
+    ]);
+  });
+  it("is counted, but in no sum of now", () => {
+    const nodes = arrange(shown);
+    expect(nodes.map((node) => [node.name, node.gone?.since])).toEqual([
+      ["b:1", 950],
+      ["n1", 900],
+      ["n3", undefined],
+    ]);
+    expect(totalsOf(nodes)).toMatchObject({ gpus: 2, gone: 2, lost: 0, inUse: 0, watts: undefined });
+    expect(spreadOf(nodes[1]?.cells ?? [])).toBeUndefined();
+  });
+});
+
+describe("holders", () => {
+  const held = (users: string[]) =>
+    arrange(picture(users.map((user, at) => gpu(String(at), "busy", { users: [user], processes: 1 }))));
+  const many = Array.from({ length: 12 }, (_, at) => `u${at}`);
+  it("have eight colours, the largest first; the others are counted", () => {
+    const found = colourHolders(held([...many, "u7", "u7", "u3"]));
+    expect(found.shown.slice(0, 2)).toMatchObject([
+      { name: "u7", count: 3 },
+      { name: "u3", count: 2 },
+    ]);
+    expect(new Set(found.shown.map((one) => one.colour)).size).toBe(8);
+    expect(found.others).toBe(4);
+  });
+  it("keep their colour while they are among the largest", () => {
+    const first = colourHolders(held(["a", "a", "b"]));
+    const then = colourHolders(held(["b", "b", "b", "a", "c"]), first.colours);
+    for (const name of ["a", "b"]) expect(then.colours.get(name)).toBe(first.colours.get(name));
+    expect(then.colours.get("c")).toBe(3);
   });
 });

@@ -30,7 +30,7 @@ describe.each(Object.entries(OTHERS))("%s", (_, language) => {
       .map(([key]) => key);
     expect(
       same.every((key) =>
-        /^(fleet\.gpus|finding\.sick|gpu\.gpu|gpu\.dram|node\.cpu|panel\.explore|explore\.(box|placeholder)|column\.(gpu|pid)|group\.pod)$/.test(
+        /^(fleet\.gpus|finding\.sick|gpu\.gpu|gpu\.(dram|vbios|uuid)|node\.cpu|panel\.explore|explore\.(box|placeholder)|column\.(gpu|pid)|group\.pod)$/.test(
           key,
         ),
       ),

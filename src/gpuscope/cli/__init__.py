@@ -12,14 +12,17 @@ import difflib
 import importlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from gpuscope import __version__
 from gpuscope.cli.parser import CommandParser, add_settings
-from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.cli.terminal import LineFormatter, escape_controls
+from gpuscope.errors import GpuscopeError, LibraryMissing, UsageError
 from gpuscope.limits import limit_names
 from gpuscope.settings import Settings, load_settings, setting_rows
 
@@ -104,16 +107,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv and argv[0] in COMMANDS:
-            return _run(argv[0], argv[1:])
+            with explained_imports(argv[0]):
+                return _run(argv[0], argv[1:])
         return _run_without_command(argv)
     except GpuscopeError as error:
-        print(f"gpuscope: {error}", file=sys.stderr)
+        print("gpuscope:", escape_controls(str(error), keep="\n"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `gpuscope fields | head` is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextmanager
+def explained_imports(command: str) -> Iterator[None]:
+    """Turns a package's failure to load a library of the system into one sentence that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        found = _MISSING_LIBRARY.search(f"{error}\n{error.__cause__}")
+        if found is None:
+            raise
+        package = _LIBRARY_PACKAGES.get(found[1], "the package that has it")
+        raise LibraryMissing(
+            f"gpuscope {command} needs {found[1]}, which is not installed here; install {package}"
+        ) from None
+
+
+_MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file")
+_LIBRARY_PACKAGES = {
+    "libstdc++.so.6": "libstdc++6 (Debian, Ubuntu) or libstdc++ (Fedora, RHEL); "
+    "`gpuscope agent` runs without it"
+}
 
 
 def _run(name: str, argv: Sequence[str]) -> int:
@@ -125,7 +151,9 @@ def _run(name: str, argv: Sequence[str]) -> int:
     settings = read_settings(name, args)
     # A command that reports by itself would only repeat its findings in the log.
     level = settings.log_level if settings.log_level != "info" else getattr(command, "LOG_LEVEL", "info")
-    logging.basicConfig(level=level.upper(), stream=sys.stderr, format="gpuscope: %(levelname)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("gpuscope: %(levelname)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     result: int = command.run(args, settings)
     return result
 

@@ -27,6 +27,8 @@ SETTINGS = (
     "counters",
     "fields",
     "dcgm_hostname_label",
+    "dcgm_interval",
+    "dcgm_fields",
     "web_config_file",
     "remote_write",
     "remote_write_http_config",
@@ -113,11 +115,11 @@ def _serve(running: Running, plans: list[ListenerPlan], settings: Settings, fami
     from gpuscope.wiring import agent as wiring
 
     if not settings.remote_write:  # what pushes is not even loaded
-        wiring.serve_agent(running, plans)
+        wiring.serve_agent(running, plans, settings)
         return
     from gpuscope.wiring.agent_push import pushing
 
     with pushing(settings, running.collector, families) as push:
         first, *others = plans
         told = replace(first, builders=(*first.builders, push) if push else first.builders)
-        wiring.serve_agent(running, [told, *others])
+        wiring.serve_agent(running, [told, *others], settings)

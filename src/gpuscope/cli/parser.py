@@ -21,7 +21,8 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("what is collected", (
         "source", "families", "interval", "counters", "fields", "node", "expected_gpus", "full_commands",
         "idle_after", "state_dir", "nvidia_smi_command", "nvidia_smi_interval", "nvidia_smi_timeout",
-        "dcgmi_command", "dcgm_host", "dcgm_hostname_label", "path_procfs", "path_sysfs", "path_rootfs",
+        "dcgmi_command", "dcgm_host", "dcgm_interval",
+        "dcgm_fields", "dcgm_hostname_label", "path_procfs", "path_sysfs", "path_rootfs",
     )),
     ("who holds a GPU: containers, pods, jobs", (
         "kubelet_socket", "pods_socket", "path_pod_logs", "kubelet_url", "kubelet_insecure", "kubernetes_api",
@@ -79,7 +80,16 @@ def _add(parser: argparse._ActionsContainer, row: Field[Any]) -> None:
     keywords: dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS, "help": help_text}
     if isinstance(row.default, bool):
         parser.add_argument(flag, action="store_const", const="true", **keywords)
-    elif row.metadata.get("repeatable"):
-        parser.add_argument(flag, action="append", metavar=row.metadata["metavar"], **keywords)
     else:
-        parser.add_argument(flag, metavar=row.metadata["metavar"], **keywords)
+        action = _Repeatable if isinstance(row.default, tuple) else "store"
+        parser.add_argument(flag, action=action, metavar=row.metadata["metavar"], **keywords)
+
+
+class _Repeatable(argparse.Action):
+    """A list given in several flags, or with commas in one: every part of it counts."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option_string: object = None
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, str(values) if before is None else f"{before},{values}")

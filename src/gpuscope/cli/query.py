@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuscope.cli.plot import render_plot, short_number
-from gpuscope.cli.terminal import DIM, paint, printable, render_table, wants_colour
+from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
 from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
@@ -37,7 +37,8 @@ Times are seconds since the epoch, RFC 3339, or relative to now: -1h, -15m.
 """
 
 DEFAULT_SERVER = "http://127.0.0.1:9470"
-MOST_PLOTTED = 8
+MAX_PLOTTED = 8
+MAX_EXPLANATION = 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,9 +142,9 @@ def ask(server: str, path: str, asked: dict[str, str], token: str = "") -> dict[
 
 def _explanation(error: urllib.error.HTTPError) -> str:
     try:
-        return str(json.load(error)["error"])
+        return printable(str(json.load(error)["error"]), MAX_EXPLANATION)
     except (ValueError, KeyError, TypeError):
-        return f"HTTP {error.code} {error.reason}"
+        return printable(f"HTTP {error.code} {error.reason}")
 
 
 def _series_name(metric: dict[str, str]) -> str:
@@ -154,7 +155,7 @@ def _series_name(metric: dict[str, str]) -> str:
 def _print(data: dict[str, Any], colour: bool) -> None:
     kind, result = data["resultType"], data["result"]
     if kind in ("scalar", "string"):
-        print(printable(result[1]))
+        print(_value(result))
     elif not result:
         print("no series")
     elif kind == "vector":
@@ -171,15 +172,20 @@ def _print_vector(result: Sequence[dict[str, Any]]) -> None:
     columns = [name for name in names if name not in shared]
     if len(result) == 1 or not columns:
         for series in result:
-            print(f"{printable(_series_name(series['metric']))} {series['value'][1]}")
+            print(f"{printable(_series_name(series['metric']))} {_value(series['value'])}")
         return
     if common := {name: value for name, value in shared.items() if value is not None}:
         print(printable(_series_name(common)))
     rows = [
-        (*(printable(series["metric"].get(name, ""), 60) for name in columns), series["value"][1])
+        (*(printable(series["metric"].get(name, ""), 60) for name in columns), _value(series["value"]))
         for series in result
     ]
-    print("\n".join(render_table((*columns, "VALUE"), rows, ("VALUE",))))
+    print("\n".join(render_table((*(printable(name, 60) for name in columns), "VALUE"), rows, ("VALUE",))))
+
+
+def _value(sample: Sequence[Any]) -> str:
+    """Of a pair of time and value, from a server that may send anything."""
+    return printable(str(sample[1]))
 
 
 def _print_matrix(result: Sequence[dict[str, Any]], colour: bool) -> None:
@@ -187,15 +193,15 @@ def _print_matrix(result: Sequence[dict[str, Any]], colour: bool) -> None:
         for series in result:
             print(printable(_series_name(series["metric"])))
             for at, value in series.get("values", ()):
-                print(f"  {_time_text(float(at))}  {value}")
+                print(f"  {_time_text(float(at))}  {printable(str(value))}")
         return
-    for series in result[:MOST_PLOTTED]:
+    for series in result[:MAX_PLOTTED]:
         points = [(float(at), float(value)) for at, value in series["values"]]
         last = paint(f"last {short_number(points[-1][1])}" if points else "", DIM, colour)
         print(f"{printable(_series_name(series['metric']))}  {last}")
         print("\n".join(render_plot([p for p in points if math.isfinite(p[1])])))
-    if len(result) > MOST_PLOTTED:
-        print(paint(f"and {len(result) - MOST_PLOTTED} more series; --json or --csv has them all", DIM, colour))
+    if len(result) > MAX_PLOTTED:
+        print(paint(f"and {len(result) - MAX_PLOTTED} more series; --json or --csv has them all", DIM, colour))
 
 
 def _time_text(at: float) -> str:
@@ -206,11 +212,11 @@ def _write_csv(data: dict[str, Any]) -> None:
     writer = csv.writer(sys.stdout)
     result = data["result"]
     if data["resultType"] in ("scalar", "string"):
-        writer.writerows([("time", "value"), result])
+        writer.writerows([("time", "value"), map(csv_cell, result)])
         return
     names = sorted({name for series in result for name in series["metric"]})
-    writer.writerow(("time", "value", *names))
+    writer.writerow(("time", "value", *map(csv_cell, names)))
     for series in result:
-        labels = [series["metric"].get(name, "") for name in names]
+        labels = [csv_cell(series["metric"].get(name, "")) for name in names]
         for at, value in series.get("values") or [series["value"]]:
-            writer.writerow((at, value, *labels))
+            writer.writerow((csv_cell(at), csv_cell(value), *labels))

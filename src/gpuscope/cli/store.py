@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscope.cli import EVERY_SETTING
-from gpuscope.cli.terminal import bytes_text, render_table
+from gpuscope.cli.terminal import bytes_text, escape_controls, printable, render_table
 from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
     from gpuscope.store import Store
@@ -60,7 +60,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.store import Store, StoreError, StoreLockedError
 
-    folder = Path(settings.data).expanduser()
+    folder = home_path(settings.data, "data")
     if not folder.is_dir():
         raise UsageError(f"--data: there is no history in {folder}")
     try:
@@ -93,13 +93,20 @@ def _stat(store: Store, args: argparse.Namespace) -> int:
         ("from", _time_text(stats.oldest_ms)),
         ("to", _time_text(stats.newest_ms)),
         ("file", bytes_text(stats.file_bytes)),
+        ("folder on disk", bytes_text(stats.disk_bytes)),
         ("bytes a sample", "-" if per_sample is None else f"{per_sample:.2f}"),
         ("sealed blocks", f"{stats.blocks:,} ({stats.merged_blocks:,} merged)"),
         ("damaged chunks", f"{stats.damaged_chunks:,}"),
     ]
     print("\n".join(render_table(("WHAT", "HOW MUCH"), rows)))
     print()
-    print("\n".join(render_table(("METRIC", "SERIES"), [(n, f"{c:,}") for n, c in top.by_metric], ("SERIES",))))
+    print(
+        "\n".join(
+            render_table(
+                ("METRIC", "SERIES"), [(printable(n), f"{c:,}") for n, c in top.by_metric], ("SERIES",)
+            )
+        )
+    )
     return 0
 
 
@@ -108,9 +115,12 @@ def _check(store: Store, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(asdict(report), indent=2))
     else:
-        print(f"read {report.blocks:,} blocks, {report.chunks:,} chunks, {report.samples:,} samples")
+        print(
+            f"read {report.samples:,} samples in {report.blocks:,} blocks ({report.chunks:,} chunks) "
+            f"and {report.head_samples:,} samples not sealed yet"
+        )
         for problem in report.problems:
-            print(f"problem: {problem}")
+            print(f"problem: {escape_controls(str(problem))}")
         if not report.problems:
             print("all of it is sound")
     return 1 if report.problems else 0
@@ -134,8 +144,10 @@ def _chosen(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, in
 
 
 def _export(store: Store, args: argparse.Namespace) -> int:
+    # As it is into a file, which may be read back; a terminal would carry out what labels hold.
+    is_seen = sys.stdout.isatty()
     for piece in store.export(*_chosen(args)):
-        sys.stdout.write(piece)
+        sys.stdout.write(escape_controls(piece, keep="\n") if is_seen else piece)
     return 0
 
 
@@ -172,7 +184,7 @@ def _span_text(start: int | None, end: int | None) -> str:
 
 def _agreed(what: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f"delete: {what}: nobody can be asked here; --yes does it unasked")
+        raise UsageError(f"delete: {what}: standard input is not a terminal; pass --yes to confirm")
     return input(f"Delete {what}? [y/N] ").strip().lower() in ("y", "yes")
 
 

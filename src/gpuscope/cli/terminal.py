@@ -1,12 +1,17 @@
-"""How things look in a terminal: tables, colour where it is wanted, and nothing a process name could inject."""
+"""How things look in a terminal: tables, colour where it is wanted, and nothing a process name could inject.
+
+Whatever came from a server, a scrape target or a process passes `printable` (one line, shortened),
+`escape_controls` (kept whole) or `csv_cell` before it is printed; the log passes `LineFormatter`.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
@@ -23,8 +28,44 @@ def paint(text: str, code: str, colour: bool) -> str:
 
 def printable(text: str, width: int = 200) -> str:
     """One harmless line: control and direction characters (a name may hold escape codes) become `?`."""
-    safe = "".join("?" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
+    safe = text if text.isprintable() else "".join("?" if _is_control(c) else c for c in text)
     return safe if len(safe) <= width else safe[: width - 1] + "…"
+
+
+def escape_controls(text: str, keep: str = "") -> str:
+    """The whole text, control and direction characters as `\\x1b`, but for those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(ascii(c)[1:-1] if c not in keep and _is_control(c) else c for c in text)
+
+
+def csv_cell(value: object) -> str:
+    """A cell that no spreadsheet takes for a formula (OWASP: CSV injection), nor a terminal for a command."""
+    text = escape_controls(str(value))
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not _is_number(text) else text
+
+
+def _is_control(c: str) -> bool:
+    return unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+class LineFormatter(logging.Formatter):
+    """Log lines whose messages may quote clients: one record is one line, but for tracebacks."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+        record.message = escape_controls(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return escape_controls(super().formatException(ei), keep="\n")
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:

@@ -1,7 +1,7 @@
 """Collect, keep and show everything of this machine in one process: agent, history, PromQL, API and page.
 
 With --demo it is a simulated fleet through the same pipeline; an empty data folder is first filled with six
-hours of its history.
+hours of its history. A demo has a data folder of its own, and never writes into one with real history.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 from dataclasses import replace
 
 from gpuscope.cli import COLLECTING_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
-from gpuscope.settings import Settings
+from gpuscope.settings import DEFAULT_DATA, DEMO_DATA, Settings
 
 SETTINGS = (
     "listen", "store_interval", *HISTORY_SETTINGS, "interval", "demo_nodes", *WEB_SETTINGS,
@@ -46,7 +46,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo
 
-        settings = replace(settings, source="demo", demo_nodes=settings.demo_nodes or DEMO_NODES)
+        data = DEMO_DATA if settings.data == DEFAULT_DATA else settings.data
+        settings = replace(settings, source="demo", data=data, demo_nodes=settings.demo_nodes or DEMO_NODES)
         demo = build_demo(settings)
         run_up(settings, demo.collectors, lambda store: fill_with_history(demo, settings, store))
         return 0

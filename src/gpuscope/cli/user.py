@@ -12,12 +12,11 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscope.cli import EVERY_SETTING
 from gpuscope.errors import UsageError
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
     from gpuscope.server.login.users import Users
@@ -31,7 +30,7 @@ EPILOG = """examples:
   gpuscope user passwd ann                 a new password; ends her sessions
   gpuscope user remove ann
   gpuscope user token grafana              an API token that reads, for `Authorization: Bearer …`
-  gpuscope user token node7 --write        one that may also send remote write
+  gpuscope user token node7 --write        one that sends samples by remote write, and nothing else
   gpuscope user revoke grafana             ends a token
   gpuscope user list --json
 """
@@ -40,7 +39,9 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help="what to do")
     parser.add_argument("name", nargs="?", default="", help="the user's or the token's name")
-    parser.add_argument("--write", action="store_true", help="the token may also send remote write")
+    parser.add_argument(
+        "--write", action="store_true", help="the token sends samples by remote write and does nothing else"
+    )
     parser.add_argument("--json", action="store_true", help="list as JSON")
 
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.action != "list" and not args.name:
         raise UsageError(f"gpuscope user {args.action}: whom? give a name")
     try:
-        ACTIONS[args.action](Users(Path(settings.data).expanduser()), args)
+        ACTIONS[args.action](Users(home_path(settings.data, "data")), args)
     except OSError as error:
         raise UsageError(f"--data {settings.data}: {error.strerror}; is it the server's folder?") from None
     return 0
@@ -85,13 +86,13 @@ def _token(users: Users, args: argparse.Namespace) -> None:
 
 def _revoke(users: Users, args: argparse.Namespace) -> None:
     users.revoke_token(args.name)
-    print(f"token {args.name} is worthless now")
+    print(f"token {args.name} revoked")
 
 
 def _list(users: Users, args: argparse.Namespace) -> None:
     rows = [{"kind": "user", "name": name, "created": _day(at)} for name, at in users.names().items()]
     rows += [
-        {"kind": "token, writes" if one.writes else "token", "name": one.name, "created": _day(one.created_at)}
+        {"kind": "write token" if one.writes else "token", "name": one.name, "created": _day(one.created_at)}
         for one in users.tokens()
     ]
     if args.json:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from gpuscope.clock import Clock
 from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
+from gpuscope.collect.gpu_events import GpuEvents
+from gpuscope.collect.host_cpu import CpuMeter
+from gpuscope.collect.identities import Identities
 from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
@@ -22,6 +25,8 @@ from gpuscope.collect.xids import XidLedger
 from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot
 
 log = logging.getLogger("gpuscope.collect")
+
+ASK_AGAIN_SECONDS = 0.1
 
 Wanted = Callable[[Sequence[Runner]], bool]
 Listener = Callable[[Snapshot], None]
@@ -58,6 +63,9 @@ class Collector:
         self._expected_gpus = expected_gpus
         self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
         self._ownership = ownership or OwnershipBook()
+        self._identities = Identities()
+        self._events = GpuEvents(since=clock.now())
+        self._cpu = CpuMeter()
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
@@ -94,8 +102,15 @@ class Collector:
     def finish_reading(self, seconds: float) -> None:
         """Waits for what is still being read, and makes a snapshot with it: for who ticks by hand, and once."""
         deadline = self._clock.monotonic() + seconds
-        for runner in self._runners:
-            runner.wait(max(0.0, deadline - self._clock.monotonic()))
+        for _ in range(round(seconds / ASK_AGAIN_SECONDS) + 1):
+            for runner in self._runners:
+                runner.wait(max(0.0, deadline - self._clock.monotonic()))
+            waiting = any(runner.wanted and runner.is_waiting() for runner in self._runners)
+            if not waiting or self._clock.monotonic() >= deadline:
+                break
+            self._stop.wait(ASK_AGAIN_SECONDS)
+            self._read_due(deadline)
+        self._ownership.stop_waiting()
         self.compose()
 
     def _read_due(self, deadline: float) -> None:
@@ -112,11 +127,12 @@ class Collector:
         """Makes and publishes a snapshot of what the sources have now."""
         readings = self._fresh_readings()
         merged = merge_readings(readings)
+        devices = self._identities.complete(merged.devices)
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        counters = self._integrator.advance(merged.devices, monotonic)
+        counters = self._integrator.advance(devices, monotonic)
         processes, ownership = self._ownership.advance(
             merged.processes,
-            merged.devices,
+            devices,
             counters,
             simulated=merged.simulated,
             now=now,
@@ -127,12 +143,14 @@ class Collector:
             taken_at=now,
             simulated=merged.simulated,
             driver=merged.driver,
-            devices=merged.devices,
+            devices=devices,
             processes=processes,
             ownership=ownership,
             host=merged.host,
+            cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,
-            xids=self._ledger.totals(merged.devices),
+            xids=self._ledger.totals(devices),
+            events=self._events.advance(devices, self._ledger.take_new(), now),
             sources=tuple(runner.status() for runner in self._runners if runner.wanted),
             expected_gpus=self._expected_gpus,
             agent=self._cost.read(),

@@ -147,7 +147,7 @@ class OwnerCounters:
 
     def _unattributed(self, devices: Sequence[Device], places: Places) -> Iterable[Unattributed]:
         for device in devices:
-            if device.lost:
+            if device.lost or not device.processes_known:
                 continue
             for kind in sorted(self._kinds):
                 left = self._left[kind, device.uuid]

@@ -52,6 +52,10 @@ class OwnershipBook:
         self._scheduler = scheduler
         self._failures: Counter[str] = Counter()
 
+    def stop_waiting(self) -> None:
+        """The next cycle is the last: no process is held back for its owner any more."""
+        self._sessions.stop_waiting()
+
     def advance(
         self,
         processes: Processes,

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from gpuscope.clock import Clock
-from gpuscope.errors import SourceError
+from gpuscope.errors import NoAnswerYet, SourceError
 from gpuscope.readings import ABSENT, Maybe, Reading, SourceStatus, XidEvent
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec, Tier
@@ -22,6 +22,7 @@ log = logging.getLogger("gpuscope.source")
 
 LONGEST_BACKOFF_SECONDS = 30.0
 NOT_READ_YET = "not read yet"
+MAX_LINES_PER_EPISODE = 3
 MOST_WAITING_XIDS = 100_000  # a storm while nobody composes must not fill the memory
 
 
@@ -44,10 +45,12 @@ class Runner:
         self._deadline = spec.deadline_seconds(settings)
         self._source: Source | None = None
         self._latest: Latest | None = None
+        self._told: set[tuple[str, int]] = set()  # kinds of failure of this episode that are in the log
         self._trouble = NOT_READ_YET  # why the last cycle failed; empty while all is well
         self._asked_at: float | None = None  # when it was first woken
         self._answering_since = float("-inf")  # since when without trouble
         self._late = False  # whether it was logged that no answer comes
+        self._waiting_for = ""  # what the source waits for, if it says so
         self._failures = 0
         self._failed_reads = 0
         self._code: Maybe[int] = ABSENT
@@ -79,7 +82,7 @@ class Runner:
     def status(self) -> SourceStatus:
         latest, trouble = self._latest, self._trouble
         if self._silent_for() > self._deadline:
-            trouble = f"no answer for {self._silent_for():.0f} s"
+            trouble = self._no_answer()
         return SourceStatus(
             name=self.spec.name,
             up=not trouble,
@@ -94,6 +97,13 @@ class Runner:
     def is_down(self) -> bool:
         """Failed or silent; not merely still at its first read."""
         return self.fresh() is ABSENT and (self._trouble != NOT_READ_YET or self._silent_for() > self._deadline)
+
+    def is_waiting(self) -> bool:
+        """Whether its source is well but has not answered yet, or not with everything."""
+        latest = self._latest
+        return bool(self._waiting_for) or (
+            latest is not None and not self._trouble and latest.reading.unfinished
+        )
 
     def answering_for(self) -> float:
         """Seconds since its first answer, or the first after trouble."""
@@ -127,7 +137,11 @@ class Runner:
     def _say_if_late(self) -> None:
         if not self._late and self._silent_for() > self._deadline:
             self._late = True
-            log.warning("source %s: no answer for %.0f s", self.spec.name, self._silent_for())
+            log.warning("source %s: %s", self.spec.name, self._no_answer())
+
+    def _no_answer(self) -> str:
+        awaited = f": {self._waiting_for}" if self._waiting_for else ""
+        return f"no answer for {self._silent_for():.0f} s{awaited}"
 
     def wait(self, seconds: float) -> bool:
         return self._idle.wait(seconds)
@@ -161,6 +175,10 @@ class Runner:
                 self._source = self.spec.open(self._settings)
                 self._tier_read_at.clear()
             reading = self._source.read(self._due_tiers(started))
+        except NoAnswerYet as waiting:
+            self._waiting_for = str(waiting)
+            self._say_if_late()
+            return
         except Exception as error:  # a source may fail in any way; nothing else may fail with it
             self._failed(error)
             return
@@ -172,6 +190,8 @@ class Runner:
             self._answering_since = finished
             log.info("source %s answers: %s", self.spec.name, self.spec.summary)
         self._trouble, self._late, self._backoff, self._code = "", False, 0.0, 0
+        self._waiting_for = ""
+        self._told.clear()
 
     def _retire(self) -> None:
         """Lets go of a source that is not wanted any more: a DCGM stream is a process of its own."""
@@ -194,9 +214,12 @@ class Runner:
         self._failed_reads += 1
         self._code = error.code if isinstance(error, SourceError) else -1
         reason = str(error) or type(error).__name__
-        if reason != self._trouble:
+        # A command may print new rubbish each time: one line for each kind of failure, whatever it says.
+        kind = (type(error).__name__, self._code)
+        if kind not in self._told and len(self._told) < MAX_LINES_PER_EPISODE:
+            self._told.add(kind)
             log.warning("source %s: %s", self.spec.name, reason)
-        self._trouble = reason
+        self._trouble, self._waiting_for = reason, ""
         self._close()
         self._backoff = min(max(2 * self._backoff, self._interval), LONGEST_BACKOFF_SECONDS)
         self._next_due = self._clock.monotonic() + self._backoff * 0.9

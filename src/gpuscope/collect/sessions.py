@@ -2,7 +2,7 @@
 
 Goes in what the driver lists; comes out the same processes with start time, owner and state. A process that
 ended before `/proc` could be asked keeps what the driver said of it and has no owner. Simulated processes bring
-their owners along and are never looked up.
+their owners along and are never looked up. A process that is just ending keeps what was known of it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from gpuscope.collect.owner_places import place_of
+from gpuscope.collect.process_labels import LabelKeeper
 from gpuscope.collect.session_states import StateBook
 from gpuscope.errors import SourceError
 from gpuscope.owners.attribute import Containers, owner_of
+from gpuscope.owners.cgroup import Place
 from gpuscope.owners.lookup import Found, ProcessKey, ProcessLookup, keys_of
 from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.proc import Proc
-from gpuscope.readings import ABSENT, Maybe, Owner, Process
+from gpuscope.readings import ABSENT, Maybe, Owner, Process, ProcessLabels, Uuid
 
 WAIT_SECONDS: Final = 0.25  # for a new process' owner; longer only a hanging user database takes
 
@@ -31,6 +33,10 @@ class Names(Protocol):
 
     def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> Containers:
         """Of those outside pods and of those in them, by container id."""
+        ...
+
+    def is_pending(self, place: Place, since: float) -> bool:
+        """Whether somebody who may know this place has not answered since then (monotonic)."""
         ...
 
 
@@ -45,6 +51,9 @@ class NoNames:
     def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> Containers:
         return _NO_CONTAINERS
 
+    def is_pending(self, place: Place, since: float) -> bool:
+        return False
+
 
 class Sessions:
     """`poke` wakes the lookup's worker and waits for it a little."""
@@ -58,6 +67,8 @@ class Sessions:
         names: Names | None = None,
     ) -> None:
         self._states = StateBook(idle_after)
+        self._labels = LabelKeeper()
+        self._facts: dict[int, _Facts] = {}  # by PID, of the last cycle
         self._proc = proc
         self._lookup = lookup
         self._poke = poke
@@ -70,20 +81,39 @@ class Sessions:
         """Lookups that failed since the start, by what could not be known."""
         return {**self._failures, **(self._lookup.failures if self._lookup else {})}
 
+    def stop_waiting(self) -> None:
+        self._labels.stop_waiting()
+
     def advance(
         self, processes: Sequence[Process], *, simulated: bool, now: float, monotonic: float
     ) -> tuple[Process, ...]:
         facts = None if simulated or self._proc is None else self._identify(processes, self._proc)
         self._states.begin(now, monotonic)
+        self._labels.begin(monotonic)
         done = []
         for number, process in enumerate(processes):
             known = facts[number] if facts is not None else None
             if known is None:
                 known = _Facts(process.started_at, process.command, process.owner)
-            key = (int(process.pid), known.started_at, place_of(process))
-            done.append(_session(process, known, *self._states.judge(key, process.sm_ratio)))
+            place = place_of(process)
+            key = (int(process.pid), known.started_at, place)
+            state, idle_since = self._states.judge(key, process.sm_ratio)
+            done.append(_session(process, known, state, idle_since, *self._labelled(process, place, known)))
         self._states.end()
+        self._labels.end()
         return tuple(done)
+
+    def _labelled(self, process: Process, place: Uuid, facts: _Facts) -> tuple[Maybe[ProcessLabels], bool]:
+        """The labels of its series, and whether it may have any yet."""
+        key, found = facts.key, facts.found
+        if key is None:  # nothing to look up, and nothing to know it by in the next cycle
+            return ABSENT, True
+
+        def is_pending(since: float) -> bool:
+            return found is None or self._names.is_pending(found.place, since)
+
+        labels = self._labels.labels_of(process, place, key, facts.command, facts.owner, is_pending)
+        return labels, labels is not ABSENT
 
     def _identify(self, processes: Sequence[Process], proc: Proc) -> list[_Facts | None]:
         """What could be learned of each process; None of one that is gone or another than the driver's."""
@@ -99,15 +129,21 @@ class Sessions:
             key, comm = keys.get(int(process.pid), (None, ""))
             if key is None:
                 self._failures["process"] += 1
-                facts.append(None)
+                # The driver still lists one that is ending: it must not turn into somebody without an owner.
+                facts.append(self._facts.get(int(process.pid)))
             elif not self._trusted and not same_program(process, comm):
                 self._failures["pid_mismatch"] += 1
                 facts.append(None)
             else:
-                found = known.get(key, _NOT_FOUND)
+                answer = known.get(key) if self._lookup is not None else _NOT_FOUND
+                found = answer or _NOT_FOUND
                 owners[key] = made = self._make_owner(key, found, pods, containers)
-                facts.append(_Facts(self._started_at(key), _command(process, comm, found), made.owner))
+                command = _command(process, comm, found)
+                facts.append(_Facts(self._started_at(key), command, made.owner, key, answer))
         self._owners = owners
+        self._facts = {
+            int(process.pid): one for process, one in zip(processes, facts, strict=True) if one is not None
+        }
         return facts
 
     def _started_at(self, key: ProcessKey) -> Maybe[float]:
@@ -122,6 +158,8 @@ class Sessions:
         if known and known.found is found and known.pods is pods and known.containers is containers:
             return known
         owner = owner_of(found, pods, containers)
+        if known and owner.pod is ABSENT and known.owner.pod is not ABSENT:
+            owner = known.owner  # a running process stays in its pod while the kubelet does not answer
         # The same object as long as it says the same: labels are kept by it.
         return _Made(found, pods, containers, known.owner if known and known.owner == owner else owner)
 
@@ -140,6 +178,8 @@ class _Facts(NamedTuple):
     started_at: Maybe[float]
     command: Maybe[str]
     owner: Owner
+    key: ProcessKey | None = None  # None: not in /proc, or simulated
+    found: Found | None = None  # None: the lookup has not answered yet
 
 
 def _command(process: Process, comm: str, found: Found) -> Maybe[str]:
@@ -148,7 +188,14 @@ def _command(process: Process, comm: str, found: Found) -> Maybe[str]:
     return process.command if process.command is not ABSENT else (comm or ABSENT)
 
 
-def _session(process: Process, facts: _Facts, state: str, idle_since: Maybe[float]) -> Process:
+def _session(
+    process: Process,
+    facts: _Facts,
+    state: str,
+    idle_since: Maybe[float],
+    labels: Maybe[ProcessLabels],
+    looked_up: bool,
+) -> Process:
     """`dataclasses.replace`, at a fifth of its cost: this is done for every process every second."""
     return Process(
         pid=process.pid,
@@ -166,6 +213,8 @@ def _session(process: Process, facts: _Facts, state: str, idle_since: Maybe[floa
         owner=facts.owner,
         state=state,
         idle_since=idle_since,
+        labels=labels,
+        looked_up=looked_up,
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ MOST_CODES_PER_GPU = 256
 MOST_GPUS = 256
 MOST_UNMATCHED = 20_000
 MOST_UNMATCHED_SAVED = 2_000
+MAX_NEW = 1_000
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _PCI_ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
@@ -90,6 +92,7 @@ class XidLedger:
         self._unmatched = 0  # at most; exact after each sweep
         self._refused = 0
         self._totals: tuple[XidTotal, ...] | None = None
+        self._new: deque[XidEvent] = deque(maxlen=MAX_NEW)
         self._boot_id = _read_boot_id() if boot_id is None else boot_id
         self._file = None if state is None else StateFile(state)
         if self._file is not None and self._boot_id:
@@ -106,6 +109,10 @@ class XidLedger:
         if changed:
             self._totals = None
             self._save()
+
+    def take_new(self) -> list[XidEvent]:
+        """The occurrences counted since the last call, each once."""
+        return [self._new.popleft() for _ in range(len(self._new))]
 
     def totals(self, devices: Sequence[Device]) -> tuple[XidTotal, ...]:
         """Every GPU of this boot, also one no longer among `devices`: it may have fallen off the bus."""
@@ -135,6 +142,7 @@ class XidLedger:
                 )
             return
         if account.report(event.channel, event.at):
+            self._new.append(event)
             self._unmatched += 1
             if self._unmatched > MOST_UNMATCHED:
                 self._sweep()

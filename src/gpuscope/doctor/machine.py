@@ -1,12 +1,10 @@
-"""The rest of the machine: other sources, the kernel log, the clock, the port."""
+"""The rest of the machine: other sources, the kernel log, the clock."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 
 from gpuscope.doctor import Finding, Scene, Verdict
@@ -49,23 +47,4 @@ def the_clock(scene: Scene) -> Iterator[Finding]:
         yield Finding(Verdict.GOOD, "the clock is synchronised")
 
 
-def the_port(scene: Scene) -> Iterator[Finding]:
-    host, port = scene.settings.listen or ("", 9400)
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            busy = error.errno == errno.EADDRINUSE
-            what = (
-                "is in use: an agent or another exporter serves there"
-                if busy
-                else f"cannot be used: {error.strerror}"
-            )
-            fix = f"ss -ltnp 'sport = :{port}' shows who; choose another with --listen"
-            yield Finding(Verdict.NOTE if busy else Verdict.BAD, f"port {port} {what}", fix)
-            return
-    yield Finding(Verdict.GOOD, f"port {port} is free")
-
-
-CHECKS = (other_sources, the_kernel_log, the_clock, the_port)
+CHECKS = (other_sources, the_kernel_log, the_clock)

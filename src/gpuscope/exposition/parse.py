@@ -3,30 +3,49 @@
 Most lines of a scrape are the same series as the last time with another number. `SeriesCache` keeps, by the raw
 text of a series, what it was resolved to, so that such a line costs one split, one look-up and one float. A
 series is only ever looked up by text that was fully parsed before; anything else takes the slow, strict path.
-Wrong text refuses the whole scrape, as Prometheus does.
+Wrong text refuses the whole scrape, as Prometheus does. A text is read in pieces: no single call on a large
+text keeps other threads waiting, and limits hold before memory is used.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import length_hint
 
-Pairs = tuple[tuple[str, str], ...]
+from gpuscope.exposition.series_text import (
+    LimitError,
+    Pairs,
+    ParseError,
+    TextLimits,
+    normalise_numbers,
+    openmetrics_milliseconds,
+    parse_comment,
+    parse_line,
+    parse_number,
+    parse_numbers,
+    text_milliseconds,
+)
+
+__all__ = [
+    "Exposition",
+    "LimitError",
+    "Metadata",
+    "Pairs",
+    "ParseError",
+    "SeriesCache",
+    "TextLimits",
+    "parse_once",
+]
+
 Resolve = Callable[[Pairs], int | None]
 """Labels (`__name__` first) to a series id; None for a series that is not wanted."""
-
-_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_QUOTED = r'"((?:[^"\\\n]|\\.)*)"'
-_SERIES_NAME = re.compile(rf"({_NAME})?[ \t]*")
-_PAIR = re.compile(rf"[ \t]*(?:([a-zA-Z_][a-zA-Z0-9_]*)|{_QUOTED})[ \t]*(?:=[ \t]*{_QUOTED})?[ \t]*([,}}])")
-_ESCAPE = re.compile(r"\\(.)")
-_ESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
-_COMMENT = re.compile(rf"#[ \t]+(HELP|TYPE|UNIT)[ \t]+(?:({_NAME})|{_QUOTED})(?:[ \t]+(.*))?\Z")
-
-
-class ParseError(ValueError):
-    """The text is not an exposition; says which line and why."""
+METADATA_ENTRY_BYTES = 100
+"""Counted for each metric besides its texts."""
+PIECE_BYTES = 256 << 10
+"""To split so much into lines keeps other threads waiting for 2 to 7 ms."""
+_UNKNOWN = -1
+_BLANK = ("", " ", "\t")
 
 
 @dataclass(slots=True)
@@ -44,173 +63,191 @@ class Exposition:
     values: list[float] = field(default_factory=list)
     timed: list[tuple[int, int, float]] = field(default_factory=list)  # (id, milliseconds, value)
     metadata: dict[str, Metadata] = field(default_factory=dict)
+    metadata_bytes: int = 0
+    metadata_cut: bool = False  # some metadata exceeded the limit and was left out
     samples: int = 0  # lines with a number, also those of series nobody wants
-
-
-def parse_number(text: str) -> float:
-    # float() also takes underscores, spaces and "infinity"; a scrape may not.
-    if "_" in text or text.strip() != text:
-        raise ValueError(text)
-    return float(text)
 
 
 class SeriesCache:
     """What one target's series were resolved to, by their raw text. Not for several threads at once."""
 
-    def __init__(self, resolve: Resolve, *, keep_empty: bool = False) -> None:
+    def __init__(self, resolve: Resolve, *, keep_empty: bool = False, limits: TextLimits | None = None) -> None:
         """`keep_empty` hands over labels without a value too: with honor_labels they say "not the target's"."""
         self._resolve = resolve
         self._keep_empty = keep_empty
+        self._limits = limits or TextLimits()
         self._known: dict[str, int | None] = {}
+        self._known_bytes = 0
         self._comments: dict[str, tuple[str, str, str]] = {}
+        self._openmetrics = False
+        self._type = "unknown"
+        self._ended = False
 
-    def forget_all_but(self, most: int) -> None:
-        """Churn must not fill the memory: past `most` texts the cache starts anew."""
-        if len(self._known) > most:
+    def forget_all_but(self, series: int, text_bytes: int) -> None:
+        """Churn must not fill the memory: past so many series, or so much text of them, it starts anew."""
+        if len(self._known) > series or self._known_bytes > text_bytes:
             self._known.clear()
-        if len(self._comments) > most:
+            self._known_bytes = 0
+        if len(self._comments) > series:
             self._comments.clear()
 
-    def parse(self, text: str, *, openmetrics: bool = False) -> Exposition:
+    def parse(self, body: bytes | str, *, openmetrics: bool = False) -> Exposition:
+        """Raises ParseError, or LimitError, for the whole text."""
+        if isinstance(body, str):
+            body = body.encode()
+        if openmetrics != self._openmetrics:  # what the text format allows, OpenMetrics may not
+            self._known.clear()
+            self._comments.clear()
+            self._known_bytes = 0
+        self._openmetrics, self._type, self._ended = openmetrics, "unknown", False
         found = Exposition()
-        ids, values, known = found.ids, found.values, self._known
-        ended = False
-        for number, line in enumerate(text.split("\n"), 1):
-            series, _, rest = line.rpartition(" ")
-            if series in known:
-                found.samples += 1
-                try:
-                    value = parse_number(rest)
-                except ValueError:
-                    raise ParseError(f"line {number}: not a number: {rest[:80]!r}") from None
-                series_id = known[series]
-                if series_id is not None:
-                    ids.append(series_id)
-                    values.append(value)
-            elif not line or line.isspace():
-                continue
-            elif line.startswith("#"):
-                ended = ended or line == "# EOF"
-                self._comment(line, found)
-            else:
-                self._slow(line.rstrip("\r"), number, openmetrics, found)
-        if openmetrics and not ended:
+        number = 1
+        for piece in _slices(body, self._limits.line_bytes):
+            lines = piece.split("\n")
+            self._slice(lines, number, found)
+            number += len(lines)
+        if openmetrics and not self._ended and body:  # an empty answer has no samples and no fault
             raise ParseError("the text does not end with # EOF: it was cut, or is not OpenMetrics")
         return found
 
-    def _slow(self, line: str, number: int, openmetrics: bool, found: Exposition) -> None:
-        if self._known_with_time(line, openmetrics, found):
-            return
+    def _slice(self, lines: list[str], first: int, found: Exposition) -> None:
+        ids: list[int | None] = []
+        texts: list[str] = []
+        get, begun = self._known.get, (self._type, len(found.timed), found.samples)
+        waiting = iter(lines)
         try:
-            pairs, end = parse_series(line, keep_empty=self._keep_empty)
-            words = line[end:].split("#", 1)[0].split() if openmetrics else line[end:].split()
-            if not 1 <= len(words) <= 2:
-                raise ParseError("a value and perhaps a time must follow the series")
-            value = parse_number(words[0])
-            at = None if len(words) == 1 else _milliseconds(words[1], openmetrics)
-        except (ParseError, ValueError) as error:
-            raise ParseError(f"line {number}: {error}: {line[:120]!r}") from None
-        found.samples += 1
-        series_id = self._resolve(pairs)
-        if line == f"{line[:end]} {' '.join(words)}" and not line[:end].endswith((" ", "\t")):
-            self._known[line[:end]] = series_id
-        if at is None:
-            if series_id is not None:
-                found.ids.append(series_id)
-                found.values.append(value)
-        elif series_id is not None:
-            found.timed.append((series_id, at, value))
+            for line in waiting:
+                series, _, rest = line.rpartition(" ")
+                series_id = get(series, _UNKNOWN)
+                if series_id != _UNKNOWN:
+                    ids.append(series_id)
+                    texts.append(rest)
+                else:
+                    self._line(line, ids, texts, found)
+            try:
+                values = parse_numbers(texts) if texts else []
+            except ValueError:  # one of them is wrong, or not written the usual way: line by line
+                self._type, timed, found.samples = begun
+                self._ended = False
+                del found.timed[timed:]
+                ids, texts, waiting = [], [], iter(lines)
+                for line in waiting:
+                    self._line(line, ids, texts, found)
+                values = list(map(parse_number, texts))
+        except LimitError as error:
+            raise LimitError(error.limit, _placed(error, lines, waiting, first)) from None
+        except ValueError as error:  # ParseError is one
+            raise ParseError(_placed(error, lines, waiting, first)) from None
+        found.samples += len(ids)
+        if None in ids:
+            kept = [(one, value) for one, value in zip(ids, values, strict=True) if one is not None]
+            found.ids += [one for one, _ in kept]
+            found.values += [value for _, value in kept]
+        else:
+            found.ids += ids  # type: ignore[arg-type]  # no None in it
+            found.values += values
 
-    def _known_with_time(self, line: str, openmetrics: bool, found: Exposition) -> bool:
+    def _line(self, line: str, ids: list[int | None], texts: list[str], found: Exposition) -> None:
+        if self._ended:
+            raise ParseError("unexpected data after # EOF")
+        start = line[:1]
+        if not self._openmetrics and start in _BLANK:
+            line = line.lstrip(" \t")
+            start = line[:1]
+            if not line:
+                return
+        if start == "#":
+            if self._openmetrics and line == "# EOF":
+                self._ended = True
+            else:
+                self._comment(line, found)
+        elif not self._known_with_time(line, found):
+            self._sample(line, ids, texts, found)
+
+    def _sample(self, line: str, ids: list[int | None], texts: list[str], found: Exposition) -> None:
+        _require_utf8(line)
+        read = parse_line(line, self._openmetrics, self._limits, keep_empty=self._keep_empty)
+        key = line[: read.end]
+        series_id = self._known.get(key, _UNKNOWN)
+        if series_id == _UNKNOWN:
+            series_id = self._resolve(normalise_numbers(read.pairs, self._type))
+            self._known[key] = series_id
+            self._known_bytes += len(key)
+        if read.at_ms is None:
+            ids.append(series_id)
+            texts.append(read.value)
+        else:
+            found.samples += 1
+            if series_id is not None:
+                found.timed.append((series_id, read.at_ms, parse_number(read.value)))
+
+    def _known_with_time(self, line: str, found: Exposition) -> bool:
         """A known series with a value and a time: what /federate and cAdvisor send on every line."""
         rest, _, time = line.rpartition(" ")
         series, _, value = rest.rpartition(" ")
-        if series not in self._known:
+        series_id = self._known.get(series, _UNKNOWN)
+        if series_id == _UNKNOWN:
             return False
         try:
-            sample = (parse_number(value), _milliseconds(time, openmetrics))
+            number = parse_number(value)
+            at_ms = openmetrics_milliseconds(time) if self._openmetrics else text_milliseconds(time)
         except ValueError:
-            return False  # the slow way says what is wrong
+            return False  # the strict way says what is wrong
         found.samples += 1
-        series_id = self._known[series]
         if series_id is not None:
-            found.timed.append((series_id, sample[1], sample[0]))
+            found.timed.append((series_id, at_ms, number))
         return True
 
     def _comment(self, line: str, found: Exposition) -> None:
         known = self._comments.get(line)
         if known is None:
-            match = _COMMENT.match(line)
-            if match is None:
+            known = parse_comment(line, self._openmetrics)
+            if known is None:
                 return
-            kind, name, quoted, rest = match.groups()
-            known = (kind, name or _unescape(quoted or ""), _unescape(rest or ""))
-            self._comments[line] = known
-        kind, name, rest = known
-        entry = found.metadata.setdefault(name, Metadata())
+            _require_utf8(line)
+            if not found.metadata_cut:
+                self._comments[line] = known
+        kind, name, text = known
         if kind == "TYPE":
-            entry.type = rest.strip() or "unknown"
-        elif kind == "HELP":
-            entry.help = rest
-        else:
-            entry.unit = rest
+            self._type = text
+        entry = found.metadata.get(name)
+        found.metadata_bytes += len(text) + (len(name) + METADATA_ENTRY_BYTES if entry is None else 0)
+        if found.metadata_bytes > self._limits.metadata_bytes:
+            found.metadata_cut = True
+            return
+        if entry is None:
+            entry = found.metadata[name] = Metadata()
+        setattr(entry, kind.lower(), text)
 
 
-def parse_series(line: str, *, keep_empty: bool = False) -> tuple[Pairs, int]:
-    """The series at the start of a line, as label pairs with the name first, and where it ends."""
-    match = _SERIES_NAME.match(line)
-    assert match is not None  # noqa: S101 - it matches the empty text too
-    name, end = match.group(1), match.end()
-    labels: list[tuple[str, str]] = []
-    if line[end : end + 1] == "{":
-        name, end = _labels(line, end + 1, name, labels)
-        if not keep_empty:
-            labels = [pair for pair in labels if pair[1] != ""]
-    else:
-        end = match.end(1) if name else end
-    if not name:
-        raise ParseError("no metric name")
-    if len({key for key, _ in labels}) < len(labels):
-        raise ParseError("a label stands twice")
-    return (("__name__", name), *labels), end
+def _placed(error: ValueError, lines: list[str], waiting: Iterator[str], first: int) -> str:
+    """The error with the line it is about: the last one taken from `waiting`."""
+    at = len(lines) - length_hint(waiting) - 1
+    return f"line {first + at}: {error}: {lines[at][:120]!r}"
 
 
-def _labels(line: str, at: int, name: str | None, labels: list[tuple[str, str]]) -> tuple[str | None, int]:
-    if line[at:].lstrip(" \t").startswith("}"):
-        return name, line.index("}", at) + 1
-    while True:
-        pair = _PAIR.match(line, at)
-        if pair is None:
-            raise ParseError("the labels cannot be read")
-        key, quoted_key, value, separator = pair.groups()
-        key = _unescape(quoted_key) if key is None else key
-        if value is None:  # {"my.metric", a="b"}: a name in quotes stands alone
-            if pair.group(1) is not None or name is not None or labels:
-                raise ParseError("a label without a value")
-            name = key
-        else:
-            labels.append((key, _unescape(value)))
-        at = pair.end()
-        if separator == "}" or line[at:].lstrip(" \t").startswith("}"):
-            return name, at if separator == "}" else line.index("}", at) + 1
+def _slices(body: bytes, line_bytes: int) -> Iterator[str]:
+    """Whole lines, without the last line break: a piece, or one line of at most `line_bytes`."""
+    at = 0
+    while at < len(body):
+        end = body.rfind(b"\n", at, at + min(PIECE_BYTES, line_bytes) + 1)
+        if end < 0:
+            end = body.find(b"\n", at, at + line_bytes + 1)
+        if end < 0:
+            end = len(body)
+            if end - at > line_bytes:
+                raise LimitError("scrape_max_line_bytes", f"a line of more than {line_bytes} bytes")
+        # Bytes that are not UTF-8 are refused where they matter; a remark may have them.
+        yield body[at:end].decode("utf-8", "surrogateescape")
+        at = end + 1
 
 
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[0]), text)
-
-
-def _milliseconds(text: str, openmetrics: bool) -> int:
-    if "_" in text or len(text) > 40:
-        raise ValueError(text)
-    try:
-        milliseconds = round(parse_number(text) * 1000) if openmetrics else int(text)
-    except OverflowError:  # infinity
-        raise ValueError(text) from None
-    if not -(2**63) <= milliseconds < 2**63:
-        raise ValueError(text)
-    return milliseconds
+def _require_utf8(line: str) -> None:
+    if not line.isascii():
+        try:
+            line.encode()
+        except UnicodeEncodeError:
+            raise ParseError("not UTF-8 text") from None
 
 
 def parse_once(text: str, *, openmetrics: bool = False) -> Iterator[tuple[Pairs, int | None, float]]:

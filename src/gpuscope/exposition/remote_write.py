@@ -11,11 +11,17 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from gpuscope.limits import LIMITS_REACHED, Limits
+
 Labels = tuple[tuple[str, str], ...]
 Resolve = Callable[[Labels], int | None]
-"""Sorted labels to whatever number the caller knows the series by; None for labels that cannot be taken."""
+"""Sorted labels to whatever number the caller knows the series by; None for labels that cannot be taken,
+`NO_ROOM` for a new series that a limit refuses."""
 
-MOST_CACHED = 1_000_000
+NO_ROOM = -3
+MAX_CACHED = 1_000_000
+MAX_LABELS_PER_SAMPLE = 10
+"""Of all series of a request together: so many times its samples."""
 _DOUBLE = struct.Struct("<d")
 _UNKNOWN = -1
 _INVALID = -2
@@ -60,6 +66,36 @@ def encode_samples(samples: Iterable[tuple[bytes, int, float]]) -> bytes:
     return b"".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class MessageLimits:
+    """How much of everything one request may have: a few bytes can stand for one of them."""
+
+    max_samples: int = Limits().write_max_samples
+    max_symbols: int = Limits().write_max_symbols
+    max_text_bytes: int = 4 * Limits().write_max_decoded_bytes
+    """Of all labels of a 2.0 request: a symbol can be referred to any number of times."""
+
+    def check_text(self, size: int) -> None:
+        if size > self.max_text_bytes:
+            LIMITS_REACHED.count("write_max_decoded_bytes")
+            raise WireError(f"more than {self.max_text_bytes} bytes of labels (write_max_decoded_bytes)")
+
+    def check_samples(self, count: int) -> None:
+        if count > self.max_samples:
+            LIMITS_REACHED.count("write_max_samples")
+            raise WireError(f"more than {self.max_samples} series, samples and exemplars (write_max_samples)")
+
+    def check_labels(self, count: int) -> None:
+        if count > MAX_LABELS_PER_SAMPLE * self.max_samples:
+            LIMITS_REACHED.count("write_max_samples")
+            raise WireError(f"more than {MAX_LABELS_PER_SAMPLE * self.max_samples} labels (write_max_samples)")
+
+    def check_symbols(self, count: int) -> None:
+        if count > self.max_symbols:
+            LIMITS_REACHED.count("write_max_symbols")
+            raise WireError(f"more than {self.max_symbols} symbols (write_max_symbols)")
+
+
 @dataclass(slots=True)
 class Decoded:
     """Samples side by side; what the request also had and nobody keeps is counted."""
@@ -69,13 +105,21 @@ class Decoded:
     values: list[float] = field(default_factory=list)
     invalid: int = 0  # samples whose labels cannot be taken
     histograms: int = 0  # native histograms
+    exemplars: int = 0
+    no_room: int = 0  # samples of new series that a limit refuses
+    labels: int = 0  # labels that had to be parsed
+    text_bytes: int = 0  # of those
+
+    def size(self) -> int:
+        return len(self.series) + self.invalid + self.histograms + self.exemplars + self.no_room
 
 
 class WriteDecoder:
     """Remembers series by the bytes of their labels. Not for several threads at once."""
 
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(self, resolve: Resolve, limits: MessageLimits | None = None) -> None:
         self._resolve = resolve
+        self._limits = limits or MessageLimits()
         self._known: dict[bytes, int] = {}
 
     def forget(self) -> None:
@@ -86,30 +130,38 @@ class WriteDecoder:
         known, times = self._known, _Times()
         series, stamps, doubles = found.series, found.times, found.values
         position, end = 0, len(body)
+        messages = 0
         while position < end:
+            messages += 1
             tag = body[position]
-            length, start = _length(body, position + 1, end)
+            length, start = read_length(body, position + 1, end)
             position = start + length
             if tag != 0x0A:
                 if tag & 7 != 2 or not 8 <= tag <= 0x7F:
                     raise WireError("not a remote-write request")
                 continue  # metadata
             # One sample at the end of the message, its value (18 bytes) or the value 0 left out (9 bytes).
-            if body[position - 18 : position - 15] == b"\x12\x10\x09" and body[position - 7] == 0x10:
+            if length <= 18:
+                pass  # too short for labels and a sample; the slices below would begin before the message
+            elif body[position - 18 : position - 15] == b"\x12\x10\x09" and body[position - 7] == 0x10:
                 number = known.get(body[start : position - 18], _UNKNOWN)
-                if number >= 0:
+                at = times[body[position - 6 : position]]
+                if number >= 0 and at is not None:
                     series.append(number)
-                    stamps.append(times[body[position - 6 : position]])
+                    stamps.append(at)
                     doubles.append(_DOUBLE.unpack_from(body, position - 15)[0])
                     continue
             elif body[position - 9 : position - 6] == b"\x12\x07\x10":
                 number = known.get(body[start : position - 9], _UNKNOWN)
-                if number >= 0:
+                at = times[body[position - 6 : position]]
+                if number >= 0 and at is not None:
                     series.append(number)
-                    stamps.append(times[body[position - 6 : position]])
+                    stamps.append(at)
                     doubles.append(0.0)
                     continue
             self._series(body[start:position], found)
+            self._limits.check_samples(max(messages, found.size()))
+        self._limits.check_samples(messages)
         return found
 
     def _series(self, message: bytes, found: Decoded) -> None:
@@ -119,16 +171,24 @@ class WriteDecoder:
         for number, payload in _fields(message):
             if number == 1:
                 labels.append(payload)
+                self._limits.check_labels(len(labels))
             elif number == 2:
-                samples.append(_sample(payload))
+                samples.append(read_sample(payload))
+            elif number == 3:
+                found.exemplars += 1
             elif number == 4:
                 histograms += 1
+        found.labels += len(labels)
+        self._limits.check_labels(found.labels)
         key = b"".join(_field(1, payload) for payload in labels)
         series = self._known.get(key, _UNKNOWN)
         if series == _UNKNOWN:
             series = self._new(key, labels)
         if series == _INVALID:
             found.invalid += len(samples)
+            return
+        if series == NO_ROOM:
+            found.no_room += len(samples)
             return
         found.histograms += histograms
         for at, value in samples:
@@ -139,24 +199,24 @@ class WriteDecoder:
     def _new(self, key: bytes, labels: list[bytes]) -> int:
         resolved = self._resolve(tuple(sorted(_label(payload) for payload in labels))) if labels else None
         number = _INVALID if resolved is None else resolved
-        if len(self._known) >= MOST_CACHED:
+        if len(self._known) >= MAX_CACHED:
             self._known.clear()
-        self._known[key] = number
+        if number >= 0:
+            self._known[key] = number
         return number
 
 
-class _Times(dict[bytes, int]):
-    """Six bytes of a varint to milliseconds: a request has few different times."""
+class _Times(dict[bytes, int | None]):
+    """Six bytes of a varint to milliseconds: a request has few different times. None for bytes that are not one
+    number: such a message is read field by field."""
 
-    def __missing__(self, packed: bytes) -> int:
-        value, end = _varint(packed, 0, len(packed))
-        if end != len(packed):
-            raise WireError("a sample's time is malformed")
-        self[packed] = value
+    def __missing__(self, packed: bytes) -> int | None:
+        whole = packed[-1] < 0x80 and all(byte >= 0x80 for byte in packed[:-1])
+        self[packed] = value = read_varint(packed, 0, len(packed))[0] if whole else None
         return value
 
 
-def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= end:
@@ -171,12 +231,12 @@ def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
             raise WireError("a number is longer than 64 bits")
 
 
-def _length(data: bytes, position: int, end: int) -> tuple[int, int]:
+def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:
     """The length of what follows, and where it begins."""
     if position < end and data[position] < 0x80:
         length, position = data[position], position + 1
     else:
-        length, position = _varint(data, position, end)
+        length, position = read_varint(data, position, end)
     if position + length > end:
         raise WireError("the message is cut short")
     return length, position
@@ -186,21 +246,21 @@ def _fields(message: bytes) -> Iterable[tuple[int, bytes]]:
     """Length-delimited fields of a message; numbers of other kinds are skipped."""
     position, end = 0, len(message)
     while position < end:
-        tag, position = _varint(message, position, end)
+        tag, position = read_varint(message, position, end)
         number, kind = tag >> 3, tag & 7
         if number == 0:
             raise WireError("a field without a number")
         if kind == 2:
-            length, position = _length(message, position, end)
+            length, position = read_length(message, position, end)
             yield number, message[position : position + length]
             position += length
         else:
-            position = _skip_number(message, position, end, kind)
+            position = skip_number(message, position, end, kind)
 
 
-def _skip_number(message: bytes, position: int, end: int, kind: int) -> int:
+def skip_number(message: bytes, position: int, end: int, kind: int) -> int:
     if kind == 0:
-        return _varint(message, position, end)[1]
+        return read_varint(message, position, end)[1]
     if kind not in (1, 5):
         raise WireError("a field of an unknown kind")
     position += 8 if kind == 1 else 4
@@ -222,21 +282,21 @@ def _label(payload: bytes) -> tuple[str, str]:
         raise WireError("a label is not UTF-8") from None
 
 
-def _sample(payload: bytes) -> tuple[int, float]:
+def read_sample(payload: bytes) -> tuple[int, float]:
     value, at = 0.0, 0
     position, end = 0, len(payload)
     while position < end:
-        tag, position = _varint(payload, position, end)
+        tag, position = read_varint(payload, position, end)
         if tag == 0x09:
             if position + 8 > end:
                 raise WireError("the message is cut short")
             value = _DOUBLE.unpack_from(payload, position)[0]
             position += 8
         elif tag == 0x10:
-            at, position = _varint(payload, position, end)
+            at, position = read_varint(payload, position, end)
         elif tag & 7 == 2:
-            length, position = _length(payload, position, end)
+            length, position = read_length(payload, position, end)
             position += length
         else:
-            position = _skip_number(payload, position, end, tag & 7)
+            position = skip_number(payload, position, end, tag & 7)
     return at - (1 << 64) if at >= 1 << 63 else at, value

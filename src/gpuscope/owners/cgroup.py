@@ -20,6 +20,9 @@ _POD = re.compile(rf"(?:^|-)pod(?P<uid>{_UUID}|[0-9a-f]{{32}})\Z")
 _CONTAINER = re.compile(r"(?:(?P<prefix>.+)-)?(?P<id>[0-9a-f]{64})\Z")
 # Some runtimes name containers by UUID; desktops name terminal scopes so too: this holds only inside a pod.
 _UUID_CONTAINER = re.compile(rf"(?:(?P<prefix>.+)-)?(?P<id>{_UUID.replace('[-_]', '-')})\Z")
+# AWS Fargate: /ecs/<task>/<task>-<number>; the whole last part is the container's id.
+_FARGATE_TASK = re.compile(rf"(?:[0-9a-f]{{32}}|{_UUID.replace('[-_]', '-')})\Z")
+_FARGATE_NUMBER = re.compile(r"-\d{1,20}\Z", re.ASCII)
 _QOS = re.compile(r"(?:^|-)(burstable|besteffort)(?:-|\Z)")
 _JOB = re.compile(r"job_(\d{1,10})\Z", re.ASCII)
 _STEP = re.compile(r"step_(\w{1,20})\Z", re.ASCII)
@@ -33,6 +36,7 @@ RUNTIMES: Final = {
     "cri-o": "cri-o",
     "docker": "docker",
     "libpod": "podman",
+    "libpod-payload": "podman",
 }
 MOST_TEXT: Final = 1 << 16
 
@@ -84,18 +88,21 @@ class _Part:
     name: str
     unit: str  # ".scope", ".slice" or ""
     runtime: str  # what stands before it in the same segment: `…slice:cri-containerd:<id>`
+    parent: str = ""  # the segment above: `/docker/<id>`
 
 
 def _parts(segments: Sequence[str]) -> list[_Part]:
     parts = []
+    parent = ""
     for segment in segments:
         before = ""
         for piece in segment.split(":"):
             for unit in (".scope", ".slice", ""):
                 if piece.endswith(unit):
-                    parts.append(_Part(piece.removesuffix(unit), unit, before))
+                    parts.append(_Part(piece.removesuffix(unit), unit, before, parent))
                     break
             before = piece
+        parent = segment
     return parts
 
 
@@ -108,7 +115,8 @@ def _container_place(segments: Sequence[str]) -> Place:
             pod_at, uid = number, match["uid"].replace("_", "-")
     if pod_at < 0:
         # Without a pod the innermost container is the one the process is in.
-        return next((_in_container(p) for p in reversed(parts) if _container_id(p, in_pod=False)), NOWHERE)
+        innermost = next((p for p in reversed(parts) if _container_id(p, in_pod=False)), None)
+        return _fargate_place(segments) if innermost is None else _in_container(innermost)
     above = parts[: pod_at + 1]
     place = Place(pod_uid=uid, qos=_qos(above))
     for part in parts[pod_at + 1 :]:
@@ -137,7 +145,15 @@ def _in_container(part: _Part) -> Place:
     prefix = match["prefix"] or part.runtime
     if prefix.endswith("conmon"):  # podman's and CRI-O's supervisor, not the workload
         return NOWHERE
-    return Place(container_id=match["id"], runtime=RUNTIMES.get(prefix, ABSENT))
+    return Place(container_id=match["id"], runtime=RUNTIMES.get(prefix or part.parent, ABSENT))
+
+
+def _fargate_place(segments: Sequence[str]) -> Place:
+    for group, task, container in zip(segments, segments[1:], segments[2:], strict=False):
+        number = container.removeprefix(task)
+        if group == "ecs" and _FARGATE_TASK.match(task) and _FARGATE_NUMBER.match(number):
+            return Place(container_id=container)
+    return NOWHERE
 
 
 def _qos(above: Sequence[_Part]) -> Maybe[str]:

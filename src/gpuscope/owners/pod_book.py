@@ -6,6 +6,7 @@ where the settings ask for them. Where labels are wanted, a way that has none is
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -16,11 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from gpuscope.errors import SourceError
+from gpuscope.owners.cgroup import Place
 from gpuscope.owners.pod_list import decode_pod_list
 from gpuscope.owners.pod_logs import read_pod_logs
 from gpuscope.owners.pods import NO_PODS, Pod, Pods, index_pods
 from gpuscope.owners.pods_api import KeepLabel, list_pods
-from gpuscope.readings import Reading
+from gpuscope.readings import ABSENT, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
 
@@ -52,12 +54,20 @@ class PodBook:
         self._listed: Sequence[Pod] = ()
         self._pods = NO_PODS
         self._at = 0.0
+        self._asked_at = -math.inf  # when the last question began that was answered
+
+    def is_pending(self, place: Place, since: float) -> bool:
+        """Whether the pod of a process first seen at `since` may still be learned."""
+        if place.pod_uid is ABSENT and place.container_id is ABSENT:
+            return False
+        return self._asked_at < since and self.pods().find(place.pod_uid, place.container_id) is None
 
     def pods(self) -> Pods:
         return NO_PODS if self._clock() - self._at > GOOD_FOR_SECONDS else self._pods
 
     def read(self, due: frozenset[Tier]) -> Reading:
         """Raises SourceError when nobody answered: all their reasons."""
+        asked_at = self._clock()
         found: Sequence[Pod] | None = None
         failures: Counter[str] = Counter()
         reasons = []
@@ -74,7 +84,7 @@ class PodBook:
                 break
         if found is None:
             raise SourceError("; ".join(reasons))
-        self._at = self._clock()
+        self._at, self._asked_at = self._clock(), asked_at
         if list(found) != list(self._listed):
             self._listed, self._pods = found, index_pods(found)
         return Reading(failures=failures)

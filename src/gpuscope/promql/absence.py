@@ -22,8 +22,10 @@ def absent(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
 
 def absent_over_time(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     labels, chunks = evaluator.windows(call.args[0], steps)
+    evaluator.budget.afford(len(labels) * steps.count)
     present = np.zeros((len(labels), steps.count), dtype=np.bool_)
     for rows, windows in chunks:
+        evaluator.budget.check()
         present[rows] = windows.counts > 0
     return _absence(call.args[0], present, steps)
 

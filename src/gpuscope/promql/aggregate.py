@@ -6,14 +6,16 @@ compensated and go through a group's rows in their order, as in Prometheus.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql import over_time, sums
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import Columns
 from gpuscope.store.series import Labels
@@ -29,24 +31,29 @@ class Groups:
     labels: list[Labels]
     order: NDArray[np.intp]
     starts: NDArray[np.intp]
+    budget: Budget
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Where each group begins and ends in `order`."""
+        return pairwise(self.budget.watch(self.starts.tolist()))
 
     @property
     def sizes(self) -> NDArray[np.intp]:
         return np.diff(self.starts)
 
 
-def group_rows(rows: list[Labels], grouping: tuple[str, ...], without: bool) -> Groups:
+def group_rows(rows: list[Labels], grouping: tuple[str, ...], without: bool, budget: Budget) -> Groups:
     if without:
         dropped = frozenset((*grouping, label_sets.METRIC_NAME))
-        keys = [label_sets.drop(one, dropped) for one in rows]
+        keys = [label_sets.drop(one, dropped) for one in budget.watch(rows)]
     else:
         kept = frozenset(grouping)
-        keys = [label_sets.keep(one, kept) for one in rows] if kept else [()] * len(rows)
+        keys = [label_sets.keep(one, kept) for one in budget.watch(rows)] if kept else [()] * len(rows)
     numbers: dict[Labels, int] = {}
-    member = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
+    member = np.array([numbers.setdefault(key, len(numbers)) for key in budget.watch(keys)], dtype=np.intp)
     order = np.argsort(member, kind="stable")
     starts = np.searchsorted(member[order], np.arange(len(numbers) + 1))
-    return Groups(list(numbers), order, starts)
+    return Groups(list(numbers), order, starts, budget)
 
 
 def aggregate(op: str, frame: Frame, groups: Groups, param: Floats | None) -> Frame:
@@ -97,6 +104,7 @@ def _totals(values: Floats, present: Bools, groups: Groups) -> tuple[Floats, Flo
     sizes = groups.sizes
     total, error = np.empty((len(sizes), values.shape[1])), np.empty((len(sizes), values.shape[1]))
     for group in np.flatnonzero(sizes > _LARGE_GROUP):
+        groups.budget.check()
         rows = filled[groups.starts[group] : groups.starts[group + 1]]
         total[group], error[group] = sums.sum_rows(rows)
     small = np.flatnonzero(sizes <= _LARGE_GROUP)
@@ -122,7 +130,7 @@ def _small_totals(filled: Floats, first: NDArray[np.intp], sizes: NDArray[np.int
 def _per_cell(values: Floats, present: Bools, groups: Groups, counts: Ints, kernel: over_time.Kernel) -> Floats:
     """Treat each group's samples at one step as a window, and run a window kernel over all of them."""
     pieces = []
-    for begin, end in zip(groups.starts, groups.starts[1:], strict=False):
+    for begin, end in groups.spans():
         pieces.append(values[begin:end].T[present[begin:end].T])
     flat = np.concatenate(pieces)
     sizes = counts.ravel()

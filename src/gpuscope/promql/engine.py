@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
 
+from gpuscope.limits import Limits
 from gpuscope.promql import weight
 from gpuscope.promql.budget import Budget
-from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.durations import QueryTimes
+from gpuscope.promql.errors import BadQueryError, PromQLError
 from gpuscope.promql.evaluate import Evaluator, Settings
 from gpuscope.promql.frame import Frame, Steps
 from gpuscope.promql.notes import Notes
 from gpuscope.promql.parse import parse
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.promql.statistics import CountingEvaluator, Statistics
 from gpuscope.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
 from gpuscope.store.series import Series, Storage
@@ -37,9 +40,11 @@ class Engine:
 
     storage: Storage
     lookback_ms: int = 300_000
-    max_samples: int = 50_000_000
-    timeout_seconds: float | None = 120.0
+    max_samples: int = Limits().query_max_samples
+    timeout_seconds: float | None = Limits().query_timeout
     subquery_step_ms: int = 60_000
+    max_label_bytes: int = Limits().query_max_label_bytes
+    pool: SamplePool = field(default_factory=lambda: SamplePool(Limits().query_max_total_samples))
 
     def instant(
         self,
@@ -50,15 +55,19 @@ class Engine:
         lookback_ms: int | None = None,
         cancelled: threading.Event | None = None,
         statistics: Statistics | None = None,
+        budget: Budget | None = None,
     ) -> Result:
-        """The value of `expr` at one time; what it took is noted in `statistics`."""
+        """The value of `expr` at one time; what it took is noted in `statistics`. A caller that goes on working
+        with the result gives a `budget` of its own, which then holds time limit and cancellation."""
         if statistics is not None:
             statistics.begin()
         tree = parse(expr)
         steps = Steps(time_ms, 1, 1)
         settings = Settings(time_ms, time_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
-        evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
-        return _evaluated(lambda: _instant(evaluator, tree, steps), statistics)
+        evaluator = self._evaluator(
+            settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
+        )
+        return _evaluated(lambda: _instant(evaluator, tree, steps), evaluator.budget, statistics)
 
     def range(
         self,
@@ -71,6 +80,7 @@ class Engine:
         lookback_ms: int | None = None,
         cancelled: threading.Event | None = None,
         statistics: Statistics | None = None,
+        budget: Budget | None = None,
     ) -> Matrix:
         """The value of `expr` at start, start + step, ... up to end."""
         if statistics is not None:
@@ -84,24 +94,26 @@ class Engine:
             raise BadQueryError(
                 f"{steps.count} points per series are more than {MAX_POINTS_PER_SERIES}; use a longer step"
             )
-        tree = parse(expr)
+        tree = parse(expr, QueryTimes(step_ms, end_ms - start_ms))
         settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
-        evaluator = self._evaluator(settings, self._budget(timeout_seconds, cancelled), steps, statistics)
-        return _evaluated(lambda: _range(evaluator, tree, steps), statistics)
+        evaluator = self._evaluator(
+            settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
+        )
+        return _evaluated(lambda: _range(evaluator, tree, steps), evaluator.budget, statistics)
 
-    def is_small(self, expr: str, start_ms: int, end_ms: int, step_ms: int, lookback_ms: int | None) -> bool:
+    def is_small(self, expr: str, steps: Steps, times: QueryTimes, lookback_ms: int | None) -> bool:
         """Whether answering takes less than handing the question to a thread; a wrong question is small."""
         try:
-            steps = Steps.between(start_ms, end_ms, step_ms)
-            return weight.is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms)
+            return weight.is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms, times)
         except BadQueryError:
             return True
 
-    def _budget(self, timeout_seconds: float | None, cancelled: threading.Event | None) -> Budget:
+    def budget(self, timeout_seconds: float | None = None, cancelled: threading.Event | None = None) -> Budget:
+        """For one query; its time begins now."""
         limit = self.timeout_seconds
         if timeout_seconds is not None and (limit is None or timeout_seconds < limit):
             limit = timeout_seconds
-        budget = Budget(self.max_samples, limit, cancelled)
+        budget = Budget(self.max_samples, limit, cancelled, self.max_label_bytes, self.pool)
         budget.check("query execution")
         return budget
 
@@ -116,12 +128,15 @@ class Engine:
         return evaluator
 
 
-def _evaluated(evaluate: Callable[[], T], statistics: Statistics | None) -> T:
+def _evaluated(evaluate: Callable[[], T], budget: Budget, statistics: Statistics | None) -> T:
     """A tree too deep for the stack is the user's error."""
     try:
-        result = evaluate()
+        result = budget.run(evaluate)
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
+    except PromQLError:
+        budget.close()
+        raise
     if statistics is not None:
         statistics.end()
     return result
@@ -132,10 +147,10 @@ def _instant(evaluator: Evaluator, tree: Expr, steps: Steps) -> Result:
     if isinstance(tree, String):
         return Text(time_ms, tree.value)
     if isinstance(tree, MatrixSelector):
-        return _samples(evaluator.samples(tree, time_ms), notes)
+        return _samples(evaluator.samples(tree, time_ms), notes, evaluator.budget)
     with _arithmetic():
         if isinstance(tree, Subquery):
-            return _samples(evaluator.subquery(tree, time_ms), notes)
+            return _samples(evaluator.subquery(tree, time_ms), notes, evaluator.budget)
         if value_type(tree) is ValueType.SCALAR:
             value = float(evaluator.scalar(tree, steps)[0])
             return Scalar(time_ms, value, notes.warnings, notes.infos)
@@ -148,10 +163,9 @@ def _arithmetic() -> np.errstate:
     return np.errstate(all="ignore")
 
 
-def _samples(found: Iterable[Series], notes: Notes) -> Samples:
+def _samples(found: Iterable[Series], notes: Notes, budget: Budget) -> Samples:
     """A range asked for by itself."""
-    series = [one for one in found if len(one.timestamps)]
-    series.sort(key=attrgetter("labels"))
+    series = budget.sort((one for one in found if len(one.timestamps)), key=attrgetter("labels"))
     return Samples(
         [one.labels for one in series],
         [one.timestamps for one in series],
@@ -173,7 +187,7 @@ def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
             raise BadQueryError(
                 f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
             )
-    order = sorted(range(len(frame.labels)), key=frame.labels.__getitem__)
+    order = evaluator.budget.sort(range(len(frame.labels)), key=frame.labels.__getitem__)
     if order != list(range(len(order))):
         frame = frame.rows(order)
     notes = evaluator.notes

@@ -108,7 +108,7 @@ class Evaluator:
             self._selected.clear()
             few = min(FEW_SAMPLES, self.budget.left() // 10)
             together = max(1, few * len(now) // max(1, samples))
-        return Frame.side_by_side(parts)
+        return Frame.side_by_side(parts, self.budget)
 
     def _vector(self, expr: Expr, steps: Steps) -> Frame:
         self.budget.check()
@@ -121,7 +121,7 @@ class Evaluator:
                 frame = self._binary(expr, steps)
             case Negation():
                 inner = self.vector(expr.expr, steps)
-                frame = Frame(inner.labels, -inner.values, inner.present).nameless()
+                frame = Frame(inner.labels, -inner.values, inner.present).nameless(self.budget)
             case Call():
                 frame = functions.call_vector(self, expr, steps)
             case _:
@@ -131,6 +131,7 @@ class Evaluator:
 
     def scalar(self, expr: Expr, steps: Steps) -> Floats:
         """One number for each step."""
+        self.budget.charge(steps.count)
         match expr:
             case Number():
                 return np.full(steps.count, expr.value)
@@ -146,11 +147,13 @@ class Evaluator:
 
     def latest(self, selector: VectorSelector, steps: Steps) -> Frame:
         """An instant selector's frame."""
-        return select.latest(*self._series_and_times(selector, steps), self._settings.lookback_ms)
+        series, at = self._series_and_times(selector, steps)
+        return select.latest(series, at, self._settings.lookback_ms, self.budget)
 
     def latest_times(self, selector: VectorSelector, steps: Steps) -> Frame:
         """An instant selector's frame with the time of each sample, in seconds, for its value."""
-        return select.latest_times(*self._series_and_times(selector, steps), self._settings.lookback_ms)
+        series, at = self._series_and_times(selector, steps)
+        return select.latest_times(series, at, self._settings.lookback_ms, self.budget)
 
     def _series_and_times(self, selector: VectorSelector, steps: Steps) -> tuple[Sequence[Series], Ints]:
         at = self._reference_times(selector.at, selector.offset_ms, steps)
@@ -178,7 +181,7 @@ class Evaluator:
         selector = expr.vector
         end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
         series = self._load(self._storage.select, selector, end_ms - expr.range_ms + 1, end_ms)
-        return [select.without_markers(one) for one in series]
+        return [select.without_markers(one) for one in self.budget.watch(series)]
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps
@@ -186,6 +189,7 @@ class Evaluator:
         ends = self._reference_times(expr.at, expr.offset_ms, steps)
         inner = self._subquery_steps(expr, int(ends[0]), int(ends[-1]))
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
+        self.budget.charge(3 * inner.count)  # the times, and where each sample lies
         return frame.labels, select.windows_of_frame(frame, inner.times, ends, expr.range_ms)
 
     def _subquery_steps(self, expr: Subquery, first_end: int, last_end: int) -> Steps:
@@ -205,8 +209,11 @@ class Evaluator:
         end = int(self._reference_times(expr.at, expr.offset_ms, steps)[0])
         inner = self._subquery_steps(expr, end, end)
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
-        rows = zip(frame.labels, frame.values, frame.present, strict=True)
-        return [Series(labels, inner.times[present], values[present]) for labels, values, present in rows]
+        self.budget.charge(2 * frame.values.size)  # each row's times and values, copied
+        return [
+            Series(labels, inner.times[frame.present[row]], frame.values[row, frame.present[row]])
+            for row, labels in enumerate(self.budget.watch(frame.labels))
+        ]
 
     def _reference_times(self, at: At | None, offset_ms: int, steps: Steps) -> Ints:
         """The times a selector looks at, ascending: each step, or the fixed `@` time, less the offset."""
@@ -237,9 +244,9 @@ class Evaluator:
         if expr.op == "count_values":
             if not isinstance(expr.param, String):
                 raise BadQueryError("count_values needs a string literal")
-            return rank.count_values(frame, expr.param.value, expr.grouping, expr.without)
+            return rank.count_values(frame, expr.param.value, expr.grouping, expr.without, self.budget)
         param = None if expr.param is None else self.scalar(expr.param, steps)
-        groups = aggregate.group_rows(frame.labels, expr.grouping, expr.without)
+        groups = aggregate.group_rows(frame.labels, expr.grouping, expr.without, self.budget)
         if expr.op in ("topk", "bottomk"):
             if param is None:
                 raise BadQueryError(f"{expr.op} needs a number")
@@ -254,7 +261,7 @@ class Evaluator:
             return self._with_scalar(expr, steps, left_is_scalar)
         left, right = self.vector(expr.left, steps), self.vector(expr.right, steps)
         if expr.op in SET_OPERATORS:
-            return matching.combine_sets(expr.op, left, right, expr.matching)
+            return matching.combine_sets(expr.op, left, right, expr.matching, self.budget)
         return matching.combine(expr, left, right, self.budget)
 
     def _with_scalar(self, expr: Binary, steps: Steps, left_is_scalar: bool) -> Frame:
@@ -266,7 +273,7 @@ class Evaluator:
             outcome = OPERATORS[expr.op](frame.values, number)
         if expr.op in COMPARISONS and not expr.returns_bool:
             return Frame(frame.labels, frame.values, frame.present & (outcome != 0)).without_empty_rows()
-        return Frame(frame.labels, outcome, frame.present).nameless()
+        return Frame(frame.labels, outcome, frame.present).nameless(self.budget)
 
     def _stands_still(self, expr: Expr) -> bool:
         """Whether the value is the same at every step."""

@@ -72,7 +72,7 @@ def to_text(node: Node) -> str:
         case "vectorSelector":
             return _selector(node) + _modifiers(node)
         case "matrixSelector":
-            return f"{_selector(node)}[{duration_text(node['range'])}]{_modifiers(node)}"
+            return f"{_selector(node)}[{_duration(node, 'range')}]{_modifiers(node)}"
         case "subquery":
             return to_text(node["expr"]) + _subquery_range(node)
         case "binaryExpr":
@@ -85,8 +85,31 @@ def to_text(node: Node) -> str:
 
 
 def _subquery_range(node: Node) -> str:
-    step = duration_text(node["step"]) if node["step"] else ""
-    return f"[{duration_text(node['range'])}:{step}]{_modifiers(node)}"
+    step = _duration(node, "step") if node["step"] or "stepExpr" in node else ""
+    return f"[{_duration(node, 'range')}:{step}]{_modifiers(node)}"
+
+
+def _duration(node: Node, key: str) -> str:
+    expr = node.get(f"{key}Expr")
+    if expr is not None:
+        return _duration_expr(expr)
+    return f"{'-' if node[key] < 0 else ''}{duration_text(abs(node[key]))}"
+
+
+def _duration_expr(node: Node) -> str:
+    if node["type"] == "numberLiteral":
+        seconds = float(node["val"])
+        return _duration({"of": round(seconds * 1000)}, "of") if node["duration"] else node["val"]
+    op, left, right = node["op"], node["lhs"], node["rhs"]
+    if op in ("step", "range"):
+        text = f"{op}()"
+    elif left is None:
+        text = f"{op if op == '-' else ''}{_duration_expr(right)}"
+    elif op in ("min_of", "max_of"):
+        text = f"{op}({_duration_expr(left)}, {_duration_expr(right)})"
+    else:
+        text = f"{_duration_expr(left)} {op} {_duration_expr(right)}"
+    return f"({text})" if node["wrapped"] else text
 
 
 def _operator(node: Node) -> str:
@@ -134,7 +157,6 @@ def _modifiers(node: Node) -> str:
         text += f" @ {node['startOrEnd']}()"
     elif node["timestamp"] is not None:
         text += f" @ {node['timestamp'] / 1000:.3f}"
-    offset = node["offset"]
-    if offset:
-        text += f" offset {'-' if offset < 0 else ''}{duration_text(abs(offset))}"
+    if node["offset"] or "offsetExpr" in node:
+        text += f" offset {_duration(node, 'offset')}"
     return text

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.errors import ExecutionError
 from gpuscope.store.series import Labels
 
@@ -78,22 +79,22 @@ class Frame:
         alive = self.present.any(axis=1)
         return self if alive.all() else self.rows(np.flatnonzero(alive))
 
-    def relabelled(self, change: Callable[[Labels], Labels]) -> Frame:
-        return Frame([change(one) for one in self.labels], self.values, self.present)
+    def relabelled(self, change: Callable[[Labels], Labels], budget: Budget) -> Frame:
+        return Frame([change(one) for one in budget.watch(self.labels)], self.values, self.present)
 
-    def nameless(self) -> Frame:
+    def nameless(self, budget: Budget) -> Frame:
         """Without metric names; rows that then have equal labels become one."""
-        return self.relabelled(label_sets.drop_name).merged()
+        return self.relabelled(label_sets.drop_name, budget).merged(budget)
 
-    def merged(self) -> Frame:
+    def merged(self, budget: Budget) -> Frame:
         """Rows of equal labels joined into one; two samples at one step are an error."""
         if len(set(self.labels)) == len(self.labels):
             return self
         first: dict[Labels, int] = {}
-        target = [first.setdefault(one, len(first)) for one in self.labels]
+        target = [first.setdefault(one, len(first)) for one in budget.watch(self.labels)]
         values = np.zeros((len(first), self.values.shape[1]))
         present = np.zeros(values.shape, dtype=np.bool_)
-        for row, to in enumerate(target):
+        for row, to in enumerate(budget.watch(target)):
             here = self.present[row]
             if (present[to] & here).any():
                 raise ExecutionError(f"{SAME_LABELS}: {label_sets.render(self.labels[row])}")
@@ -102,13 +103,15 @@ class Frame:
         return Frame(list(first), values, present)
 
     @staticmethod
-    def side_by_side(parts: Sequence[Frame]) -> Frame:
+    def side_by_side(parts: Sequence[Frame], budget: Budget) -> Frame:
         """Frames of consecutive steps as one; a series need not be in every part."""
         row_of: dict[Labels, int] = {}
         for part in parts:
-            for one in part.labels:
+            for one in budget.watch(part.labels):
                 row_of.setdefault(one, len(row_of))
-        values = np.zeros((len(row_of), sum(part.values.shape[1] for part in parts)))
+        steps = sum(part.values.shape[1] for part in parts)
+        budget.afford(len(row_of) * steps)
+        values = np.zeros((len(row_of), steps))
         present = np.zeros(values.shape, dtype=np.bool_)
         begin = 0
         for part in parts:

@@ -14,10 +14,13 @@ import numpy as np
 from gpuscope.promql import absence, calendar, histogram, numeric, range_functions, relabel
 from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.frame import Floats, Frame, Steps
+from gpuscope.promql.parse import NATIVE_HISTOGRAM_FUNCTIONS
 from gpuscope.promql.syntax import Call, Expr, String, VectorSelector
 
 if TYPE_CHECKING:
     from gpuscope.promql.evaluate import Evaluator
+
+SORT_IN_RANGE = "sort is ineffective for range queries since results are always ordered by labels"
 
 VectorFunction = Callable[["Evaluator", Call, Steps], Frame]
 
@@ -26,7 +29,7 @@ def call_vector(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     simple = numeric.SIMPLE.get(call.name)
     if simple is not None:
         frame = evaluator.vector(call.args[0], steps)
-        return Frame(frame.labels, simple(frame.values), frame.present).nameless()
+        return Frame(frame.labels, simple(frame.values), frame.present).nameless(evaluator.budget)
     if call.name in calendar.NAMES:
         return _date(evaluator, call, steps)
     kernel = range_functions.KERNELS.get(call.name)
@@ -58,10 +61,10 @@ def _timestamp(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     argument = call.args[0]
     if isinstance(argument, VectorSelector):
         frame = evaluator.latest_times(argument, steps)
-        return (frame if argument.at is None else frame.spread(steps.count)).nameless()
+        return (frame if argument.at is None else frame.spread(steps.count)).nameless(evaluator.budget)
     frame = evaluator.vector(argument, steps)
     now = np.broadcast_to(steps.times / 1000, frame.values.shape)
-    return Frame(frame.labels, now, frame.present).nameless()
+    return Frame(frame.labels, now, frame.present).nameless(evaluator.budget)
 
 
 def _date(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
@@ -69,13 +72,17 @@ def _date(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
         now = calendar.field(call.name, steps.times / 1000)
         return Frame([()], now[None, :], np.ones((1, steps.count), dtype=np.bool_))
     frame = evaluator.vector(call.args[0], steps)
-    return Frame(frame.labels, calendar.field(call.name, frame.values), frame.present).nameless()
+    return Frame(frame.labels, calendar.field(call.name, frame.values), frame.present).nameless(
+        evaluator.budget
+    )
 
 
 def _round(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     frame = evaluator.vector(call.args[0], steps)
     nearest = evaluator.scalar(call.args[1], steps) if len(call.args) > 1 else np.ones(steps.count)
-    return Frame(frame.labels, numeric.round_to(frame.values, nearest), frame.present).nameless()
+    return Frame(frame.labels, numeric.round_to(frame.values, nearest), frame.present).nameless(
+        evaluator.budget
+    )
 
 
 def _clamp(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
@@ -89,7 +96,7 @@ def _clamp(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     else:
         least, most = bounds
     values, present = numeric.clamp(frame.values, frame.present, least, most)
-    return Frame(frame.labels, values, present).without_empty_rows().nameless()
+    return Frame(frame.labels, values, present).without_empty_rows().nameless(evaluator.budget)
 
 
 def _vector(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
@@ -97,8 +104,16 @@ def _vector(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     return Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
 
 
+def _of_native_histograms(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
+    """No store here holds native histograms, and over floats these functions give nothing, as in Prometheus."""
+    evaluator.vector(call.args[0], steps)  # for its errors and annotations
+    return Frame.empty(steps.count)
+
+
 def _sort(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     """By value, NaN last; over several steps there is no one order, and a range query's result has its own."""
+    if steps.count > 1:
+        evaluator.notes.warn(SORT_IN_RANGE)
     frame = evaluator.vector(call.args[0], steps)
     if steps.count > 1 or not frame.labels:
         return frame
@@ -108,22 +123,25 @@ def _sort(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
 
 def _label_replace(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     target, template, source, pattern = (_text(arg) for arg in call.args[1:])
-    return relabel.label_replace(evaluator.vector(call.args[0], steps), target, template, source, pattern)
+    frame = evaluator.vector(call.args[0], steps)
+    return relabel.label_replace(frame, target, template, source, pattern, evaluator.budget)
 
 
 def _label_join(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     target, separator, *sources = (_text(arg) for arg in call.args[1:])
-    return relabel.label_join(evaluator.vector(call.args[0], steps), target, separator, sources)
+    frame = evaluator.vector(call.args[0], steps)
+    return relabel.label_join(frame, target, separator, sources, evaluator.budget)
 
 
 def _histogram_quantile(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     rank = evaluator.scalar(call.args[0], steps)
-    return histogram.quantile(rank, evaluator.vector(call.args[1], steps), evaluator.notes)
+    return histogram.quantile(rank, evaluator.vector(call.args[1], steps), evaluator.notes, evaluator.budget)
 
 
 def _histogram_fraction(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     lower, upper = evaluator.scalar(call.args[0], steps), evaluator.scalar(call.args[1], steps)
-    return histogram.fraction(lower, upper, evaluator.vector(call.args[2], steps), evaluator.notes)
+    frame = evaluator.vector(call.args[2], steps)
+    return histogram.fraction(lower, upper, frame, evaluator.notes, evaluator.budget)
 
 
 _VECTOR_FUNCTIONS: dict[str, VectorFunction] = {
@@ -132,6 +150,7 @@ _VECTOR_FUNCTIONS: dict[str, VectorFunction] = {
     "clamp": _clamp,
     "clamp_max": _clamp,
     "clamp_min": _clamp,
+    **dict.fromkeys(NATIVE_HISTOGRAM_FUNCTIONS, _of_native_histograms),
     "histogram_fraction": _histogram_fraction,
     "histogram_quantile": _histogram_quantile,
     "label_join": _label_join,

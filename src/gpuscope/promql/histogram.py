@@ -15,11 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame
 from gpuscope.promql.notes import Notes
 from gpuscope.store.series import Labels
 
 BOUND = "le"
+FALLING_COUNTS = (
+    "input to histogram_quantile needed to be fixed for monotonicity"
+    " (see https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
+)
 # Counts that differ by less than this, relatively, differ by rounding only.
 SAME_COUNT = 1e-12
 _SMALLEST_NORMAL = 2.0**-1022
@@ -37,7 +42,7 @@ class _Histogram:
     bounds: Floats
 
 
-def quantile(rank: Floats, frame: Frame, notes: Notes) -> Frame:
+def quantile(rank: Floats, frame: Frame, notes: Notes, budget: Budget) -> Frame:
     """The value below which a `rank` (one per step) of the observations lie."""
     notes.warn_of_quantiles(rank)
 
@@ -45,48 +50,50 @@ def quantile(rank: Floats, frame: Frame, notes: Notes) -> Frame:
         fixed, forced = _monotonic(counts)
         here = rank[steps]
         if (forced & (here >= 0) & (here <= 1)).any():
-            notes.info("input to histogram_quantile had falling bucket counts, which were levelled")
+            notes.info(FALLING_COUNTS)
         return _quantiles(here, bounds, fixed)
 
-    return _solve_each(frame, notes, solve)
+    return _solve_each(frame, notes, solve, budget)
 
 
-def fraction(lower: Floats, upper: Floats, frame: Frame, notes: Notes) -> Frame:
+def fraction(lower: Floats, upper: Floats, frame: Frame, notes: Notes, budget: Budget) -> Frame:
     """The share of the observations between `lower` and `upper` (each one per step)."""
 
     def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
         return _fractions(lower[steps], upper[steps], bounds, counts)
 
-    return _solve_each(frame, notes, solve)
+    return _solve_each(frame, notes, solve, budget)
 
 
-def _solve_each(frame: Frame, notes: Notes, solve: Solve) -> Frame:
-    histograms = list(_histograms(frame, notes))
+def _solve_each(frame: Frame, notes: Notes, solve: Solve, budget: Budget) -> Frame:
+    histograms = list(_histograms(frame, notes, budget))
     values = np.full((len(histograms), frame.values.shape[1]), np.nan)
     present = np.zeros(values.shape, dtype=np.bool_)
     for row, histogram in enumerate(histograms):
         there = frame.present[histogram.rows]
         present[row] = there.any(axis=0)
         for buckets, steps in _equal_columns(there):
+            budget.check()
             if not buckets.any():
                 continue
             bounds = histogram.bounds[buckets]
             counts = frame.values[histogram.rows][buckets][:, steps]
             if bounds[-1] == np.inf:
                 values[row, steps] = solve(*_coalesce(bounds, counts), steps)
-    return Frame([one.labels for one in histograms], values, present).without_empty_rows().merged()
+    return Frame([one.labels for one in histograms], values, present).without_empty_rows().merged(budget)
 
 
-def _histograms(frame: Frame, notes: Notes) -> Iterator[_Histogram]:
+def _histograms(frame: Frame, notes: Notes, budget: Budget) -> Iterator[_Histogram]:
     found: dict[Labels, list[tuple[float, int]]] = defaultdict(list)
-    for row, labels in enumerate(frame.labels):
+    for row, labels in enumerate(budget.watch(frame.labels)):
         text = label_sets.get(labels, BOUND)
         bound = parse_bound(text)
         if bound is None:
-            notes.warn(f'bucket label "{BOUND}" is missing or not a number: "{text}"')
+            shown = label_sets.quote(label_sets.cut(text))
+            notes.warn(f'bucket label "{BOUND}" is missing or has a malformed value of {shown}')
             continue
         found[label_sets.drop(labels, (BOUND,))].append((bound, row))
-    for labels, buckets in found.items():
+    for labels, buckets in budget.watch(found.items()):
         buckets.sort()
         bounds = np.array([bound for bound, _ in buckets])
         yield _Histogram(label_sets.drop_name(labels), [row for _, row in buckets], bounds)

@@ -10,6 +10,10 @@ METRIC_NAME = "__name__"
 # What says which metric a value is; a value that was computed is of another metric.
 IDENTITY = frozenset({METRIC_NAME, "__type__", "__unit__"})
 
+MAX_SHOWN_CHARACTERS = 1_000
+"""Of a label in a message: a label's text may be as long as the query's budget."""
+MAX_SHOWN_LABELS = 100
+
 
 def get(labels: Labels, name: str) -> str:
     """The value, or the empty string: PromQL does not tell an absent label from an empty one."""
@@ -41,10 +45,25 @@ def assign(labels: Labels, name: str, value: str) -> Labels:
     return tuple(others)
 
 
+def is_utf8(text: str) -> bool:
+    """Python keeps bytes that are no UTF-8 as lone surrogates."""
+    return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
+
+
+def as_utf8(text: str) -> str:
+    """With the replacement character for each byte that is not, as Go's regular expressions read it."""
+    return text if is_utf8(text) else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def render(labels: Labels) -> str:
-    """As people write a series, for messages."""
-    inner = ", ".join(f"{k}={quote(v)}" for k, v in labels if k != METRIC_NAME)
-    return f"{get(labels, METRIC_NAME)}{{{inner}}}"
+    """As people write a series, for messages; what is very long is cut."""
+    inner = ", ".join(f"{cut(k)}={quote(cut(v))}" for k, v in labels[:MAX_SHOWN_LABELS] if k != METRIC_NAME)
+    return f"{cut(get(labels, METRIC_NAME))}{{{inner}}}"
+
+
+def cut(text: str) -> str:
+    """For messages."""
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
 
 
 _ESCAPES = {

@@ -1,7 +1,8 @@
 """What has to be done to a query's text before the grammar sees it.
 
 The parser library is recursive, in its lexer too, and its stack overflow ends the process: so nesting,
-operators and escapes are counted here. And it does not know the underscores that may stand between digits.
+operators and escapes are counted here. It does not know the underscores that may stand between digits, and
+takes `\\xff` for a character where Go has a byte.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ _NESTING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _WORDS = re.compile(rf"{OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|(?P<number>\d[\w.]*)", re.DOTALL)
+
+_ESCAPES = re.compile(r"(?P<bytes>(?:\\x[0-9a-fA-F]{2}|\\[0-3][0-7]{2})+)|\\.", re.DOTALL)
+# The library takes valid text only; the last private characters are nobody's.
+_STAND_INS = {0xDC00 + byte: chr(0x10FF00 + byte) for byte in range(0x80, 0x100)}
+_BYTES = {ord(stand_in): chr(surrogate) for surrogate, stand_in in _STAND_INS.items()}
+_FIRST_STAND_IN = chr(0x10FF80)
 
 
 def check_size(text: str) -> None:
@@ -48,11 +55,35 @@ def check_size(text: str) -> None:
 
 
 def simplified(text: str) -> str:
-    """1_000 as 1000, comments as blanks; names and strings stay as they are."""
+    """1_000 as 1000, comments as blanks, escaped bytes as characters; names stay as they are."""
 
     def plain(word: re.Match[str]) -> str:
-        if word.lastgroup == "comment":
-            return " "
-        return word.group().replace("_", "") if word.lastgroup == "number" else word.group()
+        match word.lastgroup:
+            case "comment":
+                return " "
+            case "number":
+                return word.group().replace("_", "")
+            case "string" if word.group()[0] != "`":
+                return _ESCAPES.sub(_decoded, word.group())
+            case _:
+                return word.group()
 
     return _WORDS.sub(plain, text)
+
+
+def _decoded(escape: re.Match[str]) -> str:
+    """Escaped bytes that are UTF-8 as their characters; each other one as a stand-in, see `restored`."""
+    run = escape.group("bytes")
+    if run is None:
+        return escape.group()
+    codes = bytes(int(one[1:], 16) if one[0] == "x" else int(one, 8) for one in run.split("\\")[1:])
+    # What is ASCII stays escaped: it may be a quotation mark.
+    return "".join(
+        f"\\x{ord(one):02x}" if one < "\x80" else one.translate(_STAND_INS)
+        for one in codes.decode("utf-8", "surrogateescape")
+    )
+
+
+def restored(text: str) -> str:
+    """A string literal with its bytes that are no UTF-8, as Python keeps them: lone surrogates."""
+    return text.translate(_BYTES) if not text.isascii() and max(text) >= _FIRST_STAND_IN else text

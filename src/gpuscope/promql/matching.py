@@ -32,38 +32,37 @@ def _signature(matching: Matching) -> Callable[[Labels], Labels]:
     return lambda one: label_sets.drop(one, dropped)
 
 
-def _rows_by_signature(frame: Frame, matching: Matching) -> dict[Labels, list[int]]:
+def _rows_by_signature(frame: Frame, matching: Matching, budget: Budget) -> dict[Labels, list[int]]:
     signature = _signature(matching)
     rows: dict[Labels, list[int]] = defaultdict(list)
-    for row, one in enumerate(frame.labels):
+    for row, one in enumerate(budget.watch(frame.labels)):
         rows[signature(one)].append(row)
     return rows
 
 
-def combine_sets(op: str, left: Frame, right: Frame, matching: Matching) -> Frame:
+def combine_sets(op: str, left: Frame, right: Frame, matching: Matching, budget: Budget) -> Frame:
     """and, or, unless: whole samples are kept or dropped, values are not looked at."""
     if op == "or":
-        extra = right.present & ~_partner_present(right, left, matching)
+        extra = right.present & ~_partner_present(right, left, matching, budget)
         both = Frame(
             left.labels + right.labels,
             np.concatenate([left.values, right.values]),
             np.concatenate([left.present, extra]),
         )
-        return both.without_empty_rows().merged()
-    partner = _partner_present(left, right, matching)
+        return both.without_empty_rows().merged(budget)
+    partner = _partner_present(left, right, matching, budget)
     present = left.present & (partner if op == "and" else ~partner)
     return Frame(left.labels, left.values, present).without_empty_rows()
 
 
-def _partner_present(frame: Frame, other: Frame, matching: Matching) -> Bools:
+def _partner_present(frame: Frame, other: Frame, matching: Matching, budget: Budget) -> Bools:
     """Where a row of `frame` has any present partner in `other`."""
-    partners = _rows_by_signature(other, matching)
-    signature = _signature(matching)
+    partners = _rows_by_signature(other, matching, budget)
     present = np.zeros(frame.present.shape, dtype=np.bool_)
-    for row, one in enumerate(frame.labels):
-        rows = partners.get(signature(one))
-        if rows:
-            present[row] = other.present[rows].any(axis=0)
+    # By signature, not by row: with `on ()` every row has all of `other` for its partners.
+    for key, rows in budget.watch(_rows_by_signature(frame, matching, budget).items()):
+        if key in partners:
+            present[rows] = other.present[partners[key]].any(axis=0)
     return present
 
 
@@ -84,9 +83,9 @@ def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
     many, one = (right, left) if swapped else (left, right)
     # At a step where a side is empty nothing can match, and nothing is an error.
     active: Bools = np.logical_and(many.present.any(axis=0), one.present.any(axis=0))
-    one_rows = _rows_by_signature(one, matching)
-    _check_unique(one, one_rows, active, "left" if swapped else "right")
-    pairs = _pair_up(many, one, one_rows, op, matching, returns_bool)
+    one_rows = _rows_by_signature(one, matching, budget)
+    _check_unique(one, one_rows, active, "left" if swapped else "right", budget)
+    pairs = _pair_up(many, one, one_rows, expr, budget)
     budget.afford(len(pairs.labels) * len(active))
     present = many.present[pairs.many] & one.present[pairs.one]
     first, second = many.values[pairs.many], one.values[pairs.one]
@@ -97,29 +96,28 @@ def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
     if matching.many is None:
         _check_one_to_one(pairs, present)
     else:
-        _check_grouped(pairs, present)
+        _check_grouped(pairs, present, budget)
     if op in COMPARISONS and not returns_bool:
         present &= values != 0
         values = first
-    return Frame(pairs.labels, values, present).without_empty_rows().merged()
+    return Frame(pairs.labels, values, present).without_empty_rows().merged(budget)
 
 
 def _pair_up(
-    many: Frame,
-    one: Frame,
-    one_rows: dict[Labels, list[int]],
-    op: str,
-    matching: Matching,
-    returns_bool: bool,
+    many: Frame, one: Frame, one_rows: dict[Labels, list[int]], expr: Binary, budget: Budget
 ) -> _Pairs:
+    matching = expr.matching
     signature = _signature(matching)
     numbers: dict[Labels, int] = {}
     pairs: list[tuple[int, int, int]] = []
     labels: list[Labels] = []
-    drops_name = op not in COMPARISONS or returns_bool
-    for row, many_labels in enumerate(many.labels):
+    drops_name = expr.op not in COMPARISONS or expr.returns_bool
+    for row, many_labels in enumerate(budget.watch(many.labels)):
         key = signature(many_labels)
-        for partner in one_rows.get(key, ()):
+        partners = one_rows.get(key, ())
+        if len(partners) > 1:  # no error where they are there at different steps, but pairs multiply
+            budget.charge_labels(0, is_ascii=True, sets=len(partners) - 1)
+        for partner in partners:
             pairs.append((row, partner, numbers.setdefault(key, len(numbers))))
             labels.append(_result_labels(many_labels, one.labels[partner], matching, drops_name))
     table = np.array(pairs, dtype=np.intp).reshape(-1, 3)
@@ -138,8 +136,8 @@ def _result_labels(many: Labels, one: Labels, matching: Matching, drops_name: bo
     return result
 
 
-def _check_unique(one: Frame, rows: dict[Labels, list[int]], active: Bools, side: str) -> None:
-    for key, members in rows.items():
+def _check_unique(one: Frame, rows: dict[Labels, list[int]], active: Bools, side: str, budget: Budget) -> None:
+    for key, members in budget.watch(rows.items()):
         if len(members) < 2:
             continue
         several = (one.present[members].sum(axis=0) > 1) & active
@@ -159,9 +157,9 @@ def _check_one_to_one(pairs: _Pairs, present: Bools) -> None:
         )
 
 
-def _check_grouped(pairs: _Pairs, present: Bools) -> None:
+def _check_grouped(pairs: _Pairs, present: Bools, budget: Budget) -> None:
     numbers: dict[tuple[int, Labels], int] = {}
-    keys = zip(pairs.match.tolist(), pairs.labels, strict=True)
+    keys = zip(pairs.match.tolist(), budget.watch(pairs.labels), strict=True)
     result = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
     if _several(result, present):
         raise ExecutionError("multiple matches for labels: grouping labels must ensure unique matches")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpuscope.promql import sums
+from gpuscope.promql.budget import check_running
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.windows import Columns, Windows, groups_of_equal_length
 
@@ -94,6 +95,7 @@ def quantile(rank: Floats) -> Kernel:
         result = np.empty(counts.size)
         for length, windows in groups_of_equal_length(counts):
             for chosen in np.array_split(windows, windows.size * length // _MOST_SORTED + 1):
+                check_running()
                 samples = values[low[chosen, None] + np.arange(length)]
                 result[chosen] = quantile_of_rows(rank[chosen], samples)
         return result

@@ -15,9 +15,11 @@ from typing import Any
 
 import promql_parser
 
+from gpuscope.promql.durations import INSTANT, QueryTimes, evaluate_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
-from gpuscope.promql.lexical import check_size, simplified
+from gpuscope.promql.lexical import check_size, restored, simplified
 from gpuscope.promql.regex import compile_whole
+from gpuscope.promql.spelling import spelled
 from gpuscope.promql.syntax import (
     Aggregate,
     At,
@@ -133,8 +135,10 @@ MOST_REMEMBERED = 2_000
 """Characters of a query whose tree is kept; longer ones, many of them, would fill the memory."""
 
 
-def parse(text: str) -> Expr:
-    """The tree of `text`. Dashboards ask the same few questions again and again, so trees are kept."""
+def parse(text: str, times: QueryTimes = INSTANT) -> Expr:
+    """The tree of `text` in a query of these times. Dashboards ask the same few questions again and again, so
+    trees are kept."""
+    text = evaluate_durations(text, times)
     return _remembered(text) if len(text) <= MOST_REMEMBERED else _parse(text)
 
 
@@ -145,8 +149,22 @@ def _remembered(text: str) -> Expr:
 
 def _parse(text: str) -> Expr:
     tree = grammar_tree(text)
+    _check_plus_signs(text)
     with converting():
         return _Converter(text).expr(tree)
+
+
+def _check_plus_signs(text: str) -> None:
+    """The library forgets a unary plus before it looks at types: +"text" and +x[5m] are wrong, too."""
+    if "+" not in text:
+        return
+    spelling = spelled(text)
+    if "+" in spelling.signs:
+        try:
+            grammar_tree(spelling.text)
+        except BadQueryError as error:
+            if "unary" in str(error):
+                raise
 
 
 def grammar_tree(text: str) -> Any:
@@ -182,7 +200,7 @@ class _Converter:
         self._kinds: dict[str, Callable[[Any], Expr]] = {
             "ParenExpr": lambda node: self.expr(node.expr),
             "NumberLiteral": lambda node: Number(node.val),
-            "StringLiteral": lambda node: String(node.val),
+            "StringLiteral": lambda node: String(restored(node.val)),
             "UnaryExpr": self._negation,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,
@@ -232,8 +250,6 @@ class _Converter:
 
     def _call(self, node: Any) -> Expr:
         name = function_name(node)
-        if name in NATIVE_HISTOGRAM_FUNCTIONS:
-            raise UnsupportedError(f"{name}: native histograms are not supported")
         args = tuple(self.expr(arg) for arg in node.args)
         return Call(name, args, _VALUE_TYPES[str(node.func.return_type)])
 

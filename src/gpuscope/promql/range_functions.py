@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Kernel = Callable[[Windows], tuple[Floats, Bools]]
 
 _COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
+NOT_A_COUNTER = "metric might not be a counter, name does not end in _total/_sum/_count/_bucket"
 _KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
 
 
@@ -66,7 +67,7 @@ def over_range(evaluator: Evaluator, call: Call, argument: Expr, steps: Steps, k
         _note_non_counters(evaluator, frame)
     if call.name in _KEEPS_NAME:
         return frame
-    nameless = frame.relabelled(label_sets.drop_name)
+    nameless = frame.relabelled(label_sets.drop_name, evaluator.budget)
     # Unlike the functions of one sample, those of a range do not join series that only look alike now.
     if len(set(nameless.labels)) < len(nameless.labels):
         raise ExecutionError(SAME_LABELS)
@@ -74,17 +75,19 @@ def over_range(evaluator: Evaluator, call: Call, argument: Expr, steps: Steps, k
 
 
 def _note_non_counters(evaluator: Evaluator, frame: Frame) -> None:
-    for name in sorted({label_sets.get(one, label_sets.METRIC_NAME) for one in frame.labels}):
+    for name in sorted(
+        {label_sets.get(one, label_sets.METRIC_NAME) for one in evaluator.budget.watch(frame.labels)}
+    ):
         if name and not name.endswith(_COUNTER_SUFFIXES):
-            evaluator.notes.info(f"metric might not be a counter, its name has no counter suffix: {name}")
+            evaluator.notes.info(f"{NOT_A_COUNTER}: {label_sets.quote(name)}")
 
 
 def quantile_over_time(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
     rank = evaluator.scalar(call.args[0], steps)
-    evaluator.notes.warn_of_quantiles(rank)
 
     def kernel(windows: Windows) -> tuple[Floats, Bools]:
         there = windows.counts > 0
+        evaluator.notes.warn_of_quantiles(rank, np.logical_or.reduce(there))
         return over_time.evaluate(windows, over_time.quantile(np.broadcast_to(rank, there.shape)[there]))
 
     return over_range(evaluator, call, call.args[1], steps, kernel)

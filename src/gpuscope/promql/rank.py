@@ -6,10 +6,15 @@ import numpy as np
 
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.aggregate import Groups, group_rows
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import Floats, Frame
 from gpuscope.promql.numeric import number_text
+from gpuscope.promql.relabel import check_label_name
 from gpuscope.store.series import Labels
+
+_NUMBER_CHARACTERS = 24
+"""Of most numbers; the few with an exponent have up to 330."""
 
 
 def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
@@ -17,13 +22,13 @@ def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
 
     Rows come out group by group, and for a single step in order of value: an instant query shows that order.
     """
-    unusable = ~(np.abs(k) < 2.0**63) & frame.present.any(axis=0)
-    if unusable.any():
-        raise ExecutionError(f"topk and bottomk: {number_text(float(k[unusable][0]))} is no number of series")
+    if not k.size or k.max() < 1:  # NaN is not less
+        return Frame.empty(frame.values.shape[1])
+    _check_counts(k)
     wanted = np.trunc(k)
     rows: list[int] = []
     masks = []
-    for begin, end in zip(groups.starts, groups.starts[1:], strict=False):
+    for begin, end in groups.spans():
         members = groups.order[begin:end]
         values, present = frame.values[members], frame.present[members]
         order = np.argsort(-values if largest else values, axis=0, kind="stable")
@@ -42,19 +47,35 @@ def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
     return Frame(picked.labels, picked.values, np.concatenate(masks)).without_empty_rows()
 
 
-def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: bool) -> Frame:
+def _check_counts(k: Floats) -> None:
+    """Prometheus' own words, which clients may look for."""
+    if np.isnan(k).any():
+        raise ExecutionError("Parameter value is NaN")
+    for number, wrong in ((k.min(), "underflows"), (k.max(), "overflows")):
+        if abs(number) >= 2.0**63:
+            raise ExecutionError(f"Scalar value {number_text(float(number))} {wrong} int64")
+
+
+def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: bool, budget: Budget) -> Frame:
     """How many series of a group have each value; the value, as text, becomes the label `label`."""
-    if not label:
-        raise ExecutionError('invalid label name "" in count_values()')
+    check_label_name(label, 'invalid label name "{}" in count_values()')
+    budget.charge(6 * int(np.count_nonzero(frame.present)))  # rows, steps, values and what sorting them takes
     row, step = np.nonzero(frame.present)
     bits, kind = np.unique(frame.values[row, step].view(np.int64), return_inverse=True)
-    texts = [number_text(value) for value in bits.view(np.float64).tolist()]
+    budget.charge_labels(len(bits) * _NUMBER_CHARACTERS, is_ascii=True, sets=len(bits))
+    texts = [number_text(value) for value in budget.watch(bits.view(np.float64).tolist())]
     kept_names = grouping if without else tuple(sorted({*grouping, label}))
-    pairs, pair_of = np.unique(np.stack([row, kind]), axis=1, return_inverse=True)
-    source: list[Labels] = [label_sets.assign(frame.labels[r], label, texts[v]) for r, v in pairs.T.tolist()]
-    groups = group_rows(source, kept_names, without)
+    # One number for each pair of row and value: numpy sorts numbers much faster than pairs.
+    pairs, pair_of = np.unique(row * len(bits) + kind, return_inverse=True)
+    budget.charge_labels(0, is_ascii=True, sets=2 * len(pairs))  # with the value, and as a group's
+    source: list[Labels] = [
+        label_sets.assign(frame.labels[pair // len(bits)], label, texts[pair % len(bits)])
+        for pair in budget.watch(pairs.tolist())
+    ]
+    groups = group_rows(source, kept_names, without, budget)
     group_of_pair = np.empty(len(source), dtype=np.intp)
     group_of_pair[groups.order] = np.repeat(np.arange(len(groups.labels)), groups.sizes)
+    budget.afford(len(groups.labels) * frame.values.shape[1])
     counts = np.zeros((len(groups.labels), frame.values.shape[1]))
     np.add.at(counts, (group_of_pair[pair_of], step), 1.0)
     return Frame(groups.labels, counts, counts > 0)

@@ -83,3 +83,14 @@ def first_series(result: Vector | Matrix | Samples, count: int) -> Vector | Matr
         case Samples():
             times = result.timestamps[:count]
             return replace(result, labels=labels, timestamps=times, values=result.values[:count])
+
+
+def result_size(result: Result) -> int:
+    """How many samples it holds."""
+    match result:
+        case Vector() | Matrix():
+            return result.values.size
+        case Samples():
+            return sum(map(len, result.values))
+        case _:
+            return 1

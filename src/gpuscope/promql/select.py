@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import Windows
 from gpuscope.store.series import STALE_NAN_BITS, Series
 
 # Windows whose arrays fit a processor's cache together, and samples in them that take it well under a second.
 MOST_WINDOWS = 65_536
-MOST_WINDOW_SAMPLES = 16_000_000
+MOST_WINDOW_SAMPLES = 4_000_000
 
 
 class _Axes:
@@ -47,36 +48,36 @@ class _Axes:
         return self._count - 1
 
 
-def latest(series: Sequence[Series], at: Ints, lookback_ms: int) -> Frame:
+def latest(series: Sequence[Series], at: Ints, lookback_ms: int, budget: Budget) -> Frame:
     """The frame of an instant selector asked for at the times `at`."""
     if len(at) == 1:
-        values, times = _newest(series)
+        values, times = _newest(series, budget)
         found = times > at[0] - lookback_ms
     else:
         values, found = np.zeros((len(series), len(at))), np.zeros((len(series), len(at)), dtype=np.bool_)
-        for row, (one, (position, ok)) in enumerate(
-            zip(series, _searches(series, at, lookback_ms), strict=True)
-        ):
+        searches = _searches(series, at, lookback_ms)
+        for row, (one, (position, ok)) in enumerate(zip(budget.watch(series), searches, strict=True)):
             one.values.take(position, out=values[row])
             found[row] = ok
     found &= values.view(np.int64) != STALE_NAN_BITS
     return Frame([one.labels for one in series], values, found).without_empty_rows()
 
 
-def latest_times(series: Sequence[Series], at: Ints, lookback_ms: int) -> Frame:
+def latest_times(series: Sequence[Series], at: Ints, lookback_ms: int, budget: Budget) -> Frame:
     """As `latest`, with each sample's own time, in seconds, in place of its value."""
-    frame = latest(series, at, lookback_ms)
-    shadows = [Series(one.labels, one.timestamps, one.timestamps / 1000) for one in series]
-    times = latest(shadows, at, lookback_ms)
+    frame = latest(series, at, lookback_ms, budget)
+    budget.afford(sum(len(one.timestamps) for one in series))
+    shadows = [Series(one.labels, one.timestamps, one.timestamps / 1000) for one in budget.watch(series)]
+    times = latest(shadows, at, lookback_ms, budget)
     alive = set(frame.labels)
-    kept = times.rows([row for row, labels in enumerate(times.labels) if labels in alive])
+    kept = times.rows([row for row, labels in enumerate(budget.watch(times.labels)) if labels in alive])
     return Frame(kept.labels, kept.values, frame.present)
 
 
-def _newest(series: Sequence[Series]) -> tuple[Floats, Ints]:
+def _newest(series: Sequence[Series], budget: Budget) -> tuple[Floats, Ints]:
     """Each series' last sample: a store asked for one moment has given nothing newer than that."""
-    values = np.array([one.values[-1] for one in series], dtype=np.float64).reshape(-1, 1)
-    times = np.array([one.timestamps[-1] for one in series], dtype=np.int64).reshape(-1, 1)
+    values = np.array([one.values[-1] for one in budget.watch(series)], dtype=np.float64).reshape(-1, 1)
+    times = np.array([one.timestamps[-1] for one in budget.watch(series)], dtype=np.int64).reshape(-1, 1)
     return values, times
 
 

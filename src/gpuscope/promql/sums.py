@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuscope.promql.budget import check_running
 from gpuscope.promql.frame import Floats, Ints
 from gpuscope.promql.windows import Columns
 
@@ -39,6 +40,7 @@ def window_means(values: Floats, low: Ints, counts: Ints) -> Floats:
     total, error = _totals(values, low, counts)
     means = total / counts + error / counts
     for i in np.flatnonzero(np.isinf(total)):
+        check_running()
         means[i] = _mean_of_large(values[low[i] : low[i] + counts[i]])
     return means
 
@@ -89,6 +91,8 @@ def _running(blocks: Floats) -> tuple[Floats, Floats]:
     total, error = np.zeros(len(blocks)), np.zeros(len(blocks))
     totals, errors = np.empty(blocks.shape[::-1]), np.empty(blocks.shape[::-1])
     for k in range(blocks.shape[1]):
+        if k % 1024 == 0:
+            check_running()
         add(blocks[:, k], total, error)
         totals[k], errors[k] = total, error
     return totals, errors
@@ -101,7 +105,9 @@ def sum_rows(rows: Floats) -> tuple[Floats, Floats]:
     """
     if not (np.abs(rows) < _LARGE).all():
         total, error = rows[0].copy(), np.zeros(rows.shape[1:])
-        for row in rows[1:]:
+        for number, row in enumerate(rows[1:]):
+            if number % 1024 == 0:
+                check_running()
             add(row, total, error)
         return total, error
     totals, errors = rows, np.zeros(rows.shape)

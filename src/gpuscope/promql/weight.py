@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuscope.promql.durations import INSTANT, QueryTimes
 from gpuscope.promql.frame import Steps
 from gpuscope.promql.parse import parse
 from gpuscope.promql.syntax import (
@@ -33,12 +34,12 @@ MOST_NUMBERS = 4_000
 _Selector = tuple[VectorSelector, int | None]
 
 
-def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int) -> bool:
+def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times: QueryTimes = INSTANT) -> bool:
     held = getattr(storage, "held", None)
     if held is None or len(text) > LONGEST_TEXT:
         return False
     series = numbers = 0
-    for selector, range_ms in _selectors(parse(text)):
+    for selector, range_ms in _selectors(parse(text, times)):
         if selector.at is not None:
             return False
         start_ms = steps.start_ms - selector.offset_ms - (range_ms or lookback_ms)
@@ -52,7 +53,7 @@ def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int) -> boo
 
 
 def _selectors(expr: Expr) -> Iterator[_Selector]:
-    """Every selector with its range; of a subquery one that is never small."""
+    """Every selector with its range; for what may be large for other reasons one that is never small."""
     match expr:
         case Number() | String():
             return
@@ -69,6 +70,8 @@ def _selectors(expr: Expr) -> Iterator[_Selector]:
             yield from _selectors(expr.expr)
             if expr.param is not None:
                 yield from _selectors(expr.param)
+        case Call(name=("label_replace" | "label_join")):
+            yield _NEVER_SMALL  # 500 characters of nested calls fill the whole budget for label text
         case Call():
             for one in expr.args:
                 yield from _selectors(one)

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.promql.budget import check_running
 from gpuscope.promql.frame import Floats, Ints
+
+MAX_UNCHECKED_WORK = 10_000_000
+"""Samples that are computed with between two looks at the clock: some 100 ms."""
+_STEP_WORK = 1_000  # of one step of `Columns` beside its samples: numpy calls on few numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,13 @@ class Columns:
 
     def __iter__(self) -> Iterator[tuple[int, Ints]]:
         """For k = 0, 1, ...: how many windows have a k-th sample, and where those samples lie."""
+        work = 0
         for k in range(self.length):
             active = int(self._with_at_least[k])
+            work += active + _STEP_WORK
+            if work > MAX_UNCHECKED_WORK:
+                check_running()
+                work = 0
             yield active, self._low[:active] + k
 
     def restore(self, ordered: Floats) -> Floats:

@@ -13,7 +13,9 @@ from typing import Any
 
 import promql_parser
 
+from gpuscope.promql.durations import Duration, DurationLiteral, FoundDuration, checked_ms, replace_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
+from gpuscope.promql.lexical import restored
 from gpuscope.promql.numeric import number_text
 from gpuscope.promql.parse import (
     aggregation_name,
@@ -42,6 +44,8 @@ _TYPE_NAMES = {
     "ValueType.Vector": "vector",
     "ValueType.Matrix": "matrix",
 }
+_PLACEHOLDER_MS = 8_000_000_000_000
+"""253 years, in place of the first duration expression; the others have one millisecond more each."""
 _ALWAYS = '__always__="1"'
 
 
@@ -50,13 +54,29 @@ def describe(text: str, *, durations: bool = False) -> Node:
 
     With `durations` a number's `val` is a duration where it was written as one, which Prometheus' JSON hides.
     """
+    text, expressions = _with_placeholders(text)
     grammar_tree(text)  # complaints are about what was asked, not about what is made of it
     spelling = spelled(text)
     tree = grammar_tree(spelling.text)
     with converting():
-        describer = _Describer(text, spelling, durations)
+        describer = _Describer(text, spelling, durations, expressions)
         found = describer.node(tree)
-        return found if describer.all_found() else _Describer(text, None, durations).node(grammar_tree(text))
+        if describer.all_found():
+            return found
+        return _Describer(text, None, durations, expressions).node(grammar_tree(text))
+
+
+def _with_placeholders(text: str) -> tuple[str, dict[int, Duration]]:
+    """The text with a duration of its own in place of each duration expression, and which that is."""
+    expressions: dict[int, Duration] = {}
+
+    def placeholder(found: FoundDuration) -> int:
+        if isinstance(found.expr, DurationLiteral):
+            return checked_ms(found.expr.seconds, found)
+        expressions[_PLACEHOLDER_MS + len(expressions)] = found.expr
+        return _PLACEHOLDER_MS + len(expressions) - 1
+
+    return replace_durations(text, placeholder), expressions
 
 
 def duration_text(milliseconds: int) -> str:
@@ -104,8 +124,11 @@ def _matchers(node: Any) -> list[Matcher]:
 class _Describer:
     """Takes the tree's nodes in the order of the text, so that the next sign or number is always theirs."""
 
-    def __init__(self, text: str, spelling: Spelling | None, durations: bool) -> None:
+    def __init__(
+        self, text: str, spelling: Spelling | None, durations: bool, expressions: dict[int, Duration]
+    ) -> None:
         self._text = text
+        self._expressions = expressions
         self._signs = deque(() if spelling is None else spelling.signs)
         self._durations = deque(() if spelling is None or not durations else spelling.durations)
         self._spelled = spelling is not None
@@ -114,7 +137,7 @@ class _Describer:
         self._kinds: dict[str, Callable[[Any], Node]] = {
             "ParenExpr": lambda node: {"type": "parenExpr", "expr": self.node(node.expr)},
             "NumberLiteral": self._number,
-            "StringLiteral": lambda node: {"type": "stringLiteral", "val": node.val},
+            "StringLiteral": lambda node: {"type": "stringLiteral", "val": restored(node.val)},
             "UnaryExpr": self._sign,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,
@@ -150,30 +173,37 @@ class _Describer:
         return {
             "type": "vectorSelector",
             "name": node.name or "",
-            "matchers": [{"name": one.name, "value": one.value, "type": one.op.value} for one in matchers],
+            "matchers": [
+                {"name": one.name, "value": restored(one.value), "type": one.op.value} for one in matchers
+            ],
             **self._moved(node),
         }
 
     def _matrix_selector(self, node: Any) -> Node:
         selector = self._vector_selector(node.vector_selector)
-        return {**selector, "type": "matrixSelector", "range": length_ms(node.range)}
+        return {**selector, "type": "matrixSelector", **self._duration("range", length_ms(node.range))}
 
     def _subquery(self, node: Any) -> Node:
         return {
             "type": "subquery",
             "expr": self.node(node.expr),
-            "range": length_ms(node.range),
-            "step": 0 if node.step is None else length_ms(node.step),
+            **self._duration("range", length_ms(node.range)),
+            **self._duration("step", 0 if node.step is None else length_ms(node.step)),
             **self._moved(node),
         }
 
     def _moved(self, node: Any) -> Node:
         at = read_at(node, self._text)
         return {
-            "offset": milliseconds(node.offset),
+            **self._duration("offset", milliseconds(node.offset)),
             "timestamp": None if isinstance(at, str) else at,
             "startOrEnd": at if isinstance(at, str) else None,
         }
+
+    def _duration(self, key: str, length: int) -> Node:
+        """A duration, or 0 and the expression that it will be computed from."""
+        expr = self._expressions.get(length)
+        return {key: length} if expr is None else {key: 0, f"{key}Expr": _duration_node(expr)}
 
     def _aggregation(self, node: Any) -> Node:
         modifier = node.modifier
@@ -207,6 +237,15 @@ class _Describer:
             "matching": _matching(op, modifier) if is_vector(left) and is_vector(right) else None,
             "bool": modifier is not None and modifier.return_bool,
         }
+
+
+def _duration_node(expr: Duration | None) -> Node | None:
+    if expr is None:
+        return None
+    if isinstance(expr, DurationLiteral):
+        return {"type": "numberLiteral", "val": number_text(expr.seconds), "duration": expr.is_duration}
+    left, right = _duration_node(expr.left), _duration_node(expr.right)
+    return {"type": "durationExpr", "op": expr.op, "lhs": left, "rhs": right, "wrapped": expr.wrapped}
 
 
 def _matching(op: str, modifier: Any) -> Node:

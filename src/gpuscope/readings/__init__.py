@@ -2,10 +2,10 @@
 
 from gpuscope.readings.absent import ABSENT, Absent, Maybe
 from gpuscope.readings.device import Device, MigInstance, Uuid
-from gpuscope.readings.event import XidEvent, XidTotal
+from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.readings.host import Filesystem, FilesystemError, Host
 from gpuscope.readings.ownership import Allocation, OwnerKey, Ownership, OwnerUse, Unattributed
-from gpuscope.readings.process import ACTIVE, IDLE, NOBODY, UNKNOWN, Owner, Pid, Process
+from gpuscope.readings.process import ACTIVE, IDLE, NOBODY, UNKNOWN, Owner, Pid, Process, ProcessLabels
 from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Driver",
     "Filesystem",
     "FilesystemError",
+    "GpuEvent",
     "Host",
     "Maybe",
     "MigInstance",
@@ -31,6 +32,7 @@ __all__ = [
     "Ownership",
     "Pid",
     "Process",
+    "ProcessLabels",
     "Reading",
     "Snapshot",
     "SourceStatus",

@@ -21,6 +21,9 @@ PROFILING_IDS: Final = range(1000, 1100)
 ENTITY_NUMBER_ID: Final = 0
 """DCGM has no field 0; under it `Part.dcgm_fields` keeps the number DCGM itself gives a GPU or an instance."""
 
+P2P_BITMAP_ID: Final = 64
+"""A bit for each GPU that is reached over NVLink; DCGM's nearest to dcgm-exporter's `DCGM_EXP_P2P_STATUS`."""
+
 GPU_LEVELS: Final = frozenset({0, 1, 2, 4, 5})
 """Levels of fields that dcgm-exporter reads from GPUs: machine, GPU, vGPU, GPU and compute instance."""
 
@@ -149,6 +152,66 @@ FIELD_READINGS: Final = (
     FieldReading(1016, "integer_active_ratio"),
 )
 
+_ECC_PLACES: Final = ("l1_cache", "l2_cache", "device_memory", "register_file", "texture_memory")
+_ECC_ERRORS: Final = ("corrected", "uncorrected")
+
+
+def _link_ids(first: int, of_link_6: int, of_link_15: int) -> dict[int, int]:
+    """Field id -> link. DCGM numbered links 0 to 5 first, then 12 to 14, then 6 to 11, then 15 to 17."""
+    ids = {first + link: link for link in range(6)}
+    ids |= {first + 6 + number: 12 + number for number in range(3)}
+    ids |= {of_link_6 + number: 6 + number for number in range(6)}
+    return ids | {of_link_15 + number: 15 + number for number in range(3)}
+
+
+NVLINK_ERROR_IDS: Final = {
+    field_id: (str(link), error)
+    for error, firsts in {
+        "crc_flit": (400, 451, 481),
+        "crc_data": (410, 457, 484),
+        "replay": (420, 463, 487),
+        "recovery": (430, 469, 491),
+    }.items()
+    for field_id, link in _link_ids(*firsts).items()
+}
+"""Field id -> (link, error)."""
+
+NVLINK_RATE_IDS: Final = {
+    **{field_id: (str(link), "") for field_id, link in _link_ids(440, 475, 494).items()},
+    **{825 + link: (str(link), "tx") for link in range(18)},
+    **{879 + link: (str(link), "rx") for link in range(18)},
+    449: ("", ""),
+    843: ("", "tx"),
+    897: ("", "rx"),
+}
+"""Throughput worked out from the driver's counters: field id -> (link, direction), empty for all of them."""
+
+REQUESTED_FIELD_READINGS: Final = (
+    FieldReading(58, "pci_ids.device"),
+    FieldReading(59, "pci_ids.sub_device"),
+    *(FieldReading(70 + word, f"cpu_affinity.{word}") for word in range(4)),
+    *(FieldReading(86 + word, f"memory_affinity.{word}") for word in range(4)),
+    *(
+        FieldReading(first + 2 * place + error, f"ecc_location_errors.{name}.{lifetime}.{location}")
+        for first, lifetime in ((314, "volatile"), (324, "aggregate"))
+        for place, location in enumerate(_ECC_PLACES)
+        for error, name in enumerate(_ECC_ERRORS)
+    ),
+    *(
+        FieldReading(field_id, f"nvlink_errors.{link}.{error}")
+        for field_id, (link, error) in NVLINK_ERROR_IDS.items()
+    ),
+    FieldReading(1013, "tensor_pipe_active_ratio.imma"),
+    FieldReading(1014, "tensor_pipe_active_ratio.hmma"),
+    FieldReading(1015, "tensor_pipe_active_ratio.dfma"),
+    *(
+        FieldReading(1040 + 2 * link + number, f"profiled_nvlink_link_bytes_per_second.{link}.{direction}")
+        for link in range(18)
+        for number, direction in enumerate(("tx", "rx"))
+    ),
+)
+"""Fields the families can export from readings; DCGM is asked for them only where a counters file has them."""
+
 TEXT_READINGS: Final = {
     50: "model",
     51: "brand",
@@ -164,6 +227,9 @@ TEXT_READINGS: Final = {
 
 DRIVER_READINGS: Final = {1: "driver_version", 2: "nvml_version"}
 """Fields of the machine that every GPU's row repeats, by the attribute of `Driver`."""
+
+REQUESTED_DRIVER_READINGS: Final = {5: "cuda_version", 74: "confidential_compute"}
+"""As above, but DCGM is asked for them only on request."""
 
 _BLANK_TEXT: Final = frozenset({"<<<NULL>>>", "<<<NOT_FOUND>>>", "<<<NOT_SUPPORTED>>>", "<<<NOT_PERM>>>"})
 _BLANK_INTEGERS: Final = frozenset(

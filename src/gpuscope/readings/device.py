@@ -50,6 +50,7 @@ class Part:
     sm_active_ratio: Maybe[float] = ABSENT
     sm_occupancy_ratio: Maybe[float] = ABSENT
     tensor_active_ratio: Maybe[float] = ABSENT
+    tensor_pipe_active_ratio: ByLabel = NOTHING  # by pipe: imma, hmma, dfma
     dram_active_ratio: Maybe[float] = ABSENT
     fp64_active_ratio: Maybe[float] = ABSENT
     fp32_active_ratio: Maybe[float] = ABSENT
@@ -57,6 +58,8 @@ class Part:
     integer_active_ratio: Maybe[float] = ABSENT
     profiled_pcie_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
     profiled_nvlink_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
+
+    processes_known: bool = True  # False: who runs here cannot be told, while other GPUs tell
 
     # What DCGM said word for word, by field id, for the families that repeat it byte for byte.
     dcgm_fields: Mapping[int, int | float | str] = NOTHING
@@ -74,7 +77,8 @@ class MigInstance(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device(Part):
-    """A whole GPU. Only `uuid` and `index` are certain; a lost GPU keeps them and loses the rest."""
+    """A whole GPU. Only `uuid` and `index` are certain; a lost GPU, which does not answer any more, keeps its
+    identity and loses the rest."""
 
     uuid: Uuid
     index: int
@@ -88,6 +92,8 @@ class Device(Part):
     pci_bus_id: Maybe[str] = ABSENT  # "00000000:8D:00.0"
     pci_ids: ByLabel = NOTHING  # device and sub_device, each with its vendor; base_class, sub_class
     minor_number: Maybe[int] = ABSENT
+    cpu_affinity: Mapping[str, int] = NOTHING  # 64 CPUs a word, by the word's number: "0" has CPUs 0 to 63
+    memory_affinity: Mapping[str, int] = NOTHING  # NUMA nodes, likewise
     vbios_version: Maybe[str] = ABSENT
     inforom_versions: Mapping[str, str] = NOTHING
     board_part_number: Maybe[str] = ABSENT
@@ -137,8 +143,10 @@ class Device(Part):
     pcie_replays: Maybe[float] = ABSENT
 
     nvlink_up: ByLabel = NOTHING  # by link: "0" … "17"
-    nvlink_bytes: ByLabel = NOTHING  # by direction, all links
+    nvlink_bytes: ByLabel = NOTHING  # by direction: the sum over all links
+    nvlink_aggregate_bytes: ByLabel = NOTHING  # by direction: the driver's own counter for all links
     nvlink_link_bytes: ByLabels = NOTHING  # by (link, direction)
+    profiled_nvlink_link_bytes_per_second: ByLabels = NOTHING  # by (link, direction); only on request
     nvlink_errors: ByLabels = NOTHING  # by (link, error): crc_flit, crc_data, replay, recovery
     # By the other GPU's index: 0 reachable over NVLink, else why not: 1 chipset, 2 GPU, 3 topology, 4 switched
     # off by a registry key, 5 not supported, 6 unknown.
@@ -157,11 +165,14 @@ class Device(Part):
     retired_pages: ByLabel = NOTHING  # by cause: single_bit, double_bit
     retired_pages_pending: Maybe[float] = ABSENT
     remapped_rows: ByLabel = NOTHING  # by cause: correctable, uncorrectable
+    remapped_rows_inactive: ByLabel = NOTHING  # by cause; remapped, but not in use before a reset
     row_remap_pending: Maybe[float] = ABSENT
     row_remap_failed: Maybe[float] = ABSENT
     row_remap_banks: ByLabel = NOTHING  # by availability: max, high, partial, low, none
 
-    recovery_action: Maybe[float] = ABSENT  # 0 none, 1 GPU reset, 2 reboot, 3 drain, 4 drain and reset
+    # What the driver asks for: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover
+    # the IMEX domain, 6 bus reset, 7 system reboot.
+    recovery_action: Maybe[float] = ABSENT
 
     compute_mode: Maybe[float] = ABSENT  # 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
     persistence_mode: Maybe[float] = ABSENT

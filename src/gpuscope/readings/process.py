@@ -37,9 +37,24 @@ class Owner:
 
 NOBODY = Owner()
 
+
+@dataclass(frozen=True, slots=True)
+class ProcessLabels:
+    """How the series of a process are labelled: fixed when it is first published, whatever is learned later.
+
+    Programs rename themselves, and a pod's name may come late: a label that changes would cut the series.
+    """
+
+    kind: str
+    command: Maybe[str]
+    owner: Owner
+
+
 ACTIVE: Final = "active"
 IDLE: Final = "idle"
 UNKNOWN: Final = "unknown"
+
+_ACTIVE: Final = {ACTIVE: 1, IDLE: 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +74,10 @@ class Process:
     owner: Owner = NOBODY
     state: str = UNKNOWN  # active, idle (no SM activity for a while), or unknown: the driver does not say
     idle_since: Maybe[float] = ABSENT  # seconds since the epoch; only of an idle one
+    labels: Maybe[ProcessLabels] = ABSENT  # of its series; ABSENT: kind, command and owner as they are now
+    looked_up: bool = True  # False: its owner is still being looked up, so it has no series yet
+
+    @property
+    def active(self) -> Maybe[int]:
+        """1, 0, or ABSENT where the driver does not say."""
+        return _ACTIVE.get(self.state, ABSENT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuscope.readings.absent import ABSENT, Maybe
 from gpuscope.readings.device import NOTHING, Device, Uuid
-from gpuscope.readings.event import XidEvent, XidTotal
+from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.readings.host import Host
 from gpuscope.readings.ownership import UNOWNED, Ownership
 from gpuscope.readings.process import Process
@@ -24,6 +24,7 @@ class Driver:
     driver_version: Maybe[str] = ABSENT
     nvml_version: Maybe[str] = ABSENT
     cuda_version: Maybe[str] = ABSENT
+    confidential_compute: Maybe[int] = ABSENT  # 1 if the machine's GPUs run in confidential computing mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Reading:
     xids: tuple[XidEvent, ...] = ()
     failures: Mapping[str, int] = NOTHING
     simulated: bool = False
+    unfinished: bool = False  # some numbers are still being read, and come with the next reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,10 @@ class Snapshot:
     processes: Maybe[tuple[Process, ...]] = ABSENT
     ownership: Ownership = UNOWNED
     host: Maybe[Host] = ABSENT
+    cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that was not idle
     counters: Mapping[Uuid, Counters] = NOTHING
     xids: tuple[XidTotal, ...] = ()
+    events: tuple[GpuEvent, ...] = ()  # the latest, oldest first
     sources: tuple[SourceStatus, ...] = ()
     expected_gpus: Maybe[int] = ABSENT
     agent: Maybe[AgentCost] = ABSENT

@@ -76,13 +76,19 @@ class TargetAppender:
         self._sink = sink
         self._encoded: dict[int, bytes] = {}
 
-    def series_ids(self, labels: Sequence[Labels]) -> NDArray[np.int64]:
-        """The ids of series with exactly these labels; valid until `refresh` says otherwise."""
-        ids = self._store.resolve(self.target, labels)
+    def series_ids(self, labels: Sequence[Labels], *, reserved: bool = False) -> NDArray[np.int64]:
+        """The ids of series with exactly these labels; valid until `refresh` says otherwise. 0 for a new one
+        that the store refuses; `reserved` ones it never does."""
+        ids = self._store.resolve(self.target, labels, reserved=reserved)
         if self._sink is not None:
             for series, one in zip(ids.tolist(), labels, strict=True):
-                self._encoded[series] = self._sink.encode_labels(one)
+                if series:
+                    self._encoded[series] = self._sink.encode_labels(one)
         return ids
+
+    def series_refused(self) -> str:
+        """Why the store refused a new series."""
+        return self._store.series_refused()
 
     def series_id(self, labels: Labels) -> int:
         return int(self.series_ids([labels])[0])
@@ -158,5 +164,7 @@ class TargetAppender:
 
     def _reports(self) -> NDArray[np.int64]:
         if self._report_ids is None:
-            self._report_ids = self.series_ids([report_labels(name, self._labels) for name in REPORT_NAMES])
+            names = [report_labels(name, self._labels) for name in REPORT_NAMES]
+            # A handful for each target, and of all series the ones that must not be missing.
+            self._report_ids = self.series_ids(names, reserved=True)
         return self._report_ids

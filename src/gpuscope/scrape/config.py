@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import UsageError
-from gpuscope.scrape.config_values import Table, load_yaml, parse_size_text
+from gpuscope.limits import Limits as ServerLimits
+from gpuscope.scrape.config_values import Table, load_yaml
+from gpuscope.scrape.content_type import PROTOCOLS, UNREADABLE_PROTOCOLS
 from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
 from gpuscope.scrape.http_config import HttpConfig, read_http_config, split_credentials
+from gpuscope.scrape.job_limits import Limits as Limits
+from gpuscope.scrape.job_limits import read_limits, server_limits
 from gpuscope.scrape.redact import redact
 from gpuscope.scrape.relabel import ACTIONS, RelabelRule
 
@@ -32,33 +36,21 @@ _SD_KINDS = (
 )  # fmt: skip
 _JOB_UNSUPPORTED = (
     *(f"{kind}_sd_configs" for kind in _SD_KINDS), *HTTP_UNSUPPORTED, "scrape_protocols", "enable_compression",
-    "fallback_scrape_protocol", "native_histogram_bucket_limit", "native_histogram_min_bucket_factor",
+    "native_histogram_bucket_limit", "native_histogram_min_bucket_factor",
     "scrape_native_histograms", "scrape_classic_histograms", "always_scrape_classic_histograms",
     "convert_classic_histograms_to_nhcb", "keep_dropped_targets", "scrape_failure_log_file",
     "metric_name_validation_scheme", "metric_name_escaping_scheme", "extra_scrape_metrics",
 )  # fmt: skip
 _GLOBAL_UNSUPPORTED = (
-    *_JOB_UNSUPPORTED, "query_log_file", "rule_query_offset", "runtime", "body_size_limit",
+    *_JOB_UNSUPPORTED, "rule_query_offset", "runtime",
 )  # fmt: skip
-_TOP_UNSUPPORTED = ("remote_read", "storage", "tracing", "otlp", "runtime")
+_TOP_UNSUPPORTED = ("remote_read", "tracing", "otlp", "runtime")
 _WRITE_UNSUPPORTED = (
     *HTTP_UNSUPPORTED, "name", "queue_config", "metadata_config", "send_exemplars", "send_native_histograms",
     "protobuf_message", "sigv4", "azuread", "google_iam", "round_robin_dns", "remote_timeout",
     "write_relabel_configs",
 )  # fmt: skip
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\}|(\$))", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """0 means no limit. Prometheus has none by default; these are far above what an honest exporter sends."""
-
-    body_bytes: int = 32 << 20
-    samples: int = 250_000
-    labels: int = 512
-    label_name_length: int = 1024
-    label_value_length: int = 64 << 10
-    targets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +69,8 @@ class Job:
     timeout: float = DEFAULT_TIMEOUT
     scheme: str = "http"
     metrics_path: str = "/metrics"
+    fallback_protocol: str = ""
+    """Format of answers whose Content-Type says nothing useful; "": such answers are refused."""
     params: tuple[tuple[str, tuple[str, ...]], ...] = ()
     honor_labels: bool = False
     honor_timestamps: bool = True
@@ -106,6 +100,9 @@ class ScrapeConfig:
     evaluation_interval: float = DEFAULT_INTERVAL
     rule_files: tuple[str, ...] = ()
     alerting: Any = None
+    out_of_order_seconds: float = 0.0
+    """`storage.tsdb.out_of_order_time_window`."""
+    query_log_file: Path | None = None
     write_to: tuple[WriteTo, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
@@ -114,17 +111,19 @@ class ScrapeConfig:
     """The file as others may see it: no secrets."""
 
 
-def load_config(path: Path) -> ScrapeConfig:
-    return read_config(load_yaml(path), str(path), path.parent.absolute())
+def load_config(path: Path, limits: ServerLimits | None = None) -> ScrapeConfig:
+    return read_config(load_yaml(path), str(path), path.parent.absolute(), limits)
 
 
-def read_config(document: object, name: str, folder: Path) -> ScrapeConfig:
+def read_config(document: object, name: str, folder: Path, limits: ServerLimits | None = None) -> ScrapeConfig:
+    """`limits` are the server's own, for what the file leaves open."""
     warnings: list[str] = []
     top = Table(document, name, folder)
     common = top.table("global")
-    defaults = _defaults(common)
+    defaults = _defaults(common, limits or ServerLimits())
     external = {key: _expand(value) for key, value in common.labels("external_labels").items()}
     evaluation = common.duration("evaluation_interval", DEFAULT_INTERVAL)
+    query_log = common.text("query_log_file")
     common.finish(_GLOBAL_UNSUPPORTED, warnings.append)
     tables = [*top.tables("scrape_configs"), *_job_files(top)]
     jobs = tuple(_job(table, defaults, name, warnings) for table in tables)
@@ -135,11 +134,25 @@ def read_config(document: object, name: str, folder: Path) -> ScrapeConfig:
         evaluation_interval=evaluation,
         rule_files=tuple(str(folder / pattern) for pattern in top.texts("rule_files")),
         alerting=top.raw("alerting"),
+        out_of_order_seconds=_out_of_order(top.table("storage"), warnings),
+        query_log_file=folder / query_log if query_log else None,
         write_to=tuple(_write_to(table, warnings) for table in top.tables("remote_write")),
         text=redact(document),
     )
+    if read.rule_files:
+        warnings.append(f"{name}: rule_files is ignored: rules are not evaluated here yet")
+    if read.alerting:
+        warnings.append(f"{name}: alerting is ignored: alerts are not sent from here yet")
     top.finish(_TOP_UNSUPPORTED, warnings.append)
     return replace(read, warnings=tuple(warnings), files=tuple(top.files))
+
+
+def _out_of_order(storage: Table, warnings: list[str]) -> float:
+    tsdb = storage.table("tsdb")
+    seconds = tsdb.duration("out_of_order_time_window", 0.0)
+    tsdb.finish(("retention", "stale_series_compaction_threshold"), warnings.append)
+    storage.finish(("exemplars",), warnings.append)
+    return seconds
 
 
 def _expand(text: str) -> str:
@@ -151,11 +164,11 @@ def _expand(text: str) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _defaults(table: Table) -> Job:
+def _defaults(table: Table, limits: ServerLimits) -> Job:
     interval = table.duration("scrape_interval", DEFAULT_INTERVAL)
     timeout = table.duration("scrape_timeout", min(DEFAULT_TIMEOUT, interval))
     _check_times(table, interval, timeout)
-    return Job("", interval=interval, timeout=timeout, limits=_limits(table, Limits()))
+    return Job("", interval=interval, timeout=timeout, limits=read_limits(table, server_limits(limits)))
 
 
 def _check_times(table: Table, interval: float, timeout: float) -> None:
@@ -165,17 +178,6 @@ def _check_times(table: Table, interval: float, timeout: float) -> None:
         table.wrong(
             "scrape_timeout", f"{timeout:g}s must be more than 0 and at most the interval, {interval:g}s"
         )
-
-
-def _limits(table: Table, default: Limits) -> Limits:
-    return Limits(
-        table.parsed("body_size_limit", default.body_bytes, parse_size_text),
-        table.count("sample_limit", default.samples),
-        table.count("label_limit", default.labels),
-        table.count("label_name_length_limit", default.label_name_length),
-        table.count("label_value_length_limit", default.label_value_length),
-        table.count("target_limit", default.targets),
-    )
 
 
 def _job_files(top: Table) -> list[Table]:
@@ -214,12 +216,13 @@ def _job(table: Table, defaults: Job, file: str, warnings: list[str]) -> Job:
         timeout=timeout,
         scheme=table.one_of("scheme", "http", ("http", "https")),
         metrics_path=table.text("metrics_path", "/metrics"),
+        fallback_protocol=_fallback_protocol(table, warnings),
         params=_params(table),
         honor_labels=table.switch("honor_labels", False),
         honor_timestamps=table.switch("honor_timestamps", True),
         track_timestamps_staleness=table.switch("track_timestamps_staleness", False),
         http=read_http_config(table),
-        limits=_limits(table, defaults.limits),
+        limits=read_limits(table, defaults.limits),
         relabel=_rules(table, "relabel_configs"),
         metric_relabel=_rules(table, "metric_relabel_configs"),
         static=tuple(read_group(group) for group in table.tables("static_configs")),
@@ -228,6 +231,14 @@ def _job(table: Table, defaults: Job, file: str, warnings: list[str]) -> Job:
     )
     table.finish(_JOB_UNSUPPORTED, warnings.append)
     return job
+
+
+def _fallback_protocol(table: Table, warnings: list[str]) -> str:
+    name = table.one_of("fallback_scrape_protocol", "", ("", *PROTOCOLS, *UNREADABLE_PROTOCOLS))
+    if name in UNREADABLE_PROTOCOLS:
+        warnings.append(f"{table.place}: fallback_scrape_protocol {name} is not supported here and ignored")
+        return ""
+    return name
 
 
 def _params(table: Table) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -296,7 +307,19 @@ def _write_to(table: Table, warnings: list[str]) -> WriteTo:
     return WriteTo(url, http)
 
 
-def simple_config(groups: tuple[TargetGroup, ...], files: tuple[str, ...], interval: float) -> ScrapeConfig:
+def simple_config(
+    groups: tuple[TargetGroup, ...],
+    files: tuple[str, ...],
+    interval: float,
+    limits: ServerLimits | None = None,
+) -> ScrapeConfig:
     """For `--targets`: one job, Prometheus' defaults but a shorter interval."""
-    job = Job("gpuscope", interval=interval, timeout=min(DEFAULT_TIMEOUT, interval), static=groups, files=files)
+    job = Job(
+        "gpuscope",
+        interval=interval,
+        timeout=min(DEFAULT_TIMEOUT, interval),
+        limits=server_limits(limits or ServerLimits()),
+        static=groups,
+        files=files,
+    )
     return ScrapeConfig(jobs=(job,))

@@ -1,58 +1,30 @@
-"""A mapping of a YAML file, read key by key with its place in mind.
+"""A mapping of a configuration file, read key by key.
 
-Every value that is not what it should be is one sentence that names the file, the place and the key. Keys
-are ticked off as they are read; what is left over is a mistake of the user's, or something we do not do.
+Every value that is not what it should be is one sentence that names the file, the job, the key, the likely
+cause and, for YAML, line and column. Keys are ticked off as they are read; what is left over is a mistake of
+the user's, or something we do not do.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import yaml
-
 from gpuscope.errors import UsageError
+from gpuscope.yaml_file import YamlMapping, load_yaml, one_line, shown
+
+__all__ = ["Table", "load_yaml", "parse_count_text", "parse_duration_text", "parse_size_text"]
 
 T = TypeVar("T")
 _TRUE, _FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
-_NOT_TEXT = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 _DURATION = re.compile(
     r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z", re.ASCII
 )
 _SECONDS = (31_536_000, 604_800, 86_400, 3_600, 60, 1, 0.001)
 _SIZE = re.compile(r"(\d+)([KMGTPE]i?)?B?\Z", re.ASCII)
-
-
-def _mostly_text(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
-    kept = {first: [one for one in rules if one[0] in _NOT_TEXT] for first, rules in resolvers.items()}
-    return {first: rules for first, rules in kept.items() if rules}
-
-
-class TextLoader(yaml.SafeLoader):
-    """Leaves numbers, dates and switches as they are written: the label 1.10 is not 1.1, nor yes true."""
-
-    yaml_implicit_resolvers = _mostly_text(yaml.SafeLoader.yaml_implicit_resolvers)
-
-
-class TextDumper(yaml.SafeDumper):
-    """Writes what `TextLoader` has read."""
-
-    yaml_implicit_resolvers = _mostly_text(yaml.SafeDumper.yaml_implicit_resolvers)
-
-
-def load_yaml(path: Path) -> object:
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"{path}: {reason}") from None
-    try:
-        document: object = yaml.load(text, TextLoader)  # noqa: S506 - a safe one
-        return document
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())[:300]}") from None
 
 
 def parse_duration_text(value: object) -> float:
@@ -92,12 +64,18 @@ class Table:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise UsageError(f"{place}: must be a mapping, not {_kind(value)}")
+            raise UsageError(one_line(f"{place}: must be a mapping, not {_kind(value)}"))
         self._values: Mapping[Any, Any] = value
         self._read: set[str] = set()
 
     def wrong(self, key: str, why: object) -> NoReturn:
-        raise UsageError(f"{self.place}: {key}: {why}")
+        raise UsageError(one_line(f"{self.place}: {shown(key)}: {why}") + self._position(key))
+
+    def _position(self, key: str) -> str:
+        """Line and column of a key, where the file has them: YAML does, JSON does not."""
+        places = self._values.places if isinstance(self._values, YamlMapping) else {}
+        line, column = places.get(key, (0, 0))
+        return f" (line {line}, column {column})" if line else ""
 
     def has(self, key: str) -> bool:
         """Present and not left empty; `params:` with nothing behind it is as if it were not there."""
@@ -112,7 +90,7 @@ class Table:
         if value is None:
             return default
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            self.wrong(key, f"must be {wanted}, not {_kind(value)}")
+            self.wrong(key, f"must be {wanted}, not {_kind(value)}{_list_hint(value, kinds)}")
         return value
 
     def text(self, key: str, default: str = "") -> str:
@@ -164,10 +142,14 @@ class Table:
         return {name: "" if value is None else _scalar(value) for name, value in found.items()}
 
     def table(self, key: str) -> Table:
-        return Table(self.raw(key), f"{self.place}: {key}", self.folder, self.files)
+        value = self._typed(key, None, dict, "a mapping")
+        return Table(value, f"{self.place}: {shown(key)}", self.folder, self.files)
 
     def tables(self, key: str) -> list[Table]:
         found: list[Any] = self._typed(key, [], list, "a list")
+        for at, item in enumerate(found):
+            if item is not None and not isinstance(item, dict):
+                self.wrong(key, f"entry {at + 1} must be a mapping, not {_kind(item)}")
         return [
             Table(item, f"{self.place}: {key}[{at}]", self.folder, self.files) for at, item in enumerate(found)
         ]
@@ -193,16 +175,41 @@ class Table:
         except (OSError, UnicodeDecodeError) as error:
             self.wrong(f"{key}_file", f"{path} cannot be read: {error}")
 
+    def _unknown(self, key: str, unsupported: Collection[str]) -> str:
+        """What to say of a key that nothing knows: the key it resembles, or the empty one it belongs below."""
+        above = self._empty_above(key)
+        if above:
+            return f"there is no such key here; indent it further if it belongs below {above}, which is empty"
+        alike = difflib.get_close_matches(key, sorted({*self._read, *unsupported}), 1)
+        if alike:
+            return f"there is no such key here; did you mean {alike[0]}?"
+        return f"there is no such key here; there are {', '.join(sorted(self._read))}"
+
+    def _empty_above(self, key: str) -> str:
+        """A key without a value that stands before this one, in the same column: a slip of indentation."""
+        if not isinstance(self._values, YamlMapping) or key not in self._values.places:
+            return ""
+        before = [*self._values][: [*self._values].index(key)]
+        known = [one for one in before if one in self._read]
+        return known[-1] if known and self._values[known[-1]] is None else ""
+
     def finish(self, unsupported: Collection[str], warn: Callable[[str], None]) -> None:
         """Keys nobody read: a warning for what Prometheus knows and we do not do, an error for the rest."""
         for key, value in self._values.items():
             if key in self._read:
                 continue
             if key not in unsupported:
-                known = ", ".join(sorted(self._read))
-                self.wrong(str(key), f"there is no such key here; there are {known}")
+                self.wrong(str(key), self._unknown(str(key), unsupported))
             if value not in (None, False, [], {}):
-                warn(f"{self.place}: {key} is not supported here and ignored")
+                warn(one_line(f"{self.place}: {key} is not supported here and ignored"))
+
+
+def _list_hint(value: object, kinds: type | tuple[type, ...]) -> str:
+    if kinds is not list:
+        return ""
+    if isinstance(value, dict):
+        return "; put '- ' before the first key of each entry"
+    return f"; write [{shown(value)}]" if isinstance(value, str) else ""
 
 
 def _kind(value: object) -> str:
@@ -210,7 +217,14 @@ def _kind(value: object) -> str:
         return "nothing"
     if isinstance(value, bool):
         return str(value).lower()
-    names = {dict: "a mapping", list: "a list", str: "a text", int: "a number", float: "a number"}
+    names = {
+        dict: "a mapping",
+        YamlMapping: "a mapping",
+        list: "a list",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+    }
     return names.get(type(value), type(value).__name__)
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from gpuscope.errors import UsageError
 from gpuscope.scrape.config import Job, TargetGroup, glob_files, read_group
 from gpuscope.scrape.config_values import Table, load_yaml
+from gpuscope.settings import home_path
 
 log = logging.getLogger("gpuscope.scrape")
 
-MOST_FILE_BYTES = 32 << 20
+MAX_FILE_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
@@ -51,8 +52,8 @@ class Discovery:
             stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
             if stamp == known.stamp:
                 return
-            if state.st_size > MOST_FILE_BYTES:
-                raise UsageError(f"{path}: larger than {MOST_FILE_BYTES} bytes")
+            if state.st_size > MAX_FILE_BYTES:
+                raise UsageError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
             groups = read_target_file(path)
         except (UsageError, OSError) as error:
             if str(error) != known.trouble:
@@ -70,6 +71,8 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
     if path.suffix == ".json":
         try:
             document = json.loads(path.read_text("utf-8"))
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path}: {error}") from None
     else:
@@ -84,15 +87,22 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
     return tuple(groups)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a list of addresses may be longer than a file name can be
+        return False
+
+
 def targets_from_argument(text: str) -> tuple[tuple[TargetGroup, ...], tuple[str, ...]]:
     """`--targets`: a file_sd file, which is watched, or addresses with commas between them."""
-    path = Path(text).expanduser()
+    path = home_path(text, "targets")
     if path.suffix in (".json", ".yml", ".yaml"):
-        if not path.is_file():
+        if not _is_file(path):
             raise UsageError(f"--targets {text}: there is no such file")
         read_target_file(path)
         return (), (str(path.absolute()),)
-    if path.is_file():
+    if _is_file(path):
         try:
             lines = path.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:

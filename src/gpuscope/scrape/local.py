@@ -32,7 +32,10 @@ class LocalTarget:
             for labels, value in family.samples:
                 series = known.get(labels)
                 if series is None:
-                    series = known[labels] = self._resolve(family.name, labels)
+                    series = self._resolve(family.name, labels)
+                    if not series:  # the store has no room for new series; asked again next time
+                        continue
+                    known[labels] = series
                     added += 1
                 ids.append(series)
                 values.append(value)

@@ -16,13 +16,18 @@ from typing import TypeVar
 
 import httpx2
 
-from gpuscope.scrape.fetch import ScrapeError, fetch
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.scrape.fetch import BodyBudget, BodyShare, ScrapeError, fetch
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.target import Target
+from gpuscope.scrape.target_state import TargetState
 from gpuscope.store import StoreError, UnknownSeriesError
 
 log = logging.getLogger("gpuscope.scrape")
 T = TypeVar("T")
+UNFORESEEN = "unforeseen"
+MAX_ERROR_CHARACTERS = 500
+"""Of `lastError`: a target chooses some of its words."""
 
 
 @dataclass(slots=True)
@@ -42,16 +47,30 @@ class ScrapeLoop:
     client: httpx2.AsyncClient
     workers: Executor
     counts: Counts
+    bodies: BodyBudget
     refused: str = ""  # why this target is not even asked: its job has too many
     health: str = "unknown"
     last_error: str = ""
     last_scrape: float = 0.0
     last_duration: float = 0.0
+    first_try: float | None = None
+    last_success: float | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
     def target(self) -> Target:
         return self.scraped.target
+
+    def state(self) -> TargetState:
+        return TargetState(
+            labels=dict(self.target.labels),
+            url=self.target.url,
+            up=self.health == "up",
+            scraped=self.health != "unknown",
+            error=self.last_error,
+            first_try=self.first_try,
+            last_success=self.last_success,
+        )
 
     async def run(self, salt: str) -> None:
         """Until cancelled, on a fixed beat; a late scrape does not shift the following ones."""
@@ -70,22 +89,30 @@ class ScrapeLoop:
         note, error = "", ""
         self.counts.scrapes += 1
         try:
-            note = await self._scrape(at_ms, started)
+            with self.bodies.share() as share:
+                note = await self._scrape(at_ms, started, share)
         except ScrapeError as why:
             error = str(why)
+            if why.limit:
+                LIMITS_REACHED.count(why.limit)
         except StoreError as why:
             note = f"not stored: {why}"
             self._store_failed(why)
         except Exception as why:
-            log.exception("scraping %s failed in an unforeseen way", self.target.url)
-            error = f"unforeseen: {type(why).__name__}: {why}"
+            error = f"{UNFORESEEN}: {type(why).__name__}: {why}"
+            if not self.last_error.startswith(UNFORESEEN):  # what a target sends must not fill the log
+                log.exception("scraping %s failed in an unforeseen way", self.target.url)
         if error:
             self.counts.failures += 1
             await self._fail(at_ms, time.monotonic() - started)
-        self.last_error, self.health = error or note, "down" if error else "up"
+        self.last_error, self.health = (error or note)[:MAX_ERROR_CHARACTERS], "down" if error else "up"
         self.last_scrape, self.last_duration = at_ms / 1000, time.monotonic() - started
+        if not error:
+            self.last_success = self.last_scrape
+        if self.first_try is None:
+            self.first_try = self.last_scrape
 
-    async def _scrape(self, at_ms: int, started: float) -> str:
+    async def _scrape(self, at_ms: int, started: float, share: BodyShare) -> str:
         if self.refused:
             raise ScrapeError(self.refused)
         target, limits = self.target, self.target.job.limits
@@ -95,8 +122,10 @@ class ScrapeLoop:
                     self.client,
                     target.url,
                     timeout_seconds=target.timeout,
-                    most_bytes=limits.body_bytes,
+                    max_bytes=limits.body_bytes,
+                    share=share,
                     server_name=target.job.http.server_name,
+                    fallback_protocol=target.job.fallback_protocol,
                 )
         except TimeoutError:
             raise ScrapeError(f"no whole answer within {target.timeout:g}s (scrape_timeout)") from None
@@ -118,8 +147,8 @@ class ScrapeLoop:
             await asyncio.wrap_future(stored)
         except StoreError as why:
             self._store_failed(why)
-        except Exception:
-            log.exception("the failure of %s could not be stored", self.target.url)
+        except Exception as why:
+            self._store_failed(StoreError(f"{type(why).__name__}: {why}"))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.workers, work)

@@ -16,17 +16,27 @@ import cramjam
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscope.exposition.remote_write import Decoded, Labels, WireError, WriteDecoder
+from gpuscope.exposition.remote_write import (
+    NO_ROOM,
+    Decoded,
+    Labels,
+    MessageLimits,
+    WireError,
+    WriteDecoder,
+)
+from gpuscope.exposition.remote_write_v2 import WriteDecoderV2
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.limits import Limits as ServerLimits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.scrape.config import Limits
 from gpuscope.scrape.fetch import ScrapeError
 from gpuscope.scrape.scraped import check_labels
 from gpuscope.store import Store, Tick, UnknownSeriesError
 
-MOST_BYTES = 16 << 20
-"""Of a request, unpacked."""
 INVALID = "invalid_labels"
 HISTOGRAM = "native_histogram"
+NEW_SERIES = "new_series"
+"""A new series that `max_series` or `max_new_series` refuses."""
 
 _Ints = NDArray[np.int64]
 
@@ -36,6 +46,10 @@ class Received:
     accepted: int = 0
     repeated: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    series_refused: str = ""
+    """Why new series were refused."""
+    takes_out_of_order: bool = False
+    """Whether `out_of_order_time_window` is set: Prometheus then has another word for what is too old."""
 
 
 @dataclass(slots=True)
@@ -49,25 +63,35 @@ class _Slots:
 class Receiver:
     """May be called from several threads; decoding is one at a time, waiting for the disk is not."""
 
-    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+    def __init__(
+        self, store: Store, limits: Limits | None = None, server_limits: ServerLimits | None = None
+    ) -> None:
         self._store = store
         self._limits = limits or Limits()
+        self.server_limits = server_limits or ServerLimits()
         self._lock = threading.Lock()
         self._sender = ""
         self._slots = _Slots()
         self._target_ids: dict[str, int] = {}
         self._epoch = store.epoch
-        self._decoder = WriteDecoder(self._slot)
+        within = MessageLimits(
+            self.server_limits.write_max_samples,
+            self.server_limits.write_max_symbols,
+            4 * self.server_limits.write_max_decoded_bytes,
+        )
+        self._decoder = WriteDecoder(self._slot, within)
+        self._decoder_v2 = WriteDecoderV2(self._slot, within)
         self.requests = 0
         self.accepted = 0
         self.refused: Counter[str] = Counter()
 
-    def take(self, packed: bytes, sender: str) -> Received:
+    def take(self, packed: bytes, sender: str, *, version: int = 1) -> Received:
         """Raises WireError for bytes that are no request, StoreError if nothing can be kept now."""
-        body = unpack(packed)
+        body = unpack(packed, self.server_limits.write_max_decoded_bytes)
+        decoder = self._decoder if version == 1 else self._decoder_v2
         for attempt in (1, 2):
             with self._lock:
-                decoded, ticks = self._ticks(body, sender)
+                decoded, ticks = self._ticks(decoder, body, sender)
             try:
                 return self._store_all(decoded, ticks)
             except UnknownSeriesError:  # series were removed meanwhile: once more, with new ids
@@ -85,19 +109,22 @@ class Receiver:
             accepted += outcome.accepted
             repeated += outcome.repeated
             refused.update(outcome.refused)
-        refused.update({INVALID: decoded.invalid, HISTOGRAM: decoded.histograms})
+        refused.update({INVALID: decoded.invalid, HISTOGRAM: decoded.histograms, NEW_SERIES: decoded.no_room})
         refused = +refused
         with self._lock:
             self.requests += 1
             self.accepted += accepted
             self.refused.update(refused)
-        return Received(accepted, repeated, dict(refused))
+        why = self._store.series_refused() if decoded.no_room else ""
+        return Received(accepted, repeated, dict(refused), why, self._store.out_of_order_ms > 0)
 
-    def _ticks(self, body: bytes, sender: str) -> tuple[Decoded, list[Tick]]:
+    def _ticks(
+        self, decoder: WriteDecoder | WriteDecoderV2, body: bytes, sender: str
+    ) -> tuple[Decoded, list[Tick]]:
         if self._epoch != self._store.epoch or len(self._slots.series) > 2_000_000:
             self._forget()
         self._sender = sender
-        decoded = self._decoder.decode(body)
+        decoded = decoder.decode(body)
         targets, series = self._lookup(decoded.series)
         times = _int64s(decoded.times)
         values = np.fromiter(decoded.values, np.float64, len(decoded.values))
@@ -116,6 +143,7 @@ class Receiver:
         self._slots = _Slots()
         self._target_ids.clear()
         self._decoder.forget()
+        self._decoder_v2.forget()
 
     def _slot(self, labels: Labels) -> int | None:
         table = dict(labels)
@@ -123,8 +151,12 @@ class Receiver:
             return None
         target = self._target(table)
         kept = tuple(pair for pair in labels if pair[1] != "")
+        # Its allowance is the sender's: the labels are the client's to choose.
+        series = int(self._store.resolve(target, [kept], origin=self._sender)[0])
+        if not series:
+            return NO_ROOM
         self._slots.targets.append(target)
-        self._slots.series.append(int(self._store.resolve(target, [kept])[0]))
+        self._slots.series.append(series)
         return len(self._slots.series) - 1
 
     def _target(self, labels: dict[str, str]) -> int:
@@ -159,12 +191,15 @@ class Receiver:
         )
 
 
-def unpack(packed: bytes) -> bytes:
+def unpack(packed: bytes, limit: int) -> bytes:
     """The request inside a snappy block; its size is known, and bounded, before anything is unpacked."""
     try:
         size = cramjam.snappy.decompress_raw_len(packed)
-        if size > MOST_BYTES:
-            raise WireError(f"the request is {size} bytes unpacked; at most {MOST_BYTES} are taken")
+        if size > limit:
+            LIMITS_REACHED.count("write_max_decoded_bytes")
+            raise WireError(
+                f"the request has {size} bytes unpacked, {limit} are allowed (write_max_decoded_bytes)"
+            )
         return bytes(cramjam.snappy.decompress_raw(packed))
     except cramjam.DecompressionError as error:
         raise WireError(f"not a snappy block: {error}") from None

@@ -10,7 +10,7 @@ import re
 
 import yaml
 
-from gpuscope.scrape.config_values import TextDumper
+from gpuscope.yaml_file import TextDumper
 
 SECRET = "<secret>"  # noqa: S105 - Prometheus' own word
 _SECRET_KEY = re.compile(

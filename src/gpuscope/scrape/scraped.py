@@ -10,15 +10,16 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscope.exposition.parse import Exposition, Metadata, Pairs, ParseError, SeriesCache
+from gpuscope.exposition.parse import Exposition, LimitError, Metadata, Pairs, ParseError, SeriesCache
+from gpuscope.exposition.series_text import OUT_OF_RANGE_MS
+from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.appender import Report, TargetAppender, sorted_labels
-from gpuscope.scrape.config import Limits
 from gpuscope.scrape.fetch import Fetched, ScrapeError
+from gpuscope.scrape.job_limits import Limits
 from gpuscope.scrape.relabel import relabel
 from gpuscope.scrape.target import Target
 from gpuscope.store import Appended
@@ -26,8 +27,6 @@ from gpuscope.store.series import Labels
 
 RAW_LINES_PER_SAMPLE = 4
 """How many times `sample_limit` may come in: comments, and what metric relabelling drops."""
-MOST_METADATA = 10_000
-"""Metrics of one target whose help and type are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,12 @@ class ScrapedTarget:
         self._reset()
 
     def _reset(self) -> None:
-        self._cache = SeriesCache(self._slot, keep_empty=self.target.job.honor_labels)
+        keep_empty = self.target.job.honor_labels
+        self._cache = SeriesCache(self._slot, keep_empty=keep_empty, limits=self._limits.text)
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._pending: list[Labels] = []
+        self._refused: dict[int, Labels] = {}
+        """Slots whose series the store had no room for, asked for again at each scrape."""
 
     def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
         if self.appender.refresh():
@@ -71,40 +73,57 @@ class ScrapedTarget:
         except ScrapeError:
             self._reset()
             raise
-        added = len(self._pending)
-        if added:
-            self._ids = np.concatenate([self._ids, self.appender.series_ids(self._pending)])
-            self._pending = []
+        added = self._resolve_pending()
         slots = np.fromiter(found.ids, np.int64, len(found.ids))
-        ids, values, twice = _first_of_each(self._ids[slots], np.asarray(found.values, np.float64))
-        timed = [(int(self._ids[slot]), at, value) for slot, at, value in found.timed]
+        ids, values = self._ids[slots], np.asarray(found.values, np.float64)
+        timed = [(int(self._ids[slot]), at, value) for slot, at, value in found.timed if at != OUT_OF_RANGE_MS]
         kept = len(found.ids) + len(timed)
+        if self._refused:
+            ids, values, timed = ids[ids > 0], values[ids > 0], [one for one in timed if one[0]]
+        ids, values, twice = _first_of_each(ids, values)
         report = Report(True, time.monotonic() - started, found.samples, kept, added)
         track = self.target.job.track_timestamps_staleness
         stored = self.appender.submit(at_ms, ids, values, report, timed, timed_end_too=track)
-        self.metadata = dict(islice(found.metadata.items(), MOST_METADATA))
-        self._cache.forget_all_but(8 * kept + 10_000)
+        self.metadata = found.metadata
+        if found.metadata_cut:
+            LIMITS_REACHED.count("scrape_max_metadata_bytes")
+        self._cache.forget_all_but(8 * kept + 10_000, 4 * len(fetched.body) + (1 << 20))
+        note = f"{twice} samples dropped: their series stand twice in the scrape" if twice else ""
+        if self._refused:
+            note = f"{len(self._refused)} series refused: {self.appender.series_refused()}"
         if len(self._ids) > 4 * kept + 1000:  # series come and go; their texts must not stay
             self._reset()
-        return Taken(
-            stored, f"{twice} samples dropped: their series stand twice in the scrape" if twice else ""
-        )
+        return Taken(stored, note)
+
+    def _resolve_pending(self) -> int:
+        """Ids for new series, and for those that were refused before; returns how many are new to the store."""
+        if self._refused:
+            slots, labels = np.array(list(self._refused), np.int64), list(self._refused.values())
+            self._ids[slots] = self.appender.series_ids(labels)
+        first, new = len(self._ids), self._pending
+        if new:
+            self._ids = np.concatenate([self._ids, self.appender.series_ids(new)])
+            self._pending = []
+            self._refused |= {first + at: new[at] for at in np.flatnonzero(self._ids[first:] == 0).tolist()}
+        if self._refused:
+            self._refused = {slot: one for slot, one in self._refused.items() if not self._ids[slot]}
+        return len(new) - sum(slot >= first for slot in self._refused)
 
     def _parse(self, fetched: Fetched) -> Exposition:
         limit = self._limits.samples
         # Counting lines is quick, splitting and parsing a million of them is not.
         every = fetched.body.count(b"\n")
         if limit and every > RAW_LINES_PER_SAMPLE * limit + 10_000:
-            raise ScrapeError(f"{every} lines are too many for {limit} samples (sample_limit)")
+            why = f"{every} lines are too many for {limit} samples (sample_limit)"
+            raise ScrapeError(why, "scrape_max_samples")
         lines = every - fetched.body.count(b"\n#") - fetched.body.startswith(b"#")
         most = limit * (RAW_LINES_PER_SAMPLE if self.target.job.metric_relabel else 1)
         if limit and lines > most + 1000:  # blank lines count too: leave some room, the exact count follows
             raise _too_many(lines, limit)
         try:
-            text = fetched.body.decode("utf-8")
-            found = self._cache.parse(text, openmetrics=fetched.openmetrics)
-        except UnicodeDecodeError as error:
-            raise ScrapeError(f"not UTF-8 text: byte {error.start} is wrong") from None
+            found = self._cache.parse(fetched.body, openmetrics=fetched.openmetrics)
+        except LimitError as error:
+            raise ScrapeError(f"{error} ({error.limit})", error.limit) from None
         except ParseError as error:
             raise ScrapeError(f"not an exposition: {error}") from None
         if not self.target.job.honor_timestamps and found.timed:
@@ -133,7 +152,8 @@ class ScrapedTarget:
 
 
 def _too_many(samples: int, limit: int) -> ScrapeError:
-    return ScrapeError(f"sample limit exceeded: {samples} samples or more, {limit} are allowed (sample_limit)")
+    why = f"sample limit exceeded: {samples} samples or more, {limit} are allowed (sample_limit)"
+    return ScrapeError(why, "scrape_max_samples")
 
 
 def _first_of_each(
@@ -164,13 +184,22 @@ def merge_labels(pairs: Pairs, target: dict[str, str], honor: bool) -> dict[str,
 
 
 def check_labels(labels: dict[str, str], limits: Limits) -> None:
+    """Raises ScrapeError for labels that exceed a job's limits, which are in bytes, as in Prometheus."""
     if limits.labels and len(labels) > limits.labels:
-        raise ScrapeError(f"label limit exceeded: {len(labels)} labels on {_short(labels)} (label_limit)")
+        why = f"label limit exceeded: {len(labels)} labels on {_short(labels)} (label_limit)"
+        raise ScrapeError(why, "scrape_max_labels")
     for name, value in labels.items():
-        if limits.label_name_length and len(name) > limits.label_name_length:
-            raise ScrapeError(f"label name too long on {_short(labels)} (label_name_length_limit)")
-        if limits.label_value_length and len(value) > limits.label_value_length:
-            raise ScrapeError(f"value of label {name[:60]!r} too long (label_value_length_limit)")
+        if _longer(name, limits.label_name_length):
+            why = f"label name too long on {_short(labels)} (label_name_length_limit)"
+            raise ScrapeError(why, "scrape_max_label_name_bytes")
+        if _longer(value, limits.label_value_length):
+            why = f"value of label {name[:60]!r} too long (label_value_length_limit)"
+            raise ScrapeError(why, "scrape_max_label_value_bytes")
+
+
+def _longer(text: str, limit: int) -> bool:
+    # A character takes four bytes at most: most texts are short enough without counting.
+    return 0 < limit < 4 * len(text) and len(text.encode("utf-8", "surrogatepass")) > limit
 
 
 def _short(labels: dict[str, str]) -> str:

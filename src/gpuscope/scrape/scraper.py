@@ -10,28 +10,34 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import UsageError
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, ScrapeConfig
 from gpuscope.scrape.discovery import Discovery
-from gpuscope.scrape.fetch import new_client
+from gpuscope.scrape.fetch import BodyBudget, new_client
 from gpuscope.scrape.loop import Counts, ScrapeLoop
 from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.sink import Sink
 from gpuscope.scrape.target import Dropped, Target, build_targets, duration_text
+from gpuscope.scrape.target_state import TargetState
 from gpuscope.store import Store, StoreError
 
 log = logging.getLogger("gpuscope.scrape")
 
 LOOK_AT_FILES_EVERY = 5.0
-MOST_DROPPED = 1000
+MAX_DROPPED = 1000
+"""Dropped targets that the API shows; all are counted."""
 Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
@@ -47,6 +53,7 @@ class Scraper:
         salt: str = "",
         sink: Sink | None = None,
         read_again: Callable[[], ScrapeConfig] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """`read_again` is asked for the configuration when one of its password or certificate files changed."""
         self._store = store
@@ -59,6 +66,10 @@ class Scraper:
         self._discoveries = [Discovery(job) for job in config.jobs]
         self._loops: dict[Key, ScrapeLoop] = {}
         self._dropped: list[Dropped] = []
+        self._dropped_counts: Counter[str] = Counter()
+        self._max_targets = (limits or Limits()).scrape_max_targets
+        self._bodies = BodyBudget((limits or Limits()).scrape_max_pending_bytes)
+        self._too_many_targets = False
         self._changed: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self.counts = Counts()
@@ -67,13 +78,17 @@ class Scraper:
         """Scrapes until `stop` is set."""
         self._changed, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         stopping = asyncio.create_task(stop.wait())
+        looking_fails = False
         try:
             while not stop.is_set():
                 self._changed.clear()
                 try:
                     await self._look()
+                    looking_fails = False
                 except Exception:
-                    log.exception("looking for targets failed; those there are stay")
+                    if not looking_fails:
+                        log.exception("looking for targets failed; those there are stay")
+                    looking_fails = True
                 reloaded = asyncio.create_task(self._changed.wait())
                 await asyncio.wait(
                     (stopping, reloaded), timeout=self._look_every(), return_when=asyncio.FIRST_COMPLETED
@@ -112,18 +127,29 @@ class Scraper:
         """Finds the targets as they are now and brings the loops in line."""
         running = asyncio.get_running_loop()
         await running.run_in_executor(self._workers, self._mind_secrets)
-        discoveries = self._discoveries
         wanted: dict[Key, tuple[Target, str]] = {}
         dropped: list[Dropped] = []
-        for one in discoveries:
-            groups = await running.run_in_executor(self._workers, one.groups)
-            found = list(build_targets(one.job, groups))
-            targets = [target for target in found if isinstance(target, Target)]
-            dropped += [target for target in found if isinstance(target, Dropped)]
-            refused = _too_many(one.job, len(targets))
-            wanted |= {_key(target): (target, refused) for target in targets}
-        self._dropped = dropped[:MOST_DROPPED]
-        await self._bring_in_line(wanted)
+        counts: Counter[str] = Counter()
+        for one in self._discoveries:
+            room = self._max_targets - len(wanted)
+            found = await running.run_in_executor(self._workers, find_targets, one, room)
+            dropped += found.dropped[: MAX_DROPPED - len(dropped)]
+            counts[one.job.name] += found.dropped_count
+            refused = _too_many(one.job, len(found.targets))
+            wanted |= {_key(target): (target, refused) for target in found.targets}
+        self._dropped, self._dropped_counts = dropped, counts
+        self._tell_of_too_many(len(wanted) > self._max_targets)
+        await self._bring_in_line(dict(islice(wanted.items(), self._max_targets)))
+
+    def _tell_of_too_many(self, now: bool) -> None:
+        """One line when it begins and one when it is over; each look that finds too many is counted."""
+        if now:
+            LIMITS_REACHED.count("scrape_max_targets")
+        if now and not self._too_many_targets:
+            log.error("more than %d targets: the rest is not scraped (scrape_max_targets)", self._max_targets)
+        if self._too_many_targets and not now:
+            log.info("all targets are scraped again")
+        self._too_many_targets = now
 
     async def _bring_in_line(self, wanted: dict[Key, tuple[Target, str]]) -> None:
         gone = [loop for key, loop in self._loops.items() if key not in wanted]
@@ -146,7 +172,7 @@ class Scraper:
         scraped = ScrapedTarget(target, appender)
         # A client each: a pool of all targets' connections is walked through, and asked, on every request.
         client = new_client(target.job.http)
-        loop = ScrapeLoop(scraped, client, self._workers, self.counts, refused)
+        loop = ScrapeLoop(scraped, client, self._workers, self.counts, self._bodies, refused)
         self._loops[key] = loop
         loop.task = asyncio.create_task(loop.run(self._salt), name=f"scrape {target.url}")
 
@@ -164,13 +190,14 @@ class Scraper:
         # A stop is not an end: after a restart the same series go on, so no marker is written.
         await asyncio.gather(*(_cancel(loop) for loop in self._loops.values()))
 
-    # What the API asks
+    # What the API and the live view ask
+
+    def states(self) -> list[TargetState]:
+        return [loop.state() for loop in list(self._loops.values())]
 
     def targets_json(self, state: str) -> dict[str, Any]:
         active = [] if state == "dropped" else [_active(loop) for loop in list(self._loops.values())]
-        counts = {job.name: 0 for job in self._config.jobs}
-        for one in self._dropped:
-            counts[one.job] = counts.get(one.job, 0) + 1
+        counts = {job.name: self._dropped_counts[job.name] for job in self._config.jobs}
         dropped = (
             []
             if state == "active"
@@ -213,6 +240,30 @@ class Scraper:
         ):
             full = f"gpuscope_scrape_{name}_total"
             yield MetricFamily(full, "counter", help_text, [Sample(NO_LABELS, value)])
+
+
+@dataclass(slots=True)
+class Found:
+    """One job's targets; of those that relabelling dropped some, and how many there are."""
+
+    targets: list[Target] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    dropped_count: int = 0
+
+
+def find_targets(discovery: Discovery, room: int) -> Found:
+    """At most one more than there is `room` for: a file may name a million."""
+    found = Found()
+    for one in build_targets(discovery.job, discovery.groups()):
+        if isinstance(one, Target):
+            found.targets.append(one)
+            if len(found.targets) > room:
+                break
+        else:
+            found.dropped_count += 1
+            if len(found.dropped) < MAX_DROPPED:
+                found.dropped.append(one)
+    return found
 
 
 def _stamps(files: Iterable[Path]) -> list[tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 The same function reads this process's own snapshots, the embedded store, or another engine's answer to one
 instant query, so the page shows the same thing over all of them. A number nobody gave has no key. The states,
-worst first: lost, stale, sick, throttled, then held (somebody has it and it does nothing), busy, idle.
+worst first: lost, gone (its node has no samples any more), stale, sick, throttled, then held (somebody has it
+and it does nothing), busy, idle.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
-Sample = tuple[str, Mapping[str, str], float]
-"""Metric name, labels, value."""
+from gpuscope.server.missing import NOTHING_MISSING, Gone, Missing, Sample
 
+T = TypeVar("T")
 STALE_SECONDS = 30.0
 RECENT_XID_SECONDS = 3600.0
 WORKING_RATIO = 0.01  # below one percent a GPU does nothing worth the name
 
 _SESSION_TEXTS = {
-    **{name: name for name in ("type", "command", "user", "namespace", "pod", "container", "state")},
+    **{name: name for name in ("type", "command", "user", "namespace", "pod", "container")},
+    "state": "state",  # of agents of earlier versions: a label there
     "slurm_job": "job",  # `job` itself is the scrape job's, in every Prometheus
 }
 _HINDERING = (
@@ -66,14 +69,30 @@ class _Tables:
         return self.nodes[labels.get("instance", "")]
 
 
-def fleet_state(samples: Iterable[Sample], *, now: float, source: str) -> dict[str, Any]:
-    tables = _Tables(now)
+def fleet_state(
+    samples: Iterable[Sample],
+    *,
+    now: float,
+    source: str,
+    missing: Missing = NOTHING_MISSING,
+) -> dict[str, Any]:
+    """A node that is missing and there all the same counts as gone only if its numbers are stale."""
+    gone, tables = missing.nodes, _Tables(now)
     sorters = _SORTERS
-    for name, labels, value in samples:
+    for name, labels, value in chain(samples, missing.samples):
         sort_in = sorters.get(name)
         if sort_in is not None:
             sort_in(tables, labels, value)
-    nodes = [_node(instance, node, now) for instance, node in tables.nodes.items() if "taken_at" in node]
+    for instance in gone:
+        tables.nodes[instance].setdefault("sources", [])
+    nodes = [
+        _node(instance, node, now, gone.get(instance))
+        for instance, node in tables.nodes.items()
+        if "taken_at" in node or instance in gone
+    ]
+    here = {node["name"] for node in nodes if "gone" not in node}
+    # A node that came back under another address is not gone.
+    nodes = [node for node in nodes if "gone" not in node or node["name"] not in here]
     names = {node["instance"]: node for node in nodes}
     sessions = _sessions(tables, names)
     state: dict[str, Any] = {
@@ -83,9 +102,10 @@ def fleet_state(samples: Iterable[Sample], *, now: float, source: str) -> dict[s
         "nodes": sorted(nodes, key=lambda node: str(node["name"])),
         "gpus": _gpus(tables, names, sessions),
         "sessions": sessions,
+        "targets": [target.to_json() for target in missing.targets],
     }
-    if nodes:
-        state["taken_at"] = max(node["taken_at"] for node in nodes)
+    if taken := [node["taken_at"] for node in nodes if "taken_at" in node]:
+        state["taken_at"] = max(taken)
     return state
 
 
@@ -198,12 +218,14 @@ _SORTERS: dict[str, Sorter] = {
     "gpuscope_gpu_pcie_link_width_max": _most_lanes,
     "gpuscope_process_memory_bytes": _of_session("memory"),
     "gpuscope_process_sm_ratio": _of_session("sm"),
+    "gpuscope_process_active": _of_session("active"),
     "gpuscope_process_start_time_seconds": _of_session("since"),
     "gpuscope_agent_info": _agent_info,
     "gpuscope_agent_snapshot_timestamp_seconds": _of_node("taken_at"),
     "gpuscope_source_up": _source_up,
     "gpuscope_gpus_seen": _of_node("gpus_seen"),
     "gpuscope_gpus_expected": _of_node("gpus_expected"),
+    "gpuscope_node_cpu_utilization_ratio": _of_node("cpu"),
     "node_load1": _of_node("load1"),
     "node_memory_MemTotal_bytes": _of_node("memory_total"),
     "node_memory_MemAvailable_bytes": _of_node("memory_available"),
@@ -223,8 +245,11 @@ LIVE_METRICS = tuple(sorted(_SORTERS))
 LIVE_QUERY = '{__name__=~"' + "|".join(LIVE_METRICS) + '"}'
 
 
-def _node(instance: str, node: dict[str, Any], now: float) -> dict[str, Any]:
-    shown = {"name": instance, **node, "instance": instance, "stale": now - node["taken_at"] > STALE_SECONDS}
+def _node(instance: str, node: dict[str, Any], now: float, gone: Gone | None) -> dict[str, Any]:
+    stale = "taken_at" not in node or now - node["taken_at"] > STALE_SECONDS
+    shown = {"name": instance, "sources": [], **node, "instance": instance, "stale": stale}
+    if gone is not None and (stale or gone.since >= node["taken_at"]):
+        shown["gone"] = gone.to_json()
     available = shown.pop("memory_available", None)
     if available is not None and "memory_total" in shown:
         shown["memory_used"] = shown["memory_total"] - available
@@ -236,12 +261,11 @@ def _sessions(tables: _Tables, nodes: Mapping[str, Mapping[str, Any]]) -> list[d
     for (uuid, pid), found in tables.sessions.items():
         labels = found.pop("labels")
         node = nodes.get(labels.get("instance", ""))
-        row = {"uuid": uuid, "gpu": labels.get("gpu", ""), "pid": int(pid) if pid.isdigit() else pid, **found}
+        active = found.pop("active", None)
+        row = {"uuid": uuid, "gpu": labels.get("gpu", ""), "pid": _number(pid, pid), **found}
         row["node"] = node["name"] if node else labels.get("instance", "")
         row |= {key: labels[name] for name, key in _SESSION_TEXTS.items() if labels.get(name)}
-        if "state" not in row:
-            sm = row.get("sm")
-            row["state"] = "unknown" if sm is None else "active" if sm >= WORKING_RATIO else "idle"
+        row.setdefault("state", "unknown" if active is None else "active" if active else "idle")
         rows.append(row)
     return sorted(rows, key=lambda row: (str(row["node"]), str(row["gpu"]), str(row["pid"])))
 
@@ -261,14 +285,20 @@ def _gpus(
         on_it = holders.get(uuid, [])
         gpu.shown["processes"] = len(on_it)
         gpu.shown["users"] = sorted({str(session["user"]) for session in on_it if "user" in session})
-        gpu.shown |= _judged(gpu, bool(node["stale"]), on_it)
+        gone = node.get("gone")
+        gpu.shown |= _judged(gpu, bool(node["stale"]), on_it) if gone is None else _state("gone", **_told(gone))
         shown.append(gpu.shown)
     _join_families(shown)
     return sorted(shown, key=_by_node_and_number)
 
 
+def _number(text: str, otherwise: T) -> int | T:
+    """A label that should be a number: "¹" is a digit to Python, and JSON's encoder takes 64 bits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else otherwise
+
+
 def _by_node_and_number(gpu: Mapping[str, Any]) -> tuple[str, list[int]]:
-    return str(gpu["node"]), [int(part) if part.isdigit() else 0 for part in str(gpu["gpu"]).split("_")]
+    return str(gpu["node"]), [_number(part, 0) for part in str(gpu["gpu"]).split("_")]
 
 
 def _join_families(gpus: list[dict[str, Any]]) -> None:
@@ -306,6 +336,10 @@ def _judged(gpu: _Gpu, stale: bool, sessions: list[Mapping[str, Any]]) -> dict[s
         starts = [float(session["since"]) for session in sessions if "since" in session]
         return _state("held", "", min(starts) if starts else None)
     return _state("busy" if sessions else "idle")
+
+
+def _told(gone: Mapping[str, Any]) -> dict[str, Any]:
+    return {"why": gone["why"], "since": gone["since"]}
 
 
 def _state(state: str, why: str = "", since: float | None = None) -> dict[str, Any]:

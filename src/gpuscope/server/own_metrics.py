@@ -16,15 +16,18 @@ from gpuscope.store.maintenance import Stats
 
 _ROWS = (
     ("gpuscope_store_series", "gauge", "series", "Series in the store."),
+    ("gpuscope_store_max_series", "gauge", "max_series", "Series the store may hold (max_series)."),
     ("gpuscope_store_blocks", "gauge", "blocks", "Sealed blocks in the store."),
     ("gpuscope_store_head_samples", "gauge", "head_samples", "Samples not sealed yet."),
     ("gpuscope_store_head_bytes", "gauge", "head_bytes", "Memory of the samples not sealed yet."),
     ("gpuscope_store_file_bytes", "gauge", "file_bytes", "Size of the store's file."),
+    ("gpuscope_store_disk_bytes", "gauge", "disk_bytes", "Size of the data folder on the disk."),
     ("gpuscope_store_commits_total", "counter", "commits", "Transactions committed."),
     ("gpuscope_store_failed_commits_total", "counter", "failed_commits", "Transactions that failed."),
     ("gpuscope_store_samples_total", "counter", "samples", "Samples taken."),
     ("gpuscope_store_seals_total", "counter", "seals", "Heads sealed."),
     ("gpuscope_store_merges_total", "counter", "merges", "Blocks merged."),
+    ("gpuscope_store_restarts_total", "counter", "restarts", "Times a deleted data folder was made again."),
     ("gpuscope_store_damaged_chunks", "gauge", "damaged_chunks", "Chunks that could not be read."),
 )
 
@@ -38,6 +41,12 @@ def store_families(stats: Stats) -> Iterator[MetricFamily]:
         "gauge",
         "1 while the disk is full and nothing is stored.",
         [Sample(NO_LABELS, full)],
+    )
+    yield MetricFamily(
+        "gpuscope_store_lost",
+        "gauge",
+        "1 while the data folder is gone and nothing is stored.",
+        [Sample(NO_LABELS, 0 if stats.lost is None else 1)],
     )
     refused = [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.refused.items())]
     yield MetricFamily(

@@ -19,9 +19,11 @@ import orjson
 from gpuscope.errors import GpuscopeError
 from gpuscope.server.api.answers import JSON
 from gpuscope.server.api.encode import failure
+from gpuscope.server.gone import GoneWatch
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
 from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
-from gpuscope.server.live import Sample, fleet_state
+from gpuscope.server.live import fleet_state
+from gpuscope.server.missing import NOTHING_MISSING, Missing, Sample
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 FRESH_SECONDS = 0.9
@@ -54,9 +56,17 @@ class LiveFleet:
     """Makes a new answer when somebody asks and the last one is old: one for all viewers, and none of them
     waits for it. They have the last one meanwhile, unless that is too old to show; then they wait together."""
 
-    def __init__(self, read: ReadSamples, source: str) -> None:
+    def __init__(
+        self,
+        read: ReadSamples,
+        source: str,
+        gone: GoneWatch | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._read = read
         self._source = source
+        self._gone = gone
+        self._clock = clock
         self._answer: _Answer | None = None
         self._making: asyncio.Task[_Answer] | None = None
 
@@ -72,16 +82,19 @@ class LiveFleet:
         return answer.gzipped if gzipped else answer.plain
 
     async def _make(self, began_at: float) -> _Answer:
-        samples = await self._read()
-        return await asyncio.to_thread(self._encode, samples, began_at)
+        samples, missing = await self._read(), NOTHING_MISSING
+        if self._gone is not None:
+            samples = samples if isinstance(samples, list) else list(samples)  # it is gone through twice
+            missing = await self._gone.look(samples)
+        return await asyncio.to_thread(self._encode, samples, missing, began_at)
 
     def _made(self, making: asyncio.Task[_Answer]) -> None:
         self._making = None
         # After a failure the next viewer tries again and is told, rather than shown ever older numbers.
         self._answer = None if making.cancelled() or making.exception() else making.result()
 
-    def _encode(self, samples: Iterable[Sample], began_at: float) -> _Answer:
-        plain = orjson.dumps(fleet_state(samples, now=time.time(), source=self._source))
+    def _encode(self, samples: Iterable[Sample], missing: Missing, began_at: float) -> _Answer:
+        plain = orjson.dumps(fleet_state(samples, now=self._clock(), source=self._source, missing=missing))
         compressor = zlib.compressobj(level=3, wbits=31)
         return _Answer(began_at, plain, compressor.compress(plain) + compressor.flush())
 

@@ -1,136 +1,146 @@
-"""TLS and passwords from an exporter-toolkit web configuration file.
+"""An exporter-toolkit web configuration file: TLS, passwords, response headers and a rate limit.
 
-The file is the one Prometheus' own exporters take. YAML and bcrypt are imported only when there is such a file.
-A password costs bcrypt's time once; after that its digest is remembered, and a wrong one never is.
+The file is the one Prometheus' own exporters take, key by key; an unknown key is refused by name, because what
+is ignored protects nobody. It is read at the start. YAML and bcrypt are imported only where there is one.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import binascii
-import hashlib
-import hmac
-import os
-import ssl
+import logging
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import UsageError
-from gpuscope.server.http.messages import Guard, Request, Response, text
+from gpuscope.limits import Limits
+from gpuscope.server.http.messages import Guard, Handler, Header
+from gpuscope.server.web_rules import TokenBucket, parse_interval, with_headers, within_rate
+from gpuscope.server.web_tls import TLS_KEYS, Tls, build_tls
 
-_CLIENT_AUTH = {
-    "NoClientCert": ssl.CERT_NONE,
-    "RequestClientCert": ssl.CERT_OPTIONAL,
-    "RequireAnyClientCert": ssl.CERT_REQUIRED,
-    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
-    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+log = logging.getLogger("gpuscope")
+
+MAX_FILE_BYTES = 1 << 20
+SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
+HEADERS: Mapping[str, tuple[str, ...]] = {
+    "Content-Security-Policy": (),
+    "Strict-Transport-Security": (),
+    "X-Content-Type-Options": ("nosniff",),
+    "X-Frame-Options": ("deny", "sameorigin"),
+    "X-XSS-Protection": (),
 }
-_TLS_VERSIONS = {
-    "TLS10": ssl.TLSVersion.TLSv1,
-    "TLS11": ssl.TLSVersion.TLSv1_1,
-    "TLS12": ssl.TLSVersion.TLSv1_2,
-    "TLS13": ssl.TLSVersion.TLSv1_3,
-}
-_CHALLENGE = (("www-authenticate", 'Basic realm="gpuscope"'),)
-_SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
-# Compared with when the user is unknown, so that a stranger cannot time which names exist.
-_NOBODY_HASH = b"$2b$10$XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
+"""The headers exporter-toolkit lets one set, with the values it takes; none is any."""
+
+Table = Mapping[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    tls: ssl.SSLContext | None = None
+    tls: Tls | None = None
     guard: Guard | None = None
+    headers: tuple[Header, ...] = ()
+    bucket: TokenBucket | None = None
+
+    def wrap(self, handler: Handler) -> Handler:
+        """The handler within the rate limit and with the headers; as in exporter-toolkit, a request over the
+        limit is refused before anything else is looked at, and without the headers."""
+        if self.headers:
+            handler = with_headers(handler, self.headers)
+        return within_rate(handler, self.bucket) if self.bucket is not None else handler
 
 
-def load_web_config(path: Path) -> WebConfig:
+def load_web_config(path: Path, limits: Limits | None = None) -> WebConfig:
+    from gpuscope.server.web_passwords import password_guard
+
+    table = _mapping(_read_yaml(path), path, "the file")
+    _refuse_unknown(table, SECTIONS, path, "")
+    tls = _section(table, "tls_server_config", path)
+    users = _section(table, "basic_auth_users", path)
+    http = _section(table, "http_server_config", path)
+    _refuse_unknown(tls, TLS_KEYS, path, "tls_server_config")
+    _refuse_unknown(http, ("http2", "headers"), path, "http_server_config")
+    if _boolean(http.get("http2", False), path, "http_server_config.http2"):
+        log.warning("web config file %s: http2 is not supported; clients get HTTP/1.1", path)
+    try:
+        return WebConfig(
+            build_tls(tls, path.parent) if tls else None,
+            password_guard(users, limits or Limits()) if users else None,
+            _headers(_section(http, "headers", path)),
+            _bucket(_section(table, "rate_limit", path), path),
+        )
+    except UsageError as error:
+        raise UsageError(f"web config file {path}: {error}") from None
+
+
+def _read_yaml(path: Path) -> object:
     import yaml
 
     try:
-        document = yaml.safe_load(path.read_text("utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"web config file {path}: {error}") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"web config file {path}: not valid YAML: {' '.join(str(error).split())}") from None
-    table = _mapping(document or {}, path, "the file")
-    for section in table:
-        if section not in _SECTIONS:
-            raise UsageError(
-                f"web config file {path}: unknown section {section!r}; there are {', '.join(_SECTIONS)}"
-            )
-    tls = _mapping(table.get("tls_server_config") or {}, path, "tls_server_config")
-    users = _mapping(table.get("basic_auth_users") or {}, path, "basic_auth_users")
-    return WebConfig(_tls_context(tls, path) if tls else None, _password_guard(users, path) if users else None)
+    if len(content) > MAX_FILE_BYTES:
+        raise UsageError(f"web config file {path}: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return yaml.safe_load(content) or {}
+    # PyYAML lets through whatever its constructors meet: `!!int ""` is an IndexError, a month 13 a ValueError.
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"web config file {path}: not valid YAML: {why}") from None
 
 
-def _mapping(value: object, path: Path, name: str) -> Mapping[str, Any]:
+def _mapping(value: object, path: Path, name: str) -> Table:
     if not isinstance(value, dict):
         raise UsageError(f"web config file {path}: {name} must be a mapping")
     return value
 
 
-def _tls_context(table: Mapping[str, Any], path: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(_beside(path, table["cert_file"]), _beside(path, table["key_file"]))
-        context.minimum_version = _TLS_VERSIONS[table.get("min_version", "TLS12")]
-        context.maximum_version = _TLS_VERSIONS[table.get("max_version", "TLS13")]
-        if client_ca := table.get("client_ca_file"):
-            context.load_verify_locations(_beside(path, client_ca))
-        context.verify_mode = _CLIENT_AUTH[table.get("client_auth_type") or "NoClientCert"]
-    except KeyError as error:
-        raise UsageError(f"web config file {path}: tls_server_config lacks or does not know {error}") from None
-    except OSError as error:  # ssl.SSLError is one
-        raise UsageError(f"web config file {path}: tls_server_config: {error}") from None
-    return context
+def _section(table: Table, name: str, path: Path) -> Table:
+    return _mapping(table.get(name) or {}, path, name)
 
 
-def _beside(path: Path, name: str) -> Path:
-    """A relative file name in the configuration is relative to the configuration file."""
-    return path.parent / str(name)
+def _refuse_unknown(table: Table, known: tuple[str, ...], path: Path, section: str) -> None:
+    for key in table:
+        if key not in known:
+            where = f"key {reprlib.repr(key)} in {section}" if section else f"section {reprlib.repr(key)}"
+            raise UsageError(f"web config file {path}: unknown {where}; there are {', '.join(known)}")
 
 
-def _password_guard(users: Mapping[str, Any], path: Path) -> Guard:
-    import bcrypt
+def _boolean(value: object, path: Path, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"web config file {path}: {name} must be true or false, not {reprlib.repr(value)}")
+    return value
 
-    hashes = {str(user): str(stored).encode() for user, stored in users.items()}
-    for user, stored in hashes.items():
-        try:
-            bcrypt.checkpw(b"", stored)
-        except ValueError:
-            raise UsageError(f"web config file {path}: the password of {user!r} is not a bcrypt hash") from None
-    secret = os.urandom(16)
-    proven: set[bytes] = set()
 
-    def check(user: str, password: bytes) -> bool:
-        matches = bcrypt.checkpw(password[:72], hashes.get(user, _NOBODY_HASH))
-        return matches and user in hashes
+def _headers(table: Table) -> tuple[Header, ...]:
+    found = []
+    for name, value in table.items():
+        if name not in HEADERS:
+            raise UsageError(
+                f"HTTP header {reprlib.repr(name)} cannot be configured; there are {', '.join(HEADERS)}"
+            )
+        if isinstance(value, (dict, list, set)):
+            raise UsageError(f"{name} must be a text, not {reprlib.repr(value)}")
+        text = "" if value is None else str(value)
+        if HEADERS[name] and text not in HEADERS[name]:
+            raise UsageError(f"{name} must be one of {', '.join(HEADERS[name])}, not {text!r}")
+        if not text.isprintable():
+            raise UsageError(f"{name} {text!r}: a header is one line of printable text")
+        if text:  # "unset if blank"
+            found.append((name.lower(), text))
+    return tuple(found)
 
-    async def guard(request: Request) -> Response | None:
-        credentials = _basic_credentials(request.header("authorization"))
-        if credentials is None:
-            return text("Unauthorized", 401, _CHALLENGE)
-        user, password = credentials
-        digest = hmac.digest(secret, repr((user, password)).encode(), hashlib.sha256)
-        if digest in proven:
-            return None
-        if not await asyncio.get_running_loop().run_in_executor(None, check, user, password):
-            return text("Unauthorized", 401, _CHALLENGE)
-        proven.add(digest)
+
+def _bucket(table: Table, path: Path) -> TokenBucket | None:
+    _refuse_unknown(table, ("interval", "burst"), path, "rate_limit")
+    interval = parse_interval(table.get("interval", 0))
+    burst = table.get("burst", 0)
+    if isinstance(burst, bool) or not isinstance(burst, int) or burst < 0:
+        raise UsageError(f"rate_limit.burst must be a number of requests, not {reprlib.repr(burst)}")
+    if not interval:
         return None
-
-    return guard
-
-
-def _basic_credentials(header: str) -> tuple[str, bytes] | None:
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        user, colon, password = base64.b64decode(encoded, validate=True).partition(b":")
-    except binascii.Error:
-        return None
-    return (user.decode("utf-8", "replace"), password) if colon else None
+    if not burst:
+        raise UsageError("rate_limit.burst is 0: every request would be refused; set it to 1 or more")
+    return TokenBucket(interval, burst)

@@ -28,9 +28,9 @@ class Tier(Enum):
 class Source(Protocol):
     """Somewhere numbers come from.
 
-    `read` may raise `SourceError`; only the wiring catches. It is called from one thread at a time, with the
-    tiers that are due; numbers of other tiers are repeated from their last reading, and a tier's failed call
-    makes its numbers absent, never old.
+    `read` may raise `SourceError`; only its runner catches. `NoAnswerYet` leaves the source open. It is called
+    from one thread at a time, with the tiers that are due; numbers of other tiers are repeated from their last
+    reading, and a tier's failed call makes its numbers absent, never old.
     """
 
     def read(self, due: frozenset[Tier]) -> Reading: ...

@@ -10,14 +10,16 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscope.store.admission import Admitted, admit, storable
+from gpuscope.store.admission import Admitted, Bounds, Samples, admit, storable
 from gpuscope.store.arrays import distinct
 from gpuscope.store.catalog import Catalog, TargetState
 from gpuscope.store.errors import StoreDamagedError, StoreError, StoreFullError, UnknownSeriesError, from_sqlite
 from gpuscope.store.head import Layout
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
+from gpuscope.store.late import INSERT_LATE, LateRow, add_late
 from gpuscope.store.options import Clock, StoreOptions
+from gpuscope.store.restart import FolderWatch
 from gpuscope.store.schema import TICK_BITS
 from gpuscope.store.tick import Appended, Float64s, Tick
 from gpuscope.store.tickrows import INSERT_LAYOUT, INSERT_TICK, TickRow, pack_mixed, pack_series
@@ -34,15 +36,21 @@ class _Planned:
     result: Appended
     layout: Layout | None = None
     time: int = 0
+    """Of the newest sample."""
     values: Float64s | None = None
     admitted: Admitted | None = None
+    late_row: LateRow | None = None
 
     def apply(self, now_ms: int) -> None:
         self.state.appended_ms = now_ms
         if self.layout is not None and self.values is not None:
             self.state.head.append_row(self.time, self.layout, self.values)
-        elif self.admitted is not None and len(self.admitted.series):
-            self.state.head.place(self.admitted.series, self.admitted.times, self.admitted.values)
+        elif self.admitted is not None:
+            fresh, late = self.admitted.fresh, self.admitted.late
+            if len(fresh):
+                self.state.head.place(fresh.series, fresh.times, fresh.values)
+            if len(late):
+                add_late(self.state, late.series, late.times, late.values, now_ms)
 
 
 class Appender:
@@ -56,8 +64,10 @@ class Appender:
         clock: Clock,
         options: StoreOptions,
         health: Health,
+        watch: FolderWatch,
     ) -> None:
         self._db = db
+        self._watch = watch
         self._index = index
         self._catalog = catalog
         self._clock = clock
@@ -67,6 +77,12 @@ class Appender:
         self._fresh: list[Layout] = []
         self.next_sequence = 1
         self.next_layout = 1
+        self.out_of_order_ms = options.out_of_order_ms
+        self._newest = newest_time(catalog)
+
+    def use_database(self, db: sqlite3.Connection) -> None:
+        """Another file from now on."""
+        self._db = db
 
     def write(self, ticks: Sequence[Tick]) -> list[Outcome]:
         """What became of each tick, in order. A batch is cut where a tick must see an earlier one applied."""
@@ -85,11 +101,13 @@ class Appender:
                 break
             plans.append(plan)
         good = [plan for plan in plans if isinstance(plan, _Planned)]
-        failure = self._commit([plan.row for plan in good if plan.row is not None], now)
+        late = [plan.late_row for plan in good if plan.late_row is not None]
+        failure = self._commit([plan.row for plan in good if plan.row is not None], now, late)
         if failure is not None:
             return [failure if isinstance(plan, _Planned) else plan for plan in plans]
         for plan in good:
             plan.apply(now)
+            self._newest = max(self._newest, plan.time)
             self._count(plan.result)
         return [plan.result if isinstance(plan, _Planned) else plan for plan in plans]
 
@@ -99,10 +117,11 @@ class Appender:
         if state is None:
             return UnknownSeriesError(f"target {tick.target} does not exist; ask for it by name again")
         tick = _plain(tick)
-        floor, ceiling = self._bounds(state, now)
+        bounds = self._bounds(state, now)
         waiting = newest.get(tick.target)
         last = state.head.last if waiting is None else waiting
-        simple = tick.timestamps is None and floor < tick.timestamp <= ceiling and len(tick.series) > 0
+        simple = tick.timestamps is None and bounds.floor < tick.timestamp <= bounds.ceiling
+        simple = simple and len(tick.series) > 0
         if simple and (last is None or tick.timestamp > last):
             layout = self._layout(state, tick)
             if isinstance(layout, StoreError):
@@ -112,15 +131,18 @@ class Appender:
                 return self._plan_row(state, tick, layout)
         if waiting is not None:
             return None
-        return self._plan_mixed(state, tick, floor, ceiling, newest)
+        return self._plan_mixed(state, tick, bounds, newest)
 
-    def _bounds(self, state: TargetState, now: int) -> tuple[int, int]:
+    def _bounds(self, state: TargetState, now: int) -> Bounds:
         ceiling = now + self._options.max_ahead_ms
         if state.floor > ceiling:
             # The clock was ahead when that was sealed and has come back: without this the target would be
             # refused until time catches up. Blocks may then overlap; readers and merges cope.
             state.floor = now - self._options.window_ms
-        return max(state.floor, now - self._options.retention_ms), ceiling
+        newest = self._newest if self._newest <= ceiling else now
+        late = newest - max(self.out_of_order_ms, self._options.min_late_ms) - 1
+        expired = now - self._options.retention_ms
+        return Bounds(max(state.floor, expired), max(late, expired), ceiling)
 
     def _layout(self, state: TargetState, tick: Tick) -> Layout | StoreError | None:
         """The tick's layout; None if a series comes twice in it."""
@@ -152,31 +174,37 @@ class Appender:
         return _Planned(state, row, Appended(len(values)), layout, time, values)
 
     def _plan_mixed(
-        self, state: TargetState, tick: Tick, floor: int, ceiling: int, newest: dict[int, int]
+        self, state: TargetState, tick: Tick, bounds: Bounds, newest: dict[int, int]
     ) -> _Planned | StoreError:
         unknown = self._index.unknown(tick.series)
         if len(unknown):
             return UnknownSeriesError(f"series {int(unknown[0])} does not exist; resolve its labels again")
         self._index.claim(tick.target, tick.series)
-        kept = admit(state.head, tick, storable(tick.values), floor, ceiling)
-        result = Appended(len(kept.series), kept.repeated, kept.refused)
-        if not len(kept.series):
-            return _Planned(state, None, result)
-        first, last = int(kept.times.min()), int(kept.times.max())
-        newest[tick.target] = max(last, state.head.last or last)
-        data = pack_mixed(kept.series, kept.times, kept.values)
-        row = (self._row_id(state.id), first, last, None, data)
-        return _Planned(state, row, result, admitted=kept)
+        values = storable(tick.values)
+        kept = admit(state, tick, values, bounds, tell_conflicts=self.out_of_order_ms == 0)
+        result = Appended(len(kept.fresh) + len(kept.late), kept.repeated, kept.refused)
+        last = -1
+        row: TickRow | None = None
+        late_row: LateRow | None = None
+        if len(kept.fresh):
+            last = int(kept.fresh.times.max())
+            row = (self._row_id(state.id), int(kept.fresh.times.min()), last, None, _packed(kept.fresh))
+        if len(kept.late):
+            late_row = (self._row_id(state.id), _packed(kept.late))
+            last = max(last, int(kept.late.times.max()))
+        if row or late_row:
+            newest[tick.target] = max(last, last if state.head.last is None else state.head.last)
+        return _Planned(state, row, result, time=last, admitted=kept, late_row=late_row)
 
     def _row_id(self, target: int) -> int:
         sequence = self.next_sequence
         self.next_sequence += 1
         return target << TICK_BITS | sequence
 
-    def _commit(self, rows: list[TickRow], now: int) -> StoreError | None:
+    def _commit(self, rows: list[TickRow], now: int, late: Sequence[LateRow] = ()) -> StoreError | None:
         """One transaction for the rows and whatever is new; None when it is on disk."""
         targets, new = self._catalog.take_new(), self._index.take_new()
-        if not (rows or targets or new):
+        if not (rows or late or targets or new):
             return None
         db = self._db
         try:
@@ -187,6 +215,8 @@ class Appender:
             db.executemany("INSERT OR IGNORE INTO shared (series, target) VALUES (?, ?)", new.shared)
             db.executemany(INSERT_LAYOUT, self._layouts)
             db.executemany(INSERT_TICK, rows)
+            if late:
+                db.executemany(INSERT_LATE, late)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             if db.in_transaction:
@@ -200,6 +230,7 @@ class Appender:
             self._layouts, self._fresh = [], []
         self._health.commits += 1
         self._health.full_since_ms = None
+        self._watch.is_lost()
         return None
 
     def flush_new(self) -> None:
@@ -222,6 +253,17 @@ class Appender:
         self._health.samples += result.accepted
         self._health.repeated += result.repeated
         self._health.refused.update(result.refused)
+
+
+def _packed(samples: Samples) -> bytes:
+    return pack_mixed(samples.series, samples.times, samples.values)
+
+
+def newest_time(catalog: Catalog) -> int:
+    """Of all samples of a store; -1 if there are none."""
+    heads = (state.head.last for state in catalog.states())
+    lasts = [last for last in heads if last is not None]
+    return max([*lasts, *(block.last for block in catalog.blocks())], default=-1)
 
 
 def _plain(tick: Tick) -> Tick:

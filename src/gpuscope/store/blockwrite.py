@@ -34,6 +34,10 @@ class BlockWriter:
         self._writer = writer
         self._catalog = catalog
 
+    def use_database(self, db: sqlite3.Connection) -> None:
+        """Another file from now on."""
+        self._db = db
+
     def stage(self, built: BuiltBlock) -> None:
         """Write a block's bundles; they do not count before `publish`."""
         for at in range(0, len(built.bundles), _AT_ONCE):

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from gpuscope.store.head import Head
 from gpuscope.store.headview import HeadView
 
+LATE = -1
+"""The level of a block with samples that came after their window was sealed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -28,17 +31,32 @@ class Block:
 
 
 @dataclass(slots=True)
+class LateHead:
+    """Samples that came after their window was sealed, until they become blocks of level `LATE`."""
+
+    since_ms: int
+    """The store's clock at its first sample."""
+    head: Head = field(default_factory=Head)
+    closed_at: int | None = None
+    """The tick sequence number at which it was closed to be sealed; None while it takes samples."""
+
+
+@dataclass(slots=True)
 class TargetState:
-    """A target's data; `blocks` is replaced, never changed, and `head` likewise when it is sealed."""
+    """A target's data; `blocks` and `late` are replaced, never changed, and `head` when it is sealed."""
 
     id: int
     name: str
     floor: int = -1
-    """Samples at or before this time are sealed: older ones are refused."""
+    """Samples at or before this time are sealed: what comes for them now is late."""
     head: Head = field(default_factory=Head)
     blocks: tuple[Block, ...] = ()
     appended_ms: int = 0
     """The store's clock at the last append."""
+    late: tuple[LateHead, ...] = ()
+    """Usually none; the last one is open, others are being sealed."""
+    late_ms: int = 0
+    """The store's clock at the last late append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +65,12 @@ class TargetView:
 
     blocks: Sequence[Block]
     head: HeadView
+    late: tuple[HeadView, ...] = ()
+
+    def newest_sealed(self) -> int:
+        """The newest time in blocks and late heads; -1 if there are none."""
+        sealed = max((block.last for block in self.blocks), default=-1)
+        return max(sealed, *(head.last for head in self.late)) if self.late else sealed
 
 
 class Catalog:
@@ -94,7 +118,7 @@ class Catalog:
         """Blocks read from the file or just committed; the caller holds the lock once readers exist."""
         for block in blocks:
             state = self._states[block.target]
-            state.blocks = tuple(sorted((*state.blocks, block), key=lambda one: (one.first, one.id)))
+            state.blocks = tuple(sorted((*state.blocks, block), key=_read_order))
             self._next_block = max(self._next_block, block.id + 1)
 
     def drop_blocks(self, blocks: Iterable[Block]) -> None:
@@ -102,6 +126,11 @@ class Catalog:
         for block in blocks:
             state = self._states[block.target]
             state.blocks = tuple(one for one in state.blocks if one.id != block.id)
+
+    def forget_blocks(self) -> None:
+        """All blocks are gone with their file; the caller holds the lock."""
+        for state in self._states.values():
+            state.blocks = ()
 
     def drop_target(self, target: int) -> None:
         """The caller holds the lock."""
@@ -123,4 +152,11 @@ class Catalog:
         if state is None:
             return None
         blocks = [block for block in state.blocks if block.first <= end and block.last >= start]
-        return TargetView(blocks, state.head.view())
+        late = tuple(one.head.view() for one in state.late) if state.late else ()
+        return TargetView(blocks, state.head.view(), late)
+
+
+def _read_order(block: Block) -> tuple[bool, int, int]:
+    """By time, but late blocks last: where two blocks have a sample of one time, the first block's counts."""
+    is_late = block.level == LATE
+    return is_late, block.id if is_late else block.first, block.id

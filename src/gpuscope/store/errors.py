@@ -56,15 +56,18 @@ _DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlit
 def is_damage(error: BaseException) -> bool:
     """Whether an exception means the file itself is broken."""
     code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, StoreDamagedError) or (code is not None and (code & 0xFF) in _DAMAGED_CODES)
+    if isinstance(error, StoreDamagedError) or (code is not None and (code & 0xFF) in _DAMAGED_CODES):
+        return True
+    # Python's own words for a text that is not UTF-8, with no code: we never write one.
+    return isinstance(error, sqlite3.OperationalError) and "Could not decode to UTF-8" in str(error)
 
 
 def from_sqlite(error: sqlite3.Error) -> StoreError:
     """The store's own exception for an SQLite one; extended codes carry the family in the low byte."""
     code = getattr(error, "sqlite_errorcode", None)
     family = None if code is None else code & 0xFF
+    if is_damage(error):
+        return StoreDamagedError(f"the store's file is damaged: {error}")
     if family in _FULL_CODES:
         return StoreFullError(f"the store could not write: {error}")
-    if family in _DAMAGED_CODES:
-        return StoreDamagedError(f"the store's file is damaged: {error}")
     return StoreError(f"the store failed: {error}")

@@ -32,6 +32,11 @@ class HeadView:
     """Whether the rows are in time order: they are unless some came late."""
     side: tuple[Int64s, Int64s, Float64s]
 
+    @property
+    def last(self) -> int:
+        """The newest time; -1 if there are no samples."""
+        return int(max((times.max() for times in (self.times, self.side[0]) if len(times)), default=-1))
+
     def has(self, series: Int64s) -> Int64s:
         """Those of the series that the head knows."""
         return self._known(series)[0]

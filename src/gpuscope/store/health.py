@@ -22,6 +22,9 @@ class Health:
     last_error: str | None = None
     unwritable: str | None = None
     """Why SQLite finds the file damaged when writing to it; opening the store again then rebuilds it."""
+    lost: str | None = None
+    """Why the file is not in its folder any more (`restart`); None while it is."""
+    restarts: int = 0
     seals: int = 0
     merges: int = 0
     dropped_blocks: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ from gpuscope.store.arrays import distinct
 from gpuscope.store.matching import literals, predicate
 from gpuscope.store.postings import Postings
 from gpuscope.store.series import Labels, Matcher, MatchOp
+from gpuscope.store.series_limit import SeriesLimit
 from gpuscope.store.tick import Bools, Int64s
 
 _MAX_CACHED_REGEX = 512
@@ -58,6 +59,8 @@ class Index:
         self._postings = Postings(self._pairs_of)
         self._regexes: dict[tuple[str, MatchOp, str], tuple[int, list[int]]] = {}
         self._new = NewRows([], [], [])
+        self._text_bytes = 0
+        self.limit: SeriesLimit | None = None
         self.epoch = 0
         """Grows when series are removed: ids cached by a caller may then be gone."""
         self.version = 0
@@ -86,12 +89,18 @@ class Index:
     def __len__(self) -> int:
         return len(self._pairs_of)
 
-    def resolve(self, target: int, labels: Labels) -> int:
-        """The id of a label set, made up on first sight. Empty values are dropped, as they mean "absent"."""
-        key = self._key(labels)
+    def resolve(self, target: int, labels: Labels, *, reserved: bool = False, origin: Hashable = None) -> int:
+        """The id of a label set, made up on first sight; 0 for a new one that a limit refuses, unless it is
+        `reserved`. `origin` is whose allowance of new series it takes, the target's if nobody else's. Empty
+        values are dropped, as they mean "absent"."""
         with self._lock:
-            sid = self._by_pairs.get(key)
+            pairs = [pair for pair in sorted(labels) if pair[1]]
+            numbers = list(map(self._pair_ids.get, pairs))
+            sid = self._find(numbers)
             if sid is None:
+                if not reserved and not self._has_room(pairs, numbers, target if origin is None else origin):
+                    return 0
+                key = self._key(pairs, numbers)
                 sid = self._next_series
                 self._next_series += 1
                 self._by_pairs[key] = sid
@@ -104,28 +113,37 @@ class Index:
                 self.version += 1
             return sid
 
+    def _has_room(self, pairs: list[tuple[str, str]], numbers: list[int | None], origin: Hashable) -> bool:
+        if self.limit is None:
+            return True
+        new_text = 0
+        for pair, number in zip(pairs, numbers, strict=True):
+            if number is None:
+                new_text += len(pair[0]) + len(pair[1])
+        return self.limit.allows(len(self._pairs_of), self._text_bytes, new_text, origin)
+
     def find(self, labels: Labels) -> int | None:
         """The id of a label set if there is one."""
         with self._lock:
-            numbers = [self._pair_ids.get(pair) for pair in sorted(labels) if pair[1]]
-            if None in numbers:
-                return None
-            return self._by_pairs.get(np.array(numbers, "<i4").tobytes())
+            return self._find([self._pair_ids.get(pair) for pair in sorted(labels) if pair[1]])
 
-    def _key(self, labels: Labels) -> bytes:
-        numbers = []
-        with self._lock:
-            for pair in sorted(labels):
-                if not pair[1]:
-                    continue
-                number = self._pair_ids.get(pair)
-                if number is None:
-                    name, value = pair
-                    (name + value).encode()  # a lone surrogate cannot be stored; better now than in the writer
-                    number = self._next_pair
-                    self._add_pair(number, name, value)
-                    self._new.pairs.append((number, name, value))
-                numbers.append(number)
+    def _find(self, numbers: list[int | None]) -> int | None:
+        """The series of some label pairs by their numbers; None is a pair that does not exist."""
+        return None if None in numbers else self._by_pairs.get(np.array(numbers, "<i4").tobytes())
+
+    def _key(self, pairs: list[tuple[str, str]], numbers: list[int | None]) -> bytes:
+        """The numbers as one key, those that are missing made up; the caller holds the lock."""
+        for at, number in enumerate(numbers):
+            if number is None:
+                name, value = pairs[at]
+                (name + value).encode()  # a lone surrogate cannot be stored; better now than in the writer
+                # Looked up again: the same pair may stand twice.
+                made = self._pair_ids.get(pairs[at])
+                if made is None:
+                    made = self._next_pair
+                    self._add_pair(made, name, value)
+                    self._new.pairs.append((made, name, value))
+                numbers[at] = made
         return np.array(numbers, "<i4").tobytes()
 
     def _add_pair(self, number: int, name: str, value: str) -> None:
@@ -133,6 +151,7 @@ class Index:
         self._pair_ids[pair] = number
         self._pairs[number] = pair
         self._of_name.setdefault(name, []).append(number)
+        self._text_bytes += len(name) + len(value)
         self._next_pair = max(self._next_pair, number + 1)
 
     def _grow(self, sid: int) -> None:
@@ -295,6 +314,7 @@ class Index:
             for number in orphans:
                 name, value = self._pairs.pop(number)
                 del self._pair_ids[name, value]
+                self._text_bytes -= len(name) + len(value)
                 self._of_name[name].remove(number)
                 if not self._of_name[name]:
                     del self._of_name[name]

@@ -12,19 +12,22 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from gpuscope.store.blockbuild import BuiltBlock
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.blockwrite import BlockWriter
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.catalog import Catalog, TargetState
+from gpuscope.store.catalog import Catalog, LateHead, TargetState
 from gpuscope.store.errors import StoreError
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
+from gpuscope.store.late import build_late, drop_late, late_due
 from gpuscope.store.merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
 from gpuscope.store.options import Clock, StoreOptions
 from gpuscope.store.reader import Reader
-from gpuscope.store.retention import Retention
+from gpuscope.store.restart import FolderWatch
+from gpuscope.store.retention import Disk, Retention
 from gpuscope.store.schema import vacuum_pages
 from gpuscope.store.seal import build_block, due_boundary
 from gpuscope.store.tickrows import drop_before
@@ -50,6 +53,9 @@ class Keeper:
         clock: Clock,
         options: StoreOptions,
         health: Health,
+        path: Path,
+        watch: FolderWatch,
+        restart: Callable[[], None],
     ) -> None:
         self._db = db
         self._writer = writer
@@ -60,7 +66,10 @@ class Keeper:
         self._clock = clock
         self._options = options
         self._health = health
-        self._retention = Retention(writer, blocks, reader, catalog, index, options, health)
+        disk = Disk(path.parent, self.compact)
+        self._retention = Retention(writer, blocks, reader, catalog, index, options, health, disk)
+        self._watch = watch
+        self._restart = restart
         self._busy = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -74,16 +83,23 @@ class Keeper:
 
     def stop(self) -> None:
         self._stop.set()
+        self._watch.wake.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def _loop(self) -> None:
-        while not self._stop.wait(self._options.maintain_every_s):
+        while not self._stop.is_set():
+            self._watch.wake.wait(self._options.maintain_every_s)
+            self._watch.wake.clear()
             try:
                 self.run()
             except Exception:  # a mistake of ours must not end the housekeeping for good
                 log.exception("store: housekeeping failed")
+
+    def use_database(self, db: sqlite3.Connection) -> None:
+        """Another file from now on."""
+        self._db = db
 
     def window_ms(self) -> int:
         large = len(self._index) > self._options.large_from_series
@@ -93,8 +109,14 @@ class Keeper:
         """Everything that is due; steps are independent of each other's failures."""
         with self._busy:
             now = self._clock.now_ms()
+            if self._watch.is_lost():
+                self._attempt("making the data folder again", self._restart)
+            if self._health.lost is not None:
+                return  # what would be sealed now would be lost too
             for state in self._catalog.states():
                 self._attempt(f"sealing {state.name}", lambda state=state: self._seal_due(state, now))  # type: ignore[misc]
+            for state in late_due(self._catalog.states(), now):
+                self._attempt(f"sealing late {state.name}", lambda state=state: self.seal_late(state))  # type: ignore[misc]
             for state in self._catalog.states():
                 self._attempt(f"merging {state.name}", lambda state=state: self._merge_due(state, now))  # type: ignore[misc]
             self._attempt("retention", lambda: self._retention.run(now))
@@ -138,10 +160,37 @@ class Keeper:
         last = self._writer.call(lambda: state.head.last)
         if last is not None:
             self._seal(state, last + 1)
+        self.seal_late(state)
+
+    def seal_late(self, state: TargetState) -> None:
+        """The late samples so far become blocks; those that come meanwhile go into another late head."""
+        self._writer.call(lambda: self._close_late(state))
+        while state.late and state.late[0].closed_at is not None:
+            self._seal_closed(state, state.late[0], state.late[0].closed_at)
+
+    def _close_late(self, state: TargetState) -> None:
+        for one in state.late:
+            if one.closed_at is None:
+                one.closed_at = self._writer.next_sequence()
+
+    def _seal_closed(self, state: TargetState, late: LateHead, closed_at: int) -> None:
+        built = list(build_late(late, state.id, self._options.window_ms, self._catalog))
+
+        def swap() -> None:
+            state.late = state.late[1:]
+
+        try:
+            for one in built:
+                self._blocks.stage(one)
+            self._blocks.publish(built, change=lambda db: drop_late(db, state.id, closed_at), swap=swap)
+        except StoreError:
+            self._blocks.discard(one.block.id for one in built)
+            raise
+        self._health.seals += 1
 
     def _seal(self, state: TargetState, boundary: int) -> None:
         def close_window() -> None:
-            # From here on older samples are refused: what is encoded below is all there will be.
+            # From here on older samples are late: what is encoded below is all there will be.
             state.floor = max(state.floor, boundary - 1)
 
         self._writer.call(close_window)
@@ -214,6 +263,11 @@ class Keeper:
             self._writer.call(lambda: vacuum_pages(self._db, _VACUUM_PAGES))
             if self._writer.call(self._free_page_count) >= free:
                 return
+
+    def compact(self) -> None:
+        """Give every free page back and fold SQLite's journal into the file."""
+        self.free_pages(0)
+        self._writer.call(lambda: self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
 
     def _free_page_count(self) -> int:
         return int(self._db.execute("PRAGMA freelist_count").fetchone()[0])

@@ -5,9 +5,13 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpuscope.store.blockwrite import orphans
 from gpuscope.store.catalog import Block, Catalog
+from gpuscope.store.errors import StoreDamagedError
 from gpuscope.store.index import Index
+from gpuscope.store.late import replay_late
 from gpuscope.store.tickrows import replay
 
 
@@ -23,20 +27,36 @@ class Loaded:
     """Blocks that a crash left half written or half swept."""
 
 
+def check_labels(pairs: list[tuple[int, str, str]], series: list[tuple[int, int, bytes]]) -> None:
+    """Raises StoreDamagedError where labels cannot be what we wrote: every query of them would fail."""
+    for number, name, value in pairs:
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise StoreDamagedError(f"label pair {number} is not text")
+    for sid, target, packed in series:
+        if not isinstance(target, int) or not isinstance(packed, bytes) or len(packed) % 4:
+            raise StoreDamagedError(f"series {sid} has damaged labels")
+    used = np.frombuffer(b"".join(packed for _, _, packed in series), "<i4")
+    known = np.fromiter((number for number, _, _ in pairs), np.int64, len(pairs))
+    at = np.minimum(np.searchsorted(known, used), max(0, len(known) - 1))
+    if len(used) and (not len(known) or (known[at] != used).any()):
+        raise StoreDamagedError("a series has a label that does not exist")
+
+
 def load(db: sqlite3.Connection, now_ms: int) -> Loaded:
     """Read everything but the chunks. Raises sqlite3.Error if that cannot be done."""
     index, catalog = Index(), Catalog()
     for target, name, floor in db.execute("SELECT id, name, floor FROM target"):
+        if not isinstance(name, str) or not isinstance(floor, int | None):
+            raise StoreDamagedError(f"target {target} has a damaged name or time")
         catalog.add(target, name, floor)
-    index.load(
-        db.execute("SELECT id, name, value FROM pair ORDER BY id"),
-        db.execute("SELECT id, target, pairs FROM series ORDER BY id"),
-        db.execute("SELECT series, target FROM shared"),
-    )
+    pairs = db.execute("SELECT id, name, value FROM pair ORDER BY id").fetchall()
+    series = db.execute("SELECT id, target, pairs FROM series ORDER BY id").fetchall()
+    check_labels(pairs, series)
+    index.load(pairs, series, db.execute("SELECT series, target FROM shared"))
     rows = db.execute("SELECT id, target, level, first, last, samples FROM block").fetchall()
     catalog.add_blocks(Block(*row) for row in rows if catalog.get(row[1]) is not None)
     heads = {state.id: state.head for state in catalog.states()}
-    sequence = replay(db, heads, index.epoch)
+    sequence = max(replay(db, heads, index.epoch), replay_late(db, catalog, now_ms))
     for state in catalog.states():
         state.appended_ms = now_ms
     layout = db.execute("SELECT max(id) FROM layout").fetchone()[0] or 0

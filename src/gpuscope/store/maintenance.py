@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import numpy as np
 
 from gpuscope.store.catalog import Block, Catalog
 from gpuscope.store.errors import StoreError, from_sqlite
+from gpuscope.store.folder import FILE_MODE, FOLDER_MODE, folder_bytes
+from gpuscope.store.headview import HeadView
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader, Snapshot
@@ -26,6 +30,7 @@ class Stats:
 
     schema: int
     series: int
+    max_series: int | None
     targets: int
     blocks: int
     merged_blocks: int
@@ -37,6 +42,8 @@ class Stats:
     file_bytes: int
     free_bytes: int
     journal_bytes: int
+    disk_bytes: int
+    """What the whole folder takes on the disk."""
     cache_bytes: int
     commits: int
     ticks: int
@@ -46,6 +53,8 @@ class Stats:
     failed_commits: int
     full_since_ms: int | None
     last_error: str | None
+    lost: str | None
+    restarts: int
     damaged_chunks: int
     seals: int
     merges: int
@@ -60,9 +69,12 @@ class Stats:
 
 def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: Path) -> Stats:
     states, blocks = catalog.states(), catalog.blocks()
-    firsts = [block.first for block in blocks] + [s.head.first for s in states if s.head.first is not None]
-    lasts = [block.last for block in blocks] + [s.head.last for s in states if s.head.last is not None]
-    with reader.snapshot([], 0, 0) as snapshot:
+    heads = [state.head for state in states] + [one.head for state in states for one in state.late]
+    firsts = [block.first for block in blocks] + [head.first for head in heads if head.first is not None]
+    lasts = [block.last for block in blocks] + [head.last for head in heads if head.last is not None]
+    pages = free = size = schema = 0
+    # The file may be gone: the rest is known without it.
+    with suppress(StoreError), reader.snapshot([], 0, 0) as snapshot:
         pages, free, size = (
             _pragma(snapshot.db, name) for name in ("page_count", "freelist_count", "page_size")
         )
@@ -71,17 +83,19 @@ def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: 
     return Stats(
         schema=schema,
         series=len(index),
+        max_series=None if index.limit is None else index.limit.max_series,
         targets=len(states),
         blocks=len(blocks),
         merged_blocks=sum(block.level > 0 for block in blocks),
         block_samples=sum(block.samples for block in blocks),
-        head_samples=sum(state.head.samples for state in states),
-        head_bytes=sum(state.head.nbytes() for state in states),
+        head_samples=sum(head.samples for head in heads),
+        head_bytes=sum(head.nbytes() for head in heads),
         oldest_ms=min(firsts, default=None),
         newest_ms=max(lasts, default=None),
         file_bytes=pages * size,
         free_bytes=free * size,
         journal_bytes=journal.stat().st_size if journal.exists() else 0,
+        disk_bytes=folder_bytes(path.parent),
         cache_bytes=reader.cache.bytes,
         commits=health.commits,
         ticks=health.ticks,
@@ -91,6 +105,8 @@ def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: 
         failed_commits=health.failed_commits,
         full_since_ms=health.full_since_ms,
         last_error=health.last_error,
+        lost=health.lost,
+        restarts=health.restarts,
         damaged_chunks=health.damaged_chunks,
         seals=health.seals,
         merges=health.merges,
@@ -133,13 +149,17 @@ class CheckReport:
     blocks: int
     chunks: int
     samples: int
+    """In blocks."""
+    head_samples: int
+    """Not sealed yet."""
     problems: list[str]
 
 
 def check(reader: Reader, index: Index, catalog: Catalog, health: Health) -> CheckReport:
-    """Let SQLite check its pages, then decode every chunk and compare it with what its block says."""
+    """Let SQLite check its pages, then decode every chunk and compare it with what its block says, then read
+    what is not sealed yet."""
     problems: list[str] = []
-    chunks = samples = 0
+    chunks = samples = in_heads = 0
     targets = [state.id for state in catalog.states()]
     with reader.snapshot(targets, -(2**62), 2**62) as snapshot:
         problems += _check_pages(snapshot.db)
@@ -148,9 +168,37 @@ def check(reader: Reader, index: Index, catalog: Catalog, health: Health) -> Che
         for block in blocks:
             count, found = _check_block(snapshot, block, known, problems)
             chunks, samples = chunks + count, samples + found
+        problems += _check_ticks(snapshot.db)
+        for target, view in snapshot.targets.items():
+            for head in (view.head, *view.late):
+                in_heads += _check_head(head, target, known, problems)
     if len(problems) > _MOST_PROBLEMS:
         problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more"]
-    return CheckReport(len(blocks), chunks, samples, problems)
+    return CheckReport(len(blocks), chunks, samples, in_heads, problems)
+
+
+def _check_ticks(db: sqlite3.Connection) -> list[str]:
+    """Ticks that mean nothing without a layout that is gone: opening the store has left them out."""
+    query = "SELECT count(*) FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)"
+    try:
+        lost = int(db.execute(query).fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        return [f"the ticks: {error}"]
+    return [f"{lost} ticks cannot be read: their series are not known"] if lost else []
+
+
+def _check_head(
+    head: HeadView, target: int, known: np.ndarray[tuple[int], np.dtype[np.int64]], problems: list[str]
+) -> int:
+    strangers = head.sorted_series[~np.isin(head.sorted_series, known)]
+    problems += [f"target {target}: series {sid} is not in the index" for sid in strangers.tolist()]
+    samples = 0
+    for at in range(0, len(head.sorted_series), _AT_ONCE):
+        for sid, (times, _) in head.read(head.sorted_series[at : at + _AT_ONCE], -(2**62), 2**62).items():
+            samples += len(times)
+            if (np.diff(times) <= 0).any():
+                problems.append(f"target {target}: series {sid} has times out of order")
+    return samples
 
 
 def _check_pages(db: sqlite3.Connection) -> list[str]:
@@ -190,9 +238,11 @@ def backup(path: Path, folder: Path) -> Path:
     copy = folder / FILE_NAME
     if copy.exists():
         raise StoreError(f"{copy} exists already: choose an empty folder for the backup")
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(parents=True, mode=FOLDER_MODE)
     part = copy.with_suffix(".part")
     part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     try:
         source = connect(path, read_only=True)
         try:

@@ -1,7 +1,8 @@
 """Blocks of one target to one: fewer, longer chunks compress better and are read faster.
 
-Overlapping blocks (the clock had jumped back) come out in order and without repetition. A target with very
-many series gets several merged blocks, each with some of the series, so that memory stays bounded.
+Overlapping blocks (late samples, or the clock had jumped back) come out in order and without repetition. A
+target with very many series gets several merged blocks, each with some of the series, so that memory stays
+bounded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from gpuscope.store.arrays import distinct
 from gpuscope.store.blockbuild import BlockBuilder, BuiltBlock
 from gpuscope.store.blocks import BlockReader
-from gpuscope.store.catalog import Block, TargetState
+from gpuscope.store.catalog import LATE, Block, TargetState
 from gpuscope.store.headview import Samples
 from gpuscope.store.options import DAY_MS
 from gpuscope.store.reader import Joined
@@ -42,17 +43,32 @@ def due_merges(state: TargetState, now: int, window_ms: int) -> list[Merge]:
     days: dict[int, list[Block]] = {}
     for block in state.blocks:
         days.setdefault((block.first - shift) // DAY_MS, []).append(block)
+    settled = not state.late and abs(now - state.late_ms) > window_ms
     due = []
     for day, blocks in sorted(days.items()):
+        late = [block for block in blocks if block.level == LATE]
+        if late and not settled and len(late) < _TOGETHER:
+            blocks = [block for block in blocks if block.level != LATE]  # more may come: merge once
+            late = []
         if (day + 1) * DAY_MS + shift + 2 * window_ms <= now:
             if len(blocks) > 1 and any(block.level < FINISHED for block in blocks):
                 due.append(Merge(blocks, FINISHED))
+            continue
+        if late:
+            due.append(_with_overlapped(late, blocks))
             continue
         for level in sorted({block.level for block in blocks if block.level < FINISHED}):
             same = [block for block in blocks if block.level == level]
             if _runs(same) >= _TOGETHER:
                 due.append(Merge(same, level + 1))
     return due
+
+
+def _with_overlapped(late: list[Block], blocks: list[Block]) -> Merge:
+    """Late blocks of a running day and those whose time they share, to blocks of the same level."""
+    first, last = min(block.first for block in late), max(block.last for block in late)
+    others = [block for block in blocks if block.level != LATE and block.first <= last and block.last >= first]
+    return Merge([*others, *late], max((block.level for block in others), default=0))
 
 
 def _runs(blocks: list[Block]) -> int:

@@ -42,12 +42,21 @@ class StoreOptions:
     large_from_series: int = 20_000
     """With more series than this the shorter window bounds the memory of the heads."""
     cache_bytes: int = 32 << 20
+    out_of_order_ms: int = 0
+    """Prometheus' `out_of_order_time_window`: how far behind the newest sample of all a late one may be."""
+    min_late_ms: int = HOUR_MS
+    """Late samples are taken so far back whatever `out_of_order_ms` says: so long Prometheus waits for a
+    series' own next sample."""
     max_ahead_ms: int = 10 * MINUTE_MS
     """Samples stamped further in the future than this are refused, as Prometheus does."""
+    max_series: int | None = None
+    """None: as many as a quarter of the memory holds (`series_limit`)."""
+    max_new_series: int | None = None
+    """Within ten minutes; None: any number."""
     queue_ticks: int = 512
     batch_ticks: int = 64
     maintain_every_s: float = 5.0
 
     def grace_ms(self, window_ms: int) -> int:
-        """How long after a window's end late samples are still taken."""
+        """How long after a window's end it is sealed: late samples after that cost more (see `late`)."""
         return window_ms // 24

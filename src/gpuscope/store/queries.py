@@ -59,8 +59,9 @@ class Queries:
         with self._reader.snapshot(list(groups), start, end) as snapshot:
             for target, view in snapshot.targets.items():
                 wanted = groups[target]
-                if view.head.overlaps(start, end):
-                    found.append(view.head.has(wanted))
+                for head in (view.head, *view.late):
+                    if head.overlaps(start, end):
+                        found.append(head.has(wanted))
                 for block in view.blocks:
                     found.append(wanted[np.isin(wanted, snapshot.blocks.members(block))])
         return distinct(np.concatenate(found))

@@ -60,13 +60,17 @@ class Reader:
         self._catalog = catalog
         self.health = health
         self._idle: list[sqlite3.Connection] = []
+        self._generation = 0
+        """Of the file: connections to an earlier one are not used again."""
         self._pool = threading.Lock()
         self._closed = False
+        self._cache_bytes = cache_bytes
         self.cache = ChunkCache(cache_bytes)
 
     @contextmanager
     def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
         """Some targets at this moment; of no target: the file alone."""
+        generation = self._generation
         db = self._take()
         try:
             with self._catalog.lock:
@@ -75,7 +79,7 @@ class Reader:
                 views = self._views(targets, start, end)
             yield Snapshot(db, BlockReader(db, self.cache, self.health), views)
         finally:
-            self._give_back(db)
+            self._give_back(db, generation)
 
     def _take(self) -> sqlite3.Connection:
         with self._pool:
@@ -88,12 +92,13 @@ class Reader:
         except sqlite3.Error as error:
             raise from_sqlite(error) from error
 
-    def _give_back(self, db: sqlite3.Connection) -> None:
+    def _give_back(self, db: sqlite3.Connection, generation: int) -> None:
         with suppress(sqlite3.Error):
             if db.in_transaction:
                 db.execute("ROLLBACK")
         with self._pool:
-            if not self._closed and len(self._idle) < _IDLE_CONNECTIONS:
+            usable = not self._closed and generation == self._generation
+            if usable and len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(db)
                 return
         db.close()
@@ -104,6 +109,15 @@ class Reader:
             idle, self._idle = self._idle, []
         for db in idle:
             db.close()
+
+    def use_new_file(self) -> None:
+        """There is another file at the path; answers under way still come from the old one."""
+        with self._pool:
+            self._generation += 1
+            idle, self._idle = self._idle, []
+        for db in idle:
+            db.close()
+        self.cache = ChunkCache(self._cache_bytes)
 
     def read(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
         """Samples in [start, end] of each series that has any; `groups` is series by target."""
@@ -134,6 +148,7 @@ class Reader:
             if state is None:
                 continue
             total += len(series) * state.head.rows + state.head.side_samples
+            total += sum(len(series) * late.head.rows + late.head.side_samples for late in state.late)
             for block in state.blocks:
                 if block.first > end or block.last < start:
                     continue
@@ -207,7 +222,7 @@ def _latest(
     for target, view in views.items():
         series = groups[target]
         known, times, values = view.head.latest(series, start, end)
-        if len(times) and any(block.last > times.min() for block in view.blocks):
+        if len(times) and view.newest_sealed() > times.min():
             known = known[:0]  # after a clock jump a block may hold newer samples than the head
         fresh: dict[int, Samples] = {}
         for i, (sid, time) in enumerate(zip(known.tolist(), times.tolist(), strict=False)):
@@ -215,7 +230,7 @@ def _latest(
                 moments[time] = np.array([time], np.int64)
             fresh[sid] = moments[time], values[i : i + 1]
         rest = series[~np.isin(series, known)]
-        if len(rest) and view.blocks:
+        if len(rest) and (view.blocks or view.late):
             for sid, (own, some) in _read_target(blocks, view, rest, start, end).items():
                 fresh[sid] = own[-1:], some[-1:]
         for sid, samples in fresh.items():
@@ -225,7 +240,7 @@ def _latest(
 
 
 def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, end: int) -> dict[int, Samples]:
-    if not view.blocks:
+    if not (view.blocks or view.late):
         return view.head.read(series, start, end)
     parts: dict[int, list[Samples]] = {}
     for block in view.blocks:
@@ -234,8 +249,9 @@ def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, 
             kept = cut(samples)
             if len(kept[0]):
                 parts.setdefault(sid, []).append(kept)
-    for sid, samples in view.head.read(series, start, end).items():
-        parts.setdefault(sid, []).append(samples)
+    for head in (view.head, *view.late):
+        for sid, samples in head.read(series, start, end).items():
+            parts.setdefault(sid, []).append(samples)
     joined = Joined()
     return {sid: some[0] if len(some) == 1 else joined(some) for sid, some in parts.items()}
 
@@ -270,6 +286,6 @@ class Joined:
         known = self._known.get(key)
         if known is None:
             if any(a[0][-1] >= b[0][0] for a, b in pairwise(parts)):
-                return merge_samples(parts)  # blocks overlap: the clock had jumped
+                return merge_samples(parts)  # blocks overlap: late samples, or the clock had jumped
             known = self._known[key] = parts, np.concatenate([times for times, _ in parts])
         return known[1], np.concatenate([values for _, values in parts])

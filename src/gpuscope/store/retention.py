@@ -1,18 +1,24 @@
 """What leaves the store: blocks beyond the time or size allowed, then series that have no data left.
 
-Whole blocks go, oldest first. A series is removed only when two passes in a row found it without data, so
-that one whose first tick is still on its way stays.
+Whole blocks go, oldest first. `retention_bytes` is what the folder takes on the disk, with SQLite's journal and
+damaged files that were set aside; those go before any block. A series is removed only when two passes in a row
+found it without data, so that one whose first tick is still on its way stays.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from gpuscope.store.arrays import distinct
 from gpuscope.store.blockwrite import BlockWriter
 from gpuscope.store.catalog import Block, Catalog
+from gpuscope.store.folder import folder_bytes
 from gpuscope.store.health import Health
 from gpuscope.store.index import Index
 from gpuscope.store.options import HOUR_MS, StoreOptions
@@ -20,7 +26,18 @@ from gpuscope.store.reader import Reader
 from gpuscope.store.tick import Int64s
 from gpuscope.store.writer import Writer
 
+log = logging.getLogger(__name__)
 _COLLECT_EVERY_MS = HOUR_MS
+_SLACK_BYTES = 12 << 20
+"""How much journal and free pages may grow between two passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The data folder, and how to make it as small as its contents."""
+
+    folder: Path
+    compact: Callable[[], None]
 
 
 class Retention:
@@ -35,6 +52,7 @@ class Retention:
         index: Index,
         options: StoreOptions,
         health: Health,
+        disk: Disk,
     ) -> None:
         self._writer = writer
         self._blocks = blocks
@@ -43,6 +61,7 @@ class Retention:
         self._index = index
         self._options = options
         self._health = health
+        self._disk = disk
         self._suspects: set[int] = set()
         self._idle_targets: set[int] = set()
         self._collected_ms: int | None = None
@@ -62,11 +81,25 @@ class Retention:
 
     def _shrink(self) -> None:
         allowed = self._options.retention_bytes
-        if allowed is None:
+        if allowed is None or folder_bytes(self._disk.folder) <= allowed:
             return
+        # Below the limit by what comes until the next passes, or each pass would compact the file again.
+        goal = allowed - min(_SLACK_BYTES, allowed // 4)
+        self._disk.compact()
+        self._drop_damaged(goal)
         oldest = sorted(self._catalog.blocks(), key=lambda block: (block.last, block.id))
-        while oldest and self._blocks.transaction(_live_bytes) > allowed:
+        others = folder_bytes(self._disk.folder) - self._blocks.transaction(_live_bytes)
+        while oldest and others + self._blocks.transaction(_live_bytes) > goal:
             self._drop([oldest.pop(0)])
+        self._disk.compact()
+
+    def _drop_damaged(self, goal: int) -> None:
+        """Files that a salvage has set aside: their readable part is in the store."""
+        for path in sorted(self._disk.folder.glob("*.damaged-*")):
+            if folder_bytes(self._disk.folder) <= goal:
+                return
+            path.unlink(missing_ok=True)
+            log.warning("store: %s was deleted: the folder is larger than retention_bytes", path)
 
     def with_data(self) -> Int64s:
         """Series that have a sample in some block or head."""
@@ -74,7 +107,7 @@ class Retention:
         found = [np.empty(0, np.int64)]
         with self._reader.snapshot(targets, -(2**62), 2**62) as snapshot:
             for view in snapshot.targets.values():
-                found.append(view.head.sorted_series)
+                found += [head.sorted_series for head in (view.head, *view.late)]
                 found += [snapshot.blocks.members(block) for block in view.blocks]
         return distinct(np.concatenate(found))
 
@@ -94,7 +127,12 @@ class Retention:
         self._writer.call(lambda: self._remove_now(series))
 
     def _remove_now(self, series: set[int]) -> None:
-        in_heads = {int(sid) for state in self._catalog.states() for sid in state.head.view().sorted_series}
+        in_heads = {
+            int(sid)
+            for state in self._catalog.states()
+            for head in (state.head, *(one.head for one in state.late))
+            for sid in head.view().sorted_series
+        }
         going = sorted(series - in_heads)
         with self._index.removing(going) as orphans:
 
@@ -111,7 +149,7 @@ class Retention:
         idle = {
             state.id
             for state in self._catalog.states()
-            if state.id not in used and not state.blocks and state.head.first is None
+            if state.id not in used and not state.blocks and state.head.first is None and not state.late
         }
         going, self._idle_targets = idle & self._idle_targets, idle
         for target in going:

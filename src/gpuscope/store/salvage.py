@@ -1,6 +1,7 @@
 """A damaged file: what can be read goes into a new one, the old one is set aside under another name.
 
-Rows are read by id, one at a time where a scan fails, so that one bad page costs only the rows on it.
+Rows are read by id, one at a time where a scan fails, so that one bad page costs only the rows on it. A damaged
+first page, which SQLite reads nothing without, is replaced (`salvage_header`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from gpuscope.store.codec import unpack_integers
+from gpuscope.store.salvage_header import replace_first_page
 from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
-_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "block", "bundle")
+_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "late", "block", "bundle")
 _MOST_IDS = 5_000_000
 
 
@@ -53,13 +55,10 @@ def _set_aside(path: Path, now_ms: int) -> Path:
 
 def _copy_readable(aside: Path, fresh: sqlite3.Connection) -> dict[str, int]:
     kept = dict.fromkeys(_TABLES, 0)
-    damaged = sqlite3.connect(aside, isolation_level=None)
-    try:
-        # Without this SQLite reads nothing at all of a file that is shorter than its header says.
-        damaged.execute("PRAGMA writable_schema = ON")
-        damaged.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    except sqlite3.Error:
-        damaged.close()
+    damaged = _open_damaged(aside)
+    if damaged is None and replace_first_page(aside):
+        damaged = _open_damaged(aside)
+    if damaged is None:
         return kept
     try:
         for table in _TABLES:
@@ -71,6 +70,22 @@ def _copy_readable(aside: Path, fresh: sqlite3.Connection) -> dict[str, int]:
         with suppress(sqlite3.Error):
             damaged.close()
     return kept
+
+
+def _open_damaged(aside: Path) -> sqlite3.Connection | None:
+    """None if SQLite cannot make out the tables."""
+    damaged = sqlite3.connect(aside, isolation_level=None)
+    damaged.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    try:
+        # Without this SQLite reads nothing at all of a file that is shorter than its header says.
+        damaged.execute("PRAGMA writable_schema = ON")
+        names = {name for (name,) in damaged.execute("SELECT name FROM sqlite_schema")}
+    except sqlite3.Error:
+        names = set()
+    if "series" in names:
+        return damaged
+    damaged.close()
+    return None
 
 
 def _copy_table(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> int:
@@ -110,12 +125,12 @@ def _candidate_ids(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table
 
 
 def _id_ranges(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> list[tuple[int, int]]:
-    if table != "tick":
+    if table not in ("tick", "late"):
         return [(1, _highest(damaged, table, 1, 2**40))]
     ranges = []
     for (target,) in fresh.execute("SELECT id FROM target").fetchall():
         low, high = target << TICK_BITS, ((target + 1) << TICK_BITS) - 1
-        ranges.append((_lowest(damaged, low, high), _highest(damaged, table, low, high)))
+        ranges.append((_lowest(damaged, table, low, high), _highest(damaged, table, low, high)))
     return ranges
 
 
@@ -127,9 +142,9 @@ def _highest(db: sqlite3.Connection, table: str, low: int, high: int) -> int:
         return low + 100_000
 
 
-def _lowest(db: sqlite3.Connection, low: int, high: int) -> int:
+def _lowest(db: sqlite3.Connection, table: str, low: int, high: int) -> int:
     try:
-        row = db.execute("SELECT min(id) FROM tick WHERE id BETWEEN ? AND ?", (low, high)).fetchone()
+        row = db.execute(f"SELECT min(id) FROM {table} WHERE id BETWEEN ? AND ?", (low, high)).fetchone()  # noqa: S608
         return low if row[0] is None else int(row[0])
     except sqlite3.DatabaseError:
         return low
@@ -138,22 +153,42 @@ def _lowest(db: sqlite3.Connection, low: int, high: int) -> int:
 def _make_whole(fresh: sqlite3.Connection) -> None:
     """Drop rows that mean nothing without others that were lost, and make up what only names something."""
     fresh.execute("BEGIN")
-    known = {number for (number,) in fresh.execute("SELECT id FROM pair")}
-    used = {
-        number
-        for (packed,) in fresh.execute("SELECT pairs FROM series")
-        for number in np.frombuffer(packed[: len(packed) & ~3], "<i4").tolist()
-    }
-    # A series that lost a label keeps its samples; the made-up label keeps it apart from others.
-    lost = [(number, f"salvaged_{number}", "lost") for number in sorted(used - known)]
-    fresh.executemany("INSERT INTO pair (id, name, value) VALUES (?, ?, ?)", lost)
+    fresh.execute("UPDATE target SET floor = NULL WHERE typeof(floor) NOT IN ('integer', 'null')")
+    _mend_labels(fresh)
     fresh.execute("DELETE FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)")
     # A target is little more than a name: one that others refer to is worth a made-up one.
     fresh.execute(
         """INSERT OR IGNORE INTO target (id, name)
            SELECT target, 'salvaged-' || target FROM series
            UNION SELECT target, 'salvaged-' || target FROM block
-           UNION SELECT id >> ?, 'salvaged-' || (id >> ?) FROM tick""",
-        (TICK_BITS, TICK_BITS),
+           UNION SELECT id >> ?1, 'salvaged-' || (id >> ?1) FROM tick
+           UNION SELECT id >> ?1, 'salvaged-' || (id >> ?1) FROM late""",
+        (TICK_BITS,),
     )
     fresh.execute("COMMIT")
+
+
+def _mend_labels(fresh: sqlite3.Connection) -> None:
+    """A series that lost a label keeps its samples; a made-up label keeps it apart from others."""
+    fresh.execute("DELETE FROM pair WHERE typeof(name) <> 'text' OR typeof(value) <> 'text'")
+    known = {number for (number,) in fresh.execute("SELECT id FROM pair")}
+    new_id = max(known, default=0) + 1
+    made_up: dict[str, int] = {}
+    seen: set[bytes] = set()
+
+    def made(name: str) -> int:
+        return made_up.setdefault(name, new_id + len(made_up))
+
+    rows = fresh.execute("SELECT id, pairs FROM series").fetchall()
+    for sid, packed in rows:
+        raw = packed if isinstance(packed, bytes) else b""
+        numbers = np.frombuffer(raw[: len(raw) & ~3], "<i4").tolist()
+        # By what it was, not by a number of its own: series that shared the label still do.
+        mended = [one if one in known else made(f"salvaged_{one & 0xFFFF_FFFF}") for one in numbers]
+        if not mended or np.array(mended, "<i4").tobytes() in seen:
+            mended.append(made(f"salvaged_series_{sid}"))
+        seen.add(np.array(mended, "<i4").tobytes())
+        if mended != numbers or raw != packed or len(raw) % 4:
+            fresh.execute("UPDATE series SET pairs = ? WHERE id = ?", (np.array(mended, "<i4").tobytes(), sid))
+    lost = [(number, name, "lost") for name, number in made_up.items()]
+    fresh.executemany("INSERT INTO pair (id, name, value) VALUES (?, ?, ?)", lost)

@@ -61,6 +61,8 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE TABLE bundle (id INTEGER PRIMARY KEY, data BLOB NOT NULL)",
         ),
     ),
+    # Ticks of late heads: apart, because a seal of the head removes every tick before a moment.
+    Migration(2, "late", _script("CREATE TABLE late (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")),
 )
 
 

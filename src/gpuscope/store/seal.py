@@ -46,7 +46,7 @@ def due_boundary(state: TargetState, now: int, window_ms: int, options: StoreOpt
     return min(boundary, head.last + 1) if silent else None
 
 
-def build_block(head: Head, boundary: int, block: int, target: int) -> BuiltBlock | None:
+def build_block(head: Head, boundary: int, block: int, target: int, level: int = 0) -> BuiltBlock | None:
     """The samples before `boundary`, encoded; the writer lets no more of them in meanwhile."""
     view = head.view()
     end = boundary - 1
@@ -68,7 +68,7 @@ def build_block(head: Head, boundary: int, block: int, target: int) -> BuiltBloc
             elif some[i]:
                 builder.add_masked(sid, present[i], cells[i][present[i]])
     _add_scattered(builder, view, scattered, end)
-    return builder.build(block, target, level=0)
+    return builder.build(block, target, level)
 
 
 def _add_scattered(builder: BlockBuilder, view: HeadView, scattered: Int64s, end: int) -> None:

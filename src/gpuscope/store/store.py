@@ -9,7 +9,7 @@ as it was at that moment, also while another process writes to it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -17,15 +17,11 @@ from types import TracebackType
 
 import numpy as np
 
-from gpuscope.store.appender import Appender
-from gpuscope.store.blockwrite import BlockWriter
-from gpuscope.store.catalog import Catalog
 from gpuscope.store.delete import delete_samples
 from gpuscope.store.errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
 from gpuscope.store.export import export_openmetrics
+from gpuscope.store.folder import make_private
 from gpuscope.store.health import Health
-from gpuscope.store.index import Index
-from gpuscope.store.keeper import Keeper
 from gpuscope.store.loading import Loaded, load
 from gpuscope.store.lock import FolderLock
 from gpuscope.store.maintenance import Cardinality, CheckReport, Stats, backup, cardinality, check, stats
@@ -36,7 +32,7 @@ from gpuscope.store.salvage import salvage
 from gpuscope.store.schema import FILE_NAME, connect, migrate
 from gpuscope.store.series import Labels, Matcher, Series
 from gpuscope.store.tick import Appended, Int64s, Tick
-from gpuscope.store.writer import Writer
+from gpuscope.store.write_side import WriteSide
 
 DAMAGE_MARK = "damaged"
 
@@ -57,7 +53,7 @@ class Store:
         self._clock = clock or SystemClock()
         self._path = folder / FILE_NAME
         self._lock: FolderLock | None = None
-        self._write: _WriteSide | None = None
+        self._write: WriteSide | None = None
         self._closed = False
         self.health = Health()
         if read_only:
@@ -68,7 +64,7 @@ class Store:
 
     def _open(self) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder, FILE_NAME)
             self._lock = FolderLock(self.folder)
         except OSError as error:
             raise StoreError(f"the data folder {self.folder} cannot be used: {error}") from error
@@ -79,7 +75,9 @@ class Store:
             raise
         self._index, self._catalog = loaded.index, loaded.catalog
         self._reader: Reader = Reader(self._path, self._catalog, self.options.cache_bytes, self.health)
-        self._write = _WriteSide(db, loaded, self._reader, self._clock, self.options, self.health)
+        self._write = WriteSide(
+            db, loaded, self._reader, self._clock, self.options, self.health, self._path, self._lock
+        )
 
     def _load_or_salvage(self) -> tuple[sqlite3.Connection, Loaded]:
         mark = self.folder / DAMAGE_MARK
@@ -140,8 +138,8 @@ class Store:
             self._write.close()
         self._reader.close()
         self._mark_damage()
-        if self._lock is not None:
-            self._lock.release()
+        if self._write is not None:
+            self._write.lock.release()
 
     def _mark_damage(self) -> None:
         """A file that could be read but not written when it was last open is rebuilt at the next opening."""
@@ -149,7 +147,7 @@ class Store:
             with suppress(OSError):
                 (self.folder / DAMAGE_MARK).write_text(self.health.unwritable + "\n", "utf-8")
 
-    def _writing(self) -> _WriteSide:
+    def _writing(self) -> WriteSide:
         if self._write is None or self._closed:
             raise StoreClosedError("the store is closed" if self._closed else "the store is read-only")
         return self._write
@@ -166,10 +164,19 @@ class Store:
         """Changes when series are removed: a caller's cache of series ids is valid for one epoch."""
         return self._index.epoch
 
-    def resolve(self, target: int, labels: Iterable[Labels]) -> Int64s:
-        """Series ids of label sets, made up on first sight and stored with the next tick."""
+    def resolve(
+        self, target: int, labels: Iterable[Labels], *, reserved: bool = False, origin: Hashable = None
+    ) -> Int64s:
+        """Series ids of label sets, made up on first sight and stored with the next tick. 0 stands for a new
+        series that a limit refuses (`series_refused` says why); `reserved` ones are never refused. `origin` is
+        whose allowance of new series they take; by default the target's."""
         self._writing()
-        return np.array([self._index.resolve(target, one) for one in labels], np.int64)
+        find = self._index.resolve
+        return np.array([find(target, one, reserved=reserved, origin=origin) for one in labels], np.int64)
+
+    def series_refused(self) -> str:
+        """Why the last new series was refused."""
+        return self._writing().series_limit.reason()
 
     def submit(self, tick: Tick) -> Future[Appended]:
         """Queue a tick; the future is done when its commit returned. Waits while the queue is full."""
@@ -221,8 +228,17 @@ class Store:
         self._writing().keeper.run()
 
     def seal(self) -> None:
-        """Seal all heads now; samples older than these are refused afterwards."""
+        """Seal all heads now; samples older than these are late afterwards."""
         self._writing().keeper.seal_all()
+
+    @property
+    def out_of_order_ms(self) -> int:
+        """`StoreOptions.out_of_order_ms`, or what `set_out_of_order` has made of it."""
+        return self._writing().appender.out_of_order_ms
+
+    def set_out_of_order(self, window_ms: int) -> None:
+        """Change how late samples may be, from the next tick on."""
+        self._writing().appender.out_of_order_ms = window_ms
 
     def compact(self) -> None:
         """Give every free page back to the file system and fold SQLite's journal into the file."""
@@ -239,6 +255,10 @@ class Store:
                 sids, start_ms, end_ms, self._index, self._catalog, self._reader, side.keeper, side.blocks
             )
         return len(sids)
+
+    def trouble(self) -> str:
+        """Why nothing can be kept at present; "" if all is well."""
+        return self.health.lost or ""
 
     def stats(self) -> Stats:
         return stats(self._reader, self._index, self._catalog, self.health, self._path)
@@ -259,39 +279,3 @@ class Store:
     def backup(self, folder: Path) -> Path:
         """A copy of the store, consistent, while it runs; returns the new file."""
         return backup(self._path, folder)
-
-
-class _WriteSide:
-    """What only a store opened for writing has."""
-
-    def __init__(
-        self,
-        db: sqlite3.Connection,
-        loaded: Loaded,
-        reader: Reader,
-        clock: Clock,
-        options: StoreOptions,
-        health: Health,
-    ) -> None:
-        index: Index = loaded.index
-        catalog: Catalog = loaded.catalog
-        self.db = db
-        appender = Appender(db, index, catalog, clock, options, health)
-        appender.next_sequence, appender.next_layout = loaded.next_sequence, loaded.next_layout
-        self.writer = Writer(appender, options.queue_ticks, options.batch_ticks)
-        self.blocks = BlockWriter(db, self.writer, catalog)
-        self.keeper = Keeper(db, self.writer, self.blocks, reader, catalog, index, clock, options, health)
-        self.blocks.discard(loaded.orphans)
-
-    def start(self) -> None:
-        self.writer.start()
-        self.keeper.start()
-
-    def close(self) -> None:
-        self.keeper.stop()
-        self.writer.close()
-        self.db.close()
-
-    def compact(self) -> None:
-        self.keeper.free_pages(0)
-        self.writer.call(lambda: self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())

@@ -16,7 +16,7 @@ Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 TOO_OLD = "too_old"
-"""Older than the target's head: that time is sealed already, or beyond retention."""
+"""Older than late samples may be, or beyond retention."""
 DUPLICATE = "duplicate"
 """Another value for the same series and millisecond."""
 IN_FUTURE = "in_future"
@@ -46,5 +46,5 @@ class Appended:
 
     accepted: int
     repeated: int = 0
-    """The same sample again; harmless, and not an error to the sender."""
+    """The same sample again, or one that Prometheus would drop without a word: not an error to the sender."""
     refused: dict[str, int] = field(default_factory=dict)

@@ -61,6 +61,10 @@ class Writer:
             self._thread = None
         self._refuse_queued()
 
+    def next_sequence(self) -> int:
+        """Ticks appended from now on have this sequence number or a higher one; in the writer's turn."""
+        return self._appender.next_sequence
+
     def waiting(self) -> int:
         return self._queue.qsize()
 

@@ -18,6 +18,7 @@ from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger
 from gpuscope.errors import NoGpuReadable
 from gpuscope.exposition.textfile import TextfileWriter
+from gpuscope.limits import Limits
 from gpuscope.readings import ABSENT, Device, Snapshot
 from gpuscope.server.exporter import Exporter
 from gpuscope.server.http.listening import Server
@@ -27,6 +28,7 @@ from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
 from gpuscope.sources import load_source
 from gpuscope.wiring.heap import keep_one_heap
+from gpuscope.wiring.listeners import build_server, fit_limits
 from gpuscope.wiring.owners import build_ownership
 
 FIRST_PROFILING_SECONDS = 5.0
@@ -186,13 +188,13 @@ def write_textfile(
         writer.remove()
 
 
-def serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
+def serve_agent(running: Running, plans: Sequence[ListenerPlan], settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     keep_one_heap()
-    asyncio.run(_serve_agent(running, plans))
+    asyncio.run(_serve_agent(running, plans, fit_limits(settings, len(plans))))
 
 
-async def _serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
+async def _serve_agent(running: Running, plans: Sequence[ListenerPlan], limits: Limits) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -202,7 +204,7 @@ async def _serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
         for plan in plans:
             exporter = build_exporter(plan)
             running.collector.subscribe(exporter.publish)
-            servers.append(await _listen(plan, exporter))
+            servers.append(await _listen(plan, exporter, limits))
         running.start()
         await stop.wait()
     finally:
@@ -211,11 +213,11 @@ async def _serve_agent(running: Running, plans: Sequence[ListenerPlan]) -> None:
         await loop.run_in_executor(None, running.stop)
 
 
-async def _listen(plan: ListenerPlan, exporter: Exporter) -> Server:
-    web = load_web_config(Path(plan.web_config_file)) if plan.web_config_file else WebConfig()
+async def _listen(plan: ListenerPlan, exporter: Exporter, limits: Limits) -> Server:
+    web = load_web_config(Path(plan.web_config_file), limits) if plan.web_config_file else WebConfig()
     handler = exporter.handler(plan.metrics_path, plan.probes)
-    server = Server(guarded(handler, web.guard) if web.guard else handler, tls=web.tls)
+    server = build_server(guarded(handler, web.guard) if web.guard else handler, web, limits)
     port = await server.start(plan.host, plan.port)
-    scheme = "https" if web.tls else "http"
+    scheme = server.scheme
     log.info("%s on %s://%s:%d%s", plan.title, scheme, plan.host or "localhost", port, plan.metrics_path)
     return server

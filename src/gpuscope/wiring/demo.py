@@ -20,6 +20,7 @@ from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec
 from gpuscope.sources.demo import DemoFleet, check_settings, open_node
+from gpuscope.wiring.owners import build_demo_allocations
 
 LONGEST_GAP_SECONDS = 300.0
 
@@ -71,9 +72,14 @@ def build_demo(settings: Settings) -> Demo:
     fleet = DemoFleet(settings, started_at=clock.now(), nodes=settings.demo_nodes or 1)
     integrators = [Integrator(longest_gap_seconds=LONGEST_GAP_SECONDS) for _ in fleet.node_names]
     ledgers = [XidLedger(None) for _ in fleet.node_names]
+    allocations, workers = build_demo_allocations(settings, clock)
     ownership = [
-        OwnershipBook(Sessions(settings.idle_after), OwnerCounters(LONGEST_GAP_SECONDS))
-        for _ in fleet.node_names
+        OwnershipBook(
+            Sessions(settings.idle_after),
+            OwnerCounters(LONGEST_GAP_SECONDS),
+            allocations if index == 0 else None,  # a kubelet speaks of one node
+        )
+        for index in range(len(fleet.node_names))
     ]
     collectors = []
     for index, name in enumerate(fleet.node_names):
@@ -85,7 +91,7 @@ def build_demo(settings: Settings) -> Demo:
         )
         collectors.append(
             Collector(
-                [Planned(Runner(spec, settings, clock))],
+                [Planned(Runner(spec, settings, clock)), *(workers if index == 0 else ())],
                 node=node,
                 interval=settings.interval,
                 clock=clock,

@@ -14,36 +14,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscope.errors import UsageError
+from gpuscope.server.http.admission import Admission
 from gpuscope.server.login.asked import parse_networks
 from gpuscope.server.login.door import Door
 from gpuscope.server.login.doorkeeper import Doorkeeper
-from gpuscope.server.login.rate_limit import RateLimit
+from gpuscope.server.login.password_checks import Attempts
 from gpuscope.server.login.sessions import Sessions
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.sites import EVERY_ADDRESS, LOOPBACK_HOSTS, HostRule
 from gpuscope.server.login.users import Users
 from gpuscope.server.web_config import WebConfig, load_web_config
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 
 log = logging.getLogger("gpuscope")
-
-TRIES_PER_ADDRESS = 5
-LONGEST_WAIT_OF_ADDRESS = 900.0
-# More, and shorter: whoever fails on purpose as somebody else must not keep that user out for long.
-TRIES_PER_USER = 10
-LONGEST_WAIT_OF_USER = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
     door: Door
-    tls: ssl.SSLContext | None = None
+    config: WebConfig
 
 
 def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
     """The door and the TLS of a server that listens there. Tells, where no user exists yet, how to make one."""
     host, _ = listen
-    config = load_web_config(Path(settings.web_config_file)) if settings.web_config_file else WebConfig()
+    config = (
+        load_web_config(Path(settings.web_config_file), settings) if settings.web_config_file else WebConfig()
+    )
     proxies = parse_networks(settings.proxy_auth_from, "--proxy-auth-from")
     if settings.proxy_auth_header and not proxies:
         raise UsageError(
@@ -52,16 +49,17 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
         )
     own_names = _own_names() if host in EVERY_ADDRESS else ()
     hosts = HostRule.build(host, settings.allowed_hosts, own_names)
+    clients = Admission(settings)
     if config.guard is not None:
-        return Web(Door(hosts, proxies, config.guard), config.tls)
-    if not _needs_login(settings, host, config.tls):
-        return Web(Door(hosts, proxies), config.tls)
+        return Web(Door(hosts, proxies, config.guard, clients=clients), config)
+    if not _needs_login(settings, host, config):
+        return Web(Door(hosts, proxies, clients=clients), config)
     users = _users(settings)
     setup = Setup(users)
-    door = Door(hosts, proxies, keeper=_keeper(settings, users), setup=setup)
+    door = Door(hosts, proxies, keeper=_keeper(settings, users), setup=setup, clients=clients)
     if not users.names() and not settings.proxy_auth_header:
         _tell_how_to_begin(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
-    return Web(door, config.tls)
+    return Web(door, config)
 
 
 def address_text(listen: tuple[str, int]) -> str:
@@ -71,27 +69,21 @@ def address_text(listen: tuple[str, int]) -> str:
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
-def _needs_login(settings: Settings, host: str, tls: ssl.SSLContext | None) -> bool:
+def _needs_login(settings: Settings, host: str, config: WebConfig) -> bool:
     if settings.login == "always" or settings.proxy_auth_header:
         return True
-    if tls is not None and tls.verify_mode is ssl.CERT_REQUIRED:
+    if config.tls is not None and config.tls.context.verify_mode is ssl.CERT_REQUIRED:
         return False
     return host not in LOOPBACK_HOSTS
 
 
 def _users(settings: Settings) -> Users:
-    return Users(Path(settings.data).expanduser())
+    return Users(home_path(settings.data, "data"))
 
 
 def _keeper(settings: Settings, users: Users) -> Doorkeeper:
-    sessions = Sessions(Path(settings.data).expanduser(), users, settings.session_lifetime)
-    return Doorkeeper(
-        users,
-        sessions,
-        by_address=RateLimit(free=TRIES_PER_ADDRESS, longest_wait=LONGEST_WAIT_OF_ADDRESS),
-        by_user=RateLimit(free=TRIES_PER_USER, longest_wait=LONGEST_WAIT_OF_USER),
-        proxy_header=settings.proxy_auth_header.lower(),
-    )
+    sessions = Sessions(home_path(settings.data, "data"), users, settings.session_lifetime)
+    return Doorkeeper(users, sessions, Attempts.of(settings), settings.proxy_auth_header.lower())
 
 
 def _own_names() -> tuple[str, ...]:

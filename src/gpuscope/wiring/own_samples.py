@@ -15,7 +15,8 @@ from gpuscope.metrics.families.host import HostFamily
 from gpuscope.metrics.families.native import NativeBuilder
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.metrics.selection import Selection
-from gpuscope.server.live import FLAGS, LIVE_METRICS, Sample
+from gpuscope.server.live import FLAGS, LIVE_METRICS
+from gpuscope.server.missing import Sample
 
 
 class OwnSamples:

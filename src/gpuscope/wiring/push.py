@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.scrape.http_post import PostClient
 from gpuscope.scrape.push import RemoteWriteQueue
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 
 
 class Pushes:
@@ -63,7 +62,7 @@ def build_pushes(
     """From `--remote-write` and what a configuration file names; None if nobody wants samples."""
     http = HttpConfig()
     if settings.remote_write_http_config:
-        http = load_http_config(Path(settings.remote_write_http_config).expanduser())
+        http = load_http_config(home_path(settings.remote_write_http_config, "remote_write_http_config"))
     named = [split_credentials(url, http, f"--remote-write {url}") for url in settings.remote_write]
     queues = [
         RemoteWriteQueue(url, PostClient(url, one), external_labels, **queue_options)  # type: ignore[arg-type]

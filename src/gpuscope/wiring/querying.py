@@ -6,6 +6,7 @@ Only settings that tell no secret are shown: an address of --remote-write may ca
 from __future__ import annotations
 
 from gpuscope.promql import Engine
+from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.promql.written import duration_text
 from gpuscope.settings import Settings
 from gpuscope.store import Store
@@ -18,6 +19,8 @@ def build_engine(settings: Settings, store: Store) -> Engine:
         lookback_ms=int(settings.query_lookback * 1000),
         max_samples=settings.query_max_samples,
         timeout_seconds=settings.query_timeout,
+        max_label_bytes=settings.query_max_label_bytes,
+        pool=SamplePool(settings.query_max_total_samples),
     )
 
 

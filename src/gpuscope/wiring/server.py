@@ -9,28 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
 from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
 from gpuscope.scrape.discovery import targets_from_argument
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.scrape.receive import Receiver
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.remote import RemoteApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.live import LIVE_QUERY, Sample
 from gpuscope.server.own_metrics import build_families, engine_families, limit_families, store_families
-from gpuscope.server.page_routes import LiveFleet, page_routes
-from gpuscope.settings import Settings
+from gpuscope.server.page_routes import page_routes
+from gpuscope.settings import Settings, home_path
+from gpuscope.store import Store
+from gpuscope.wiring.listeners import fit_limits
+from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.push import Pushes, build_pushes
 from gpuscope.wiring.querying import build_engine, shown_flags
@@ -50,9 +50,9 @@ def read_scrape_config(settings: Settings) -> ScrapeConfig:
             "--config and --targets: give one of them; targets can stand in the configuration file"
         )
     if settings.config:
-        return load_config(Path(settings.config).expanduser())
+        return load_config(home_path(settings.config, "config"), settings)
     if settings.targets:
-        return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval)
+        return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval, settings)
     return ScrapeConfig()
 
 
@@ -86,6 +86,7 @@ class ScraperThread:
 
 def run_server(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
+    settings = fit_limits(settings)
     if settings.store:
         _run_over_engine(settings)
     else:
@@ -98,26 +99,35 @@ def _run_embedded(settings: Settings) -> None:
     config = read_scrape_config(settings)
     _warn(config)
     pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
+    query_log = QueryLog(settings.query_log_max_bytes)
+    query_log.open(config.query_log_file)
     store = open_store(settings)
+    store.set_out_of_order(int(config.out_of_order_seconds * 1000))
     try:
         store.start()
         scraping = ScraperThread(
             lambda workers: Scraper(
-                store, config, workers, sink=pushes, read_again=lambda: read_scrape_config(settings)
+                store,
+                config,
+                workers,
+                sink=pushes,
+                read_again=lambda: read_scrape_config(settings),
+                limits=settings,
             )
         )
-        scraper, receiver = scraping.scraper, Receiver(store)
+        scraper, receiver = scraping.scraper, Receiver(store, server_limits=settings)
         api = EmbeddedApi(
             store,
             build_engine(settings, store),
             scraper,
             external_labels=tuple(sorted(config.external_labels.items())),
             flags=shown_flags(settings, listen),
-            most_queries=settings.query_max_concurrency,
+            limits=settings,
             with_admin=settings.admin_api,
+            query_log=query_log,
         )
         # The page's own question is not a client's: limits set for those must not blind it.
-        live = LiveFleet(lambda: _stored_samples(Engine(store)), "store")
+        live = live_from_store(Engine(store), scraper)
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(
@@ -130,11 +140,11 @@ def _run_embedded(settings: Settings) -> None:
                     *(pushes.families() if pushes else ()),
                 ]
             ),
-            ready=lambda: "",
+            ready=store.trouble,
             door=web.door,
         )
         with _Started(scraping, pushes):
-            serve(app, listen, web.tls, lambda: _reload(settings, scraper, config))
+            serve(app, listen, web, settings, lambda: _reload(settings, store, scraper, query_log, config))
     finally:
         store.close()
 
@@ -162,9 +172,12 @@ def _warn(config: ScrapeConfig) -> None:
         log.warning("%s", warning)
 
 
-def _reload(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) -> None:
+def _reload(
+    settings: Settings, store: Store, scraper: Scraper, query_log: QueryLog, started_with: ScrapeConfig
+) -> None:
     try:
         config = read_scrape_config(settings)
+        query_log.open(config.query_log_file)
     except UsageError as error:
         log.error("the configuration was not read again: %s; the old one stays", error)
         return
@@ -172,18 +185,9 @@ def _reload(settings: Settings, scraper: Scraper, started_with: ScrapeConfig) ->
     fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
     if fixed[0] != fixed[1]:
         log.warning("external_labels and remote_write are as they were; a restart would change them")
+    store.set_out_of_order(int(config.out_of_order_seconds * 1000))
     scraper.reload(config)
     log.info("the configuration was read again")
-
-
-async def _stored_samples(engine: Engine) -> list[Sample]:
-    def ask() -> list[Sample]:
-        result = engine.instant(LIVE_QUERY, time.time_ns() // 1_000_000)
-        assert isinstance(result, Vector)  # noqa: S101 - a selector's answer is one
-        rows = zip(map(dict, result.labels), result.values.tolist(), strict=True)
-        return [(labels["__name__"], labels, value) for labels, value in rows]
-
-    return await asyncio.to_thread(ask)
 
 
 def _run_over_engine(settings: Settings) -> None:
@@ -195,7 +199,7 @@ def _run_over_engine(settings: Settings) -> None:
     web = build_web(settings, listen)
     api = build_remote_api(settings)
     app = build_app(
-        [*api.routes(), *page_routes(LiveFleet(lambda: _engine_samples(api), api.url))],
+        [*api.routes(), *page_routes(live_from_engine(api))],
         own_metrics=lambda: encode_text(
             [*build_families(), *engine_families(api.traffic), *limit_families(settings)]
         ),
@@ -204,7 +208,7 @@ def _run_over_engine(settings: Settings) -> None:
     )
     # An engine that is away or does not know us is told at the start, not when the first viewer comes.
     threading.Thread(target=_look_once, args=(api,), daemon=True).start()
-    serve(app, listen, web.tls)
+    serve(app, listen, web, settings)
 
 
 def _look_once(api: RemoteApi) -> None:
@@ -219,15 +223,10 @@ def _look_once(api: RemoteApi) -> None:
 def build_remote_api(settings: Settings) -> RemoteApi:
     http = HttpConfig()
     if settings.store_http_config:
-        http = load_http_config(Path(settings.store_http_config).expanduser())
+        http = load_http_config(home_path(settings.store_http_config, "store_http_config"))
     if settings.store_tenant:
         if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
             raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
         http = http.with_headers(*((name, settings.store_tenant) for name in TENANT_HEADERS))
     url, http = split_credentials(settings.store, http, f"--store {settings.store}")
     return RemoteApi(url.partition("?")[0].rstrip("/"), http)
-
-
-async def _engine_samples(api: RemoteApi) -> list[Sample]:
-    found = await api.query(LIVE_QUERY)
-    return [(labels.get("__name__", ""), labels, value) for labels, value in found]

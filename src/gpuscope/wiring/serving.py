@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import ssl
 from collections.abc import Callable
-from pathlib import Path
 
 from gpuscope.errors import UsageError
+from gpuscope.limits import Limits
 from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Handler
-from gpuscope.settings import Settings
+from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
+from gpuscope.store.data_kind import claim_folder
 from gpuscope.wiring.heap import give_back_regularly
-from gpuscope.wiring.login import address_text
+from gpuscope.wiring.listeners import build_server
+from gpuscope.wiring.login import Web, address_text
 
 log = logging.getLogger("gpuscope")
 
@@ -24,13 +25,23 @@ GRACE_SECONDS = 3.0
 """How long a running query may keep a server from stopping."""
 
 
-def open_store(settings: Settings) -> Store:
-    folder = Path(settings.data).expanduser()
+def open_store(settings: Settings, *, simulated: bool = False) -> Store:
+    """The history in the folder of the settings, if it is a demo's or a real one, whichever is asked for."""
+    folder = home_path(settings.data, "data")
     options = StoreOptions(
-        retention_ms=int(settings.retention * 1000), retention_bytes=settings.retention_bytes
+        retention_ms=int(settings.retention * 1000),
+        retention_bytes=settings.retention_bytes,
+        max_series=settings.max_series,
+        max_new_series=settings.max_new_series,
     )
     try:
-        return Store(folder, options)
+        store = Store(folder, options)
+        try:
+            claim_folder(store, simulated=simulated)
+        except BaseException:
+            store.close()
+            raise
+        return store
     except StoreError as error:
         raise UsageError(f"--data {folder}: {error}") from None
     except OSError as error:
@@ -40,16 +51,15 @@ def open_store(settings: Settings) -> Store:
 def serve(
     app: Handler,
     listen: tuple[str, int],
-    tls: ssl.SSLContext | None,
+    web: Web,
+    limits: Limits,
     on_hangup: Callable[[], None] | None = None,
 ) -> None:
     """Serves until SIGINT or SIGTERM; SIGHUP calls `on_hangup`, one after the other."""
-    asyncio.run(_serve(Server(app, tls=tls), listen, "https" if tls else "http", on_hangup))
+    asyncio.run(_serve(build_server(app, web.config, limits, web.door.proxies), listen, on_hangup))
 
 
-async def _serve(
-    server: Server, listen: tuple[str, int], scheme: str, on_hangup: Callable[[], None] | None
-) -> None:
+async def _serve(server: Server, listen: tuple[str, int], on_hangup: Callable[[], None] | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -59,7 +69,7 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
     port = await server.start(*listen)
     memory = loop.create_task(give_back_regularly())
-    log.info("gpuscope is at %s://%s", scheme, address_text((listen[0], port)))
+    log.info("gpuscope is at %s://%s", server.scheme, address_text((listen[0], port)))
     await stop.wait()
     memory.cancel()
     await server.stop(GRACE_SECONDS)

@@ -23,6 +23,7 @@ from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError
 from gpuscope.wiring.agent import Running
+from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.own_samples import OwnSamples
 from gpuscope.wiring.querying import build_engine, shown_flags
@@ -149,9 +150,10 @@ def _rfc3339(at: float) -> str:
 
 def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callable[[Store], None]) -> None:
     """Collects, stores and serves until SIGINT or SIGTERM. `prepare` may fill an empty store first."""
+    settings = fit_limits(settings)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
-    store = open_store(settings)
+    store = open_store(settings, simulated=settings.source == "demo")
     try:
         feeds = [(collector, Feed(settings, store, collector.snapshot.node)) for collector in collectors]
         store.start()
@@ -163,10 +165,10 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             build_engine(settings, store),
             LocalTargets(feeds),
             flags=shown_flags(settings, listen),
-            most_queries=settings.query_max_concurrency,
+            limits=settings,
             with_admin=settings.admin_api,
         )
-        receiver = Receiver(store)
+        receiver = Receiver(store, server_limits=settings)
         live = LiveFleet(OwnSamples(collectors).read, "this process")
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
@@ -178,7 +180,9 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
                     *receiver.families(),
                 ]
             ),
-            ready=lambda: "" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet",
+            ready=lambda: (
+                store.trouble() or ("" if any(c.snapshot.devices for c, _ in feeds) else "no GPU data yet")
+            ),
             door=web.door,
         )
         running = (
@@ -186,7 +190,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         )
         running.start()
         try:
-            serve(app, listen, web.tls)
+            serve(app, listen, web, settings)
         finally:
             running.stop()
     finally:

@@ -300,3 +300,15 @@ def test_every_endpoint_has_a_name_of_its_own() -> None:
     assert {"query", "label_values", "status_tsdb", "federate"} < set(names)
     assert len(set(names)) == len(PATHS)
     assert all(name.replace("_", "").isalpha() for name in names)
+
+
+def test_an_engine_that_fails_every_other_request_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    traffic = Traffic()
+    with caplog.at_level(logging.INFO):
+        for _ in range(100):
+            traffic.went_wrong("timeout", "the engine took too long")
+            traffic.went_well("http://engine")
+    assert 2 <= len(caplog.records) <= 10
+    assert traffic.failures["timeout"] == 100

@@ -9,11 +9,12 @@ import cramjam
 import pytest
 
 from gpuscope.exposition.remote_write import encode_labels, encode_samples
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.scrape.receive import Receiver
-from gpuscope.server.api import remote_write
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.http.routing import Router
-from gpuscope.store import Store, StoreFullError
+from gpuscope.store import Store, StoreFullError, StoreOptions
+from tests.exposition.write_v2 import SeriesV2, encode_v2, packed
 from tests.server.client import Client
 
 NOW = time.time_ns() // 1_000_000
@@ -55,7 +56,8 @@ def test_refused_samples_are_400_and_the_others_kept(client: Client, store: Stor
     post(client, body(1))
     code, text = post(client, body(5, 6))
     assert code == 400
-    assert text.startswith("1 samples kept; refused: 1 another value")
+    assert text.startswith("duplicate sample for timestamp: another value")
+    assert text.endswith("(1 refused); 1 samples kept\n")
     assert store.stats().samples == 2
 
 
@@ -64,20 +66,86 @@ def test_nonsense_is_400(client: Client) -> None:
     assert post(client, bytes(cramjam.snappy.compress_raw(b"nonsense")))[0] == 400
 
 
+V2 = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
+
+
+def post_v2(client: Client, *series: SeriesV2) -> tuple[int, str, tuple[str, str, str]]:
+    headers = {"content-type": V2, "content-encoding": "snappy", "x-prometheus-remote-write-version": "2.0.0"}
+    answer = client.post("/api/v1/write", content=packed(encode_v2(*series)), headers=headers)
+    names = ("samples", "histograms", "exemplars")
+    written = [answer.headers.get(f"x-prometheus-remote-write-{name}-written", "") for name in names]
+    return answer.status_code, answer.text, (written[0], written[1], written[2])
+
+
+def test_version_2(client: Client, store: Store) -> None:
+    good = SeriesV2([("__name__", "m"), ("instance", "a")], [(NOW, 1.0), (NOW + 1, 2.0)], exemplars=1)
+    assert post_v2(client, good) == (204, "", ("2", "0", "0"))
+    assert post_v2(client, good) == (204, "", ("2", "0", "0"))
+    assert store.stats().samples == 2
+    assert post_v2(client) == (204, "", ("0", "0", "0"))
+
+
+def test_version_2_keeps_the_good_part_of_a_request(client: Client, store: Store) -> None:
+    good = SeriesV2([("__name__", "m")], [(NOW, 1.0)])
+    code, text, written = post_v2(
+        client,
+        good,
+        SeriesV2([("__name__", "h")], histograms=2),
+        SeriesV2([("job", "nameless")], [(NOW, 1.0)]),
+        SeriesV2([("__name__", "twice"), ("a", "1"), ("a", "2")], [(NOW, 1.0)]),
+    )
+    assert (code, written) == (400, ("1", "0", "0"))
+    assert "native histograms are not stored here (2 refused)" in text
+    assert "invalid metric name or labels (2 refused)" in text
+    assert store.stats().samples == 1
+
+
+def test_version_2_nonsense(client: Client) -> None:
+    for content in (b"nonsense", packed(b"nonsense"), packed(b"\x2a\x04\x0a\x02\x00\x01")):
+        answer = client.post("/api/v1/write", content=content, headers={"content-type": V2})
+        assert answer.status_code == 400
+        assert answer.headers["x-prometheus-remote-write-samples-written"] == "0"
+
+
+def test_new_series_beyond_the_limit(tmp_path: Path) -> None:
+    with Store(tmp_path / "full", StoreOptions(max_series=1)) as store:
+        store.start()
+        with Client(Router([write_route(Receiver(store))])) as client:
+            first = SeriesV2([("__name__", "m")], [(NOW, 1.0)])
+            other = SeriesV2([("__name__", "n")], [(NOW, 1.0)])
+            assert post_v2(client, first)[0] == 204
+            code, text, written = post_v2(client, SeriesV2(first.labels, [(NOW + 1, 2.0)]), other)
+            assert (code, written[0]) == (400, "1")
+            assert text == (
+                "new series: the store holds all the series it may: 1 (max_series) (1 refused); "
+                "1 samples kept\n"
+            )
+
+
 def test_other_kinds_are_415(client: Client) -> None:
     assert (
-        post(client, body(1), content_type="application/x-protobuf;proto=io.prometheus.write.v2.Request")[0]
+        post(client, body(1), content_type="application/x-protobuf;proto=io.prometheus.write.v3.Request")[0]
         == 415
     )
+    assert post(client, body(1), content_type="application/x-protobuf-other")[0] == 415
     assert post(client, body(1), content_type="application/json")[0] == 415
     assert post(client, body(1), content_type="")[0] == 415
     assert post(client, body(1), content_encoding="gzip")[0] == 415
     assert post(client, body(1), content_type="application/x-protobuf;proto=prometheus.WriteRequest")[0] == 204
 
 
-def test_too_large_is_413(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_write, "MOST_PACKED_BYTES", 10)
-    assert post(client, body(1))[0] == 413
+def test_too_large(store: Store) -> None:
+    before = LIMITS_REACHED.counts()
+    limits = Limits(write_max_request_bytes=60, write_max_decoded_bytes=100)
+    with Client(Router([write_route(Receiver(store, server_limits=limits))])) as client:
+        assert post(client, body(1))[0] == 204
+        assert post(client, body(*range(2, 20)))[0] == 413
+        bomb = bytes(cramjam.snappy.compress_raw(bytes(1000)))
+        code, text = post(client, bomb)
+        assert (code, "write_max_decoded_bytes" in text) == (400, True)
+    after = LIMITS_REACHED.counts()
+    assert after["write_max_request_bytes"] == before["write_max_request_bytes"] + 1
+    assert after["write_max_decoded_bytes"] == before["write_max_decoded_bytes"] + 1
 
 
 def test_a_store_that_cannot_write_is_503(

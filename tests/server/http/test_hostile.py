@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope.limits import Limits
 from gpuscope.server.http import connection, listening
-from gpuscope.server.http.connection import MOST_UNREAD_BYTES
+from gpuscope.server.http.connection import MAX_UNREAD_BYTES
 from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.reading import MOST_HEAD_BYTES
 from tests.server.http.support import GET, LAST, MOST_COUNTED, ROUTER, answer_to, ask, count, with_server
+
+QUICK = Limits(request_head_timeout=0.3, client_stall_timeout=0.3, request_body_timeout=0.6)
+MAX_HEAD_BYTES = QUICK.max_request_head_bytes
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All clocks run fast."""
+    """Clocks are looked at often; with QUICK all of them run fast."""
     monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
-    for name in ("HEAD_SECONDS", "STALLED_SECONDS", "LINGER_SECONDS"):
-        monkeypatch.setattr(connection, name, 0.3)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.3)
 
 
 def post(size: int, *more: bytes) -> bytes:
@@ -33,7 +36,7 @@ def post(size: int, *more: bytes) -> bytes:
 
 
 def test_a_body_may_be_larger_than_a_head_and_than_what_waits_unread() -> None:
-    size = 2 * MOST_UNREAD_BYTES
+    size = 2 * MAX_UNREAD_BYTES
     answer = answer_to(post(size), *[b"b" * 1024] * (size // 1024), LAST)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert b"\r\n\r\n%d\n" % size in answer
@@ -109,7 +112,7 @@ def test_a_client_that_is_refused_is_not_asked_for_its_body() -> None:
 
 
 def test_heads_on_one_connection_are_counted_one_by_one() -> None:
-    large = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (MOST_HEAD_BYTES // 2))
+    large = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (MAX_HEAD_BYTES // 2))
     assert answer_to(large, large, large, LAST).count(b"HTTP/1.1 200 OK") == 4
 
 
@@ -119,7 +122,7 @@ def test_heads_on_one_connection_are_counted_one_by_one() -> None:
     ids=["headers", "address", "value"],
 )
 def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
-    head = opening + more * (MOST_HEAD_BYTES // len(more) + 1)
+    head = opening + more * (MAX_HEAD_BYTES // len(more) + 1)
     assert answer_to(head, eof=False).startswith(b"HTTP/1.1 431 ")
 
 
@@ -145,7 +148,9 @@ def test_what_two_servers_could_read_in_two_ways_is_refused(head: bytes) -> None
 def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
     slow = b"GET /slow HTTP/1.1\r\nhost: x\r\nx-word: %b\r\n\r\n"
     answers = answer_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)
-    assert answers.endswith(b"\r\n\r\none")
+    first, second = answers.split(b"HTTP/1.1 ")[1:]
+    assert first.endswith(b"\r\n\r\none")
+    assert second.startswith(b"400 ")
 
 
 # Time
@@ -156,19 +161,20 @@ def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
 )
 @pytest.mark.usefixtures("quick")
 def test_who_says_nothing_or_half_of_it_is_not_kept_for_ever(opening: bytes) -> None:
+    limits = replace(QUICK, keep_alive_timeout=0.05)
     with contextlib.suppress(ConnectionResetError):
-        assert answer_to(opening, eof=False, kept_seconds=0.05) in (b"", text("broken off", 400).body)
+        assert answer_to(opening, eof=False, limits=limits)[:12] in (b"", b"HTTP/1.1 408")
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_second_request_that_never_ends_closes_the_connection() -> None:
-    answer = answer_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False)
+    answer = answer_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False, limits=QUICK)
     assert answer.count(b"HTTP/1.1 200 OK") == 1
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_kept_connection_is_kept_so_long() -> None:
-    assert answer_to(GET, eof=False, kept_seconds=0.1).endswith(b"hello\n")
+    assert answer_to(GET, eof=False, limits=replace(QUICK, keep_alive_timeout=0.1)).endswith(b"hello\n")
 
 
 @pytest.mark.usefixtures("quick")
@@ -177,13 +183,11 @@ def test_a_handler_may_take_longer_than_a_client() -> None:
         await asyncio.sleep(0.8)
         return await count(request)
 
-    assert answer_to(post(3) + b"abc", LAST, handler=slow).count(b"HTTP/1.1 200 OK") == 2
+    assert answer_to(post(3) + b"abc", LAST, handler=slow, limits=QUICK).count(b"HTTP/1.1 200 OK") == 2
 
 
-def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly(
-    quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "STALLED_SECONDS", 0.5)
+@pytest.mark.usefixtures("quick")
+def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly() -> None:
     size = 1 << 26
 
     async def much(request: Request) -> Response:
@@ -204,7 +208,7 @@ def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly(
             writer.close()
         return taken
 
-    slowly, late = with_server(talk, much)
+    slowly, late = with_server(talk, much, limits=replace(QUICK, client_stall_timeout=0.5))
     assert slowly == size
     assert late < size
 
@@ -217,17 +221,55 @@ def test_there_are_only_so_many_connections() -> None:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _, writer in opened:
             writer.write(GET)
-        lines = [await reader.readline() for reader, _ in opened]
-        lines.append((await ask(port)).partition(b"\r\n")[0])
+        while busy < 2:
+            await asyncio.sleep(0.01)
+        answers = [await ask(port, eof=False)]
+        may_answer.set()
+        answers += [await reader.readline() for reader, _ in opened]
+        answers.append(await ask(port, GET))  # in the place of one that waits
+        ends = [await reader.read() for reader, _ in opened[:1]]
         for _, writer in opened:
             writer.close()
-            await writer.wait_closed()
-        while (answer := await ask(port, GET)).startswith(b"HTTP/1.1 503"):
-            await asyncio.sleep(0.01)
-        return [*lines, answer.partition(b"\r\n")[0]]
+        assert ends[0].endswith(b"\r\n\r\nhello\n"), "closed after its answer"
+        return answers
 
-    lines = with_server(talk, most_connections=2)
-    assert [line.split()[1] for line in lines] == [b"200", b"200", b"503", b"200"]
+    busy, may_answer = 0, asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        nonlocal busy
+        busy += 1
+        await may_answer.wait()
+        return text("hello")
+
+    answers = with_server(talk, slow, limits=Limits(max_connections=2))
+    assert [answer.split()[1] for answer in answers] == [b"503", b"200", b"200", b"200"]
+
+
+def test_who_has_asked_nothing_makes_room_before_who_waits_between_requests() -> None:
+    async def talk(port: int) -> list[bytes]:
+        known_reader, known = await asyncio.open_connection("127.0.0.1", port)
+        known.write(GET)
+        await known_reader.readuntil(b"hello\n")
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in silent:
+            writer.write(b"GET / HT")
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in silent]
+        answers = []
+        for reader, writer in kept:
+            writer.write(GET)
+            answers.append(await reader.readuntil(b"hello\n"))
+        for reader, writer in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+        known.write(LAST)
+        answers.append(await known_reader.read())
+        for writer in (known, *(writer for _, writer in kept)):
+            writer.close()
+        return answers
+
+    answers = with_server(talk, limits=Limits(max_connections=3))
+    assert [answer.split()[1] for answer in answers] == [b"200"] * 3
 
 
 def test_a_server_that_stops_finishes_what_it_answers_and_waits_no_longer_than_it_said() -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuscope.limits import Limits
 from gpuscope.server.app import build_app
+from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route
-from gpuscope.server.live import Sample
 from gpuscope.server.login.asked import parse_networks
 from gpuscope.server.login.door import Door
 from gpuscope.server.login.doorkeeper import Doorkeeper
+from gpuscope.server.login.password_checks import Attempts
 from gpuscope.server.login.rate_limit import RateLimit
 from gpuscope.server.login.sessions import Sessions
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.sites import HostRule
 from gpuscope.server.login.users import Users
+from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from tests.server.client import Client
 
@@ -69,7 +73,9 @@ class Site:
         self.setup = Setup(self.users)
         self.by_address = RateLimit(free=5, longest_wait=900, clock=self.clock)
         self.by_user = RateLimit(free=10, longest_wait=60, clock=self.clock)
-        keeper = Doorkeeper(self.users, self.sessions, self.by_address, self.by_user, proxy_header.lower())
+        client_log = ClientLog(logging.getLogger("gpuscope"), 10, self.clock)
+        self.attempts = Attempts(Limits(), self.by_address, self.by_user, client_log)
+        keeper = Doorkeeper(self.users, self.sessions, self.attempts, proxy_header.lower())
         hosts = HostRule.build("0.0.0.0", [HOST])
         networks = parse_networks(proxies, "--proxy-auth-from")
         self.app = app_behind(Door(hosts, networks, keeper=keeper, setup=self.setup))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 
 import bcrypt
 import pytest
 
-from gpuscope.server.login.door import Door
+from gpuscope.limits import Limits
+from gpuscope.server.http.admission import Admission
+from gpuscope.server.http.messages import Request, Response, text
+from gpuscope.server.login.asked import parse_networks
+from gpuscope.server.login.door import Door, behind
 from gpuscope.server.login.sites import HostRule
 from gpuscope.server.login.users import Users
 from gpuscope.server.web_config import load_web_config
@@ -94,6 +99,44 @@ def test_remote_write_by_password_or_by_a_token_that_writes(site: Site) -> None:
     assert client.post("/api/v1/write", content=b"x", headers=basic()).status_code == 204
     token = site.users.add_token("node7", writes=True)
     assert client.post("/api/v1/write", content=b"x", headers=bearer(token)).status_code == 204
+
+
+def test_a_token_that_writes_does_nothing_else(site: Site) -> None:
+    client, token = site.client(), site.users.add_token("node7", writes=True)
+    for method, path in (
+        ("GET", "/federate"),
+        ("GET", "/metrics"),
+        ("GET", "/api/session"),
+        ("GET", "/api/v1/query"),
+        ("POST", "/api/v1/query"),
+        ("GET", "/api/v1/write"),
+        ("POST", "/api/v1/write/"),
+        ("POST", "/api/v1/admin/tsdb/delete_series"),
+        ("PUT", "/api/v1/admin/tsdb/snapshot"),
+        ("POST", "/api/logout"),
+    ):
+        refused = client.request(method, path, headers=bearer(token))
+        assert refused.status_code == 403, (method, path)
+        assert refused.json()["error"] == "this API token only sends samples by remote write"
+
+
+def test_unknown_tokens_count_as_attempts_and_known_ones_always_pass(site: Site) -> None:
+    client, token = site.client(), site.users.add_token("grafana")
+    found = [client.get("/federate", headers=bearer(f"guess{n}")).status_code for n in range(7)]
+    assert found == [401] * 5 + [429] * 2
+    assert client.get("/federate", headers=bearer(token)).status_code == 200
+    assert client.get("/federate", headers=basic()).status_code == 429, "a password is an attempt too"
+    assert site.client("10.0.0.9").get("/federate", headers=basic()).status_code == 200
+
+
+def test_another_site_cannot_frame_a_query(site: Site) -> None:
+    client = site.logged_in()
+    cross = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    for dest in ("iframe", "document", "object"):
+        asked = client.get("/api/v1/query?query=up", headers={**cross, "sec-fetch-dest": dest})
+        assert asked.status_code == 403, dest
+    assert client.get("/", headers={**cross, "sec-fetch-dest": "document"}).status_code != 403
+    assert client.get("/", headers={**cross, "sec-fetch-dest": "iframe"}).status_code == 403
 
 
 def test_a_cookie_sends_nothing_that_changes_without_proof_of_origin(site: Site) -> None:
@@ -228,3 +271,33 @@ def test_a_web_configuration_files_users_are_asked_as_before(tmp_path: Path) -> 
     assert (
         client.get("/metrics", headers={**basic(password="secret"), "host": "evil.example"}).status_code == 421
     )
+
+
+def test_requests_through_a_trusted_proxy_are_counted_by_its_client() -> None:
+    proxies = parse_networks(["10.0.0.1"], "--proxy-auth-from")
+    clients = Admission(Limits(max_connections_per_address=1))
+    door = Door(HostRule.build("0.0.0.0", []), proxies, clients=clients)
+
+    def asked(client: str) -> Request:
+        headers = [("host", "localhost"), ("x-forwarded-for", client)]
+        return Request("GET", "/federate", headers, peer="10.0.0.1")
+
+    async def run() -> list[int]:
+        may_answer = asyncio.Event()
+
+        async def slow(request: Request) -> Response:
+            await may_answer.wait()
+            return text("numbers")
+
+        handler = behind(door, slow)
+        first = asyncio.ensure_future(handler(asked("192.0.2.1")))
+        await asyncio.sleep(0)
+        refused = await handler(asked("192.0.2.1"))
+        other = asyncio.ensure_future(handler(asked("192.0.2.2")))
+        await asyncio.sleep(0)
+        may_answer.set()
+        answers = [await first, refused, await other, await handler(asked("192.0.2.1"))]
+        return [answer.status for answer in answers]
+
+    assert asyncio.run(run()) == [200, 503, 200, 200]
+    assert clients.by_address == {}

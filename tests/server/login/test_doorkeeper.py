@@ -8,13 +8,15 @@ from collections import Counter
 
 import pytest
 
+from gpuscope.limits import Limits
 from gpuscope.server.login.asked import Asked
-from gpuscope.server.login.doorkeeper import MOST_PASSWORDS_WAITING, PASSWORDS_AT_ONCE, Doorkeeper
+from gpuscope.server.login.doorkeeper import Doorkeeper
+from gpuscope.server.login.password_checks import CHECKED_AT_ONCE
 from tests.server.login.support import ANN, PASSWORD, Site
 
 
 def keeper_of(site: Site) -> Doorkeeper:
-    return Doorkeeper(site.users, site.sessions, site.by_address, site.by_user)
+    return Doorkeeper(site.users, site.sessions, site.attempts)
 
 
 def asked_from(address: str) -> Asked:
@@ -39,7 +41,6 @@ def test_a_hundred_guesses_at_the_same_time_are_a_hundred(site: Site) -> None:
 
 
 def test_password_checks_are_few_at_once_and_few_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = keeper_of(site)
     running, most, lock = 0, 0, threading.Lock()
 
     def check(user: str, password: str) -> bool:
@@ -52,16 +53,16 @@ def test_password_checks_are_few_at_once_and_few_wait(site: Site, monkeypatch: p
             running -= 1
         return False
 
-    both = threading.Barrier(PASSWORDS_AT_ONCE)
+    both = threading.Barrier(CHECKED_AT_ONCE)
     monkeypatch.setattr(site.users, "check", check)
+    keeper, queue = keeper_of(site), Limits().max_password_queue
     crowd = [(f"10.{number}.0.1", f"user{number}", "wrong password") for number in range(100)]
-    assert statuses(keeper, crowd) == {401: MOST_PASSWORDS_WAITING, 503: 100 - MOST_PASSWORDS_WAITING}
-    assert most == PASSWORDS_AT_ONCE
+    assert statuses(keeper, crowd) == {401: queue, 503: 100 - queue}
+    assert most == CHECKED_AT_ONCE
 
 
 def test_in_a_crowd_whoever_is_known_is_not_kept_waiting(site: Site) -> None:
     keeper = keeper_of(site)
     assert statuses(keeper, [("10.0.0.5", ANN, PASSWORD)]) == {200: 1}
-    keeper._gate = None  # belongs to the loop that ended
     crowd = [(f"10.{number}.0.1", f"user{number}", "wrong password") for number in range(100)]
     assert statuses(keeper, [*crowd, ("10.0.0.5", ANN, PASSWORD)])[200] == 1

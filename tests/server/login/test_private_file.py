@@ -92,12 +92,15 @@ def test_a_damaged_file_is_named_at_the_start_and_outlived_later(
     assert file.path.read_bytes() == damage, "what somebody may still mend is not overwritten"
 
 
-def test_a_file_that_others_can_read_is_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_others_can_read_is_closed_to_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "x.json"
     path.write_text("{}")
     path.chmod(0o644)
     PrivateFile(path, whole).open()
-    assert "chmod 600" in caplog.text
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "0600" in caplog.text
 
 
 def _add_users(folder: Path, prefix: str) -> None:

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
+from gpuscope.server.http import addresses
+from gpuscope.server.http.addresses import limit_key, parse_address
 from gpuscope.server.http.messages import Request
-from gpuscope.server.login import asked as asked_module
-from gpuscope.server.login.asked import Asked, limit_key, parse_address, parse_networks, read_head
+from gpuscope.server.login.asked import Asked, parse_networks, read_head
 from gpuscope.server.login.sites import HostRule, forgery_fault, is_own_origin, split_host
 
 LOOPBACK = HostRule.build("127.0.0.1", [])
@@ -90,7 +91,12 @@ def test_two_origins_are_none() -> None:
 
 def test_another_sites_picture_may_not_run_queries_but_its_link_may_lead_here() -> None:
     assert forgery_fault(asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="no-cors"))
-    assert not forgery_fault(asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate"))
+    link = asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document")
+    frame = asked("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="iframe")
+    assert not forgery_fault(link, is_page=True)
+    assert forgery_fault(link), "not to the API"
+    assert forgery_fault(frame, is_page=True), "nor in a frame"
+    assert forgery_fault(frame)
     assert not forgery_fault(asked("GET", sec_fetch_site="same-origin", sec_fetch_mode="cors"))
 
 
@@ -159,6 +165,6 @@ def test_addresses_are_read_and_long_texts_never_kept() -> None:
     longest = "0000:0000:0000:0000:0000:ffff:192.168.100.228"
     assert str(parse_address(longest)) == "192.168.100.228"
     assert str(parse_address("fe80::1%" + "z" * 10_000)) == "fe80::1"
-    before = asked_module._parse_address.cache_info().misses
+    before = addresses._parse_address.cache_info().misses
     assert parse_address("1" * 10_000) is None
-    assert asked_module._parse_address.cache_info().misses == before
+    assert addresses._parse_address.cache_info().misses == before

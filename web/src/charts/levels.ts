@@ -1,7 +1,7 @@
 // The levels of a large fleet, painted on one canvas behind its cells. The cells stay links that can be reached and
 // read; only what changes every second for a thousand of them is not DOM, which a browser would restyle each time.
 import { levelOf, leaves, holdersOf, type Measure, type NodeCells } from "../fleet";
-import { readColours, type Colours } from "./colours";
+import { readColours, seriesColour, type Colours } from "./colours";
 
 interface Place {
   uuid: string;
@@ -13,10 +13,17 @@ interface Place {
 
 export interface LevelPainter {
   canvas: HTMLCanvasElement;
-  paint(nodes: readonly NodeCells[], measure: Measure, matching: ReadonlySet<string> | undefined): void;
+  paint(
+    nodes: readonly NodeCells[],
+    measure: Measure,
+    matching: ReadonlySet<string> | undefined,
+    holders: ReadonlyMap<string, number>,
+  ): void;
 }
 
 const DIM = 0.22;
+const HELD_ALPHA = 0.6;
+const UNPAINTED = new Set(["lost", "gone"]);
 const SILENT = new Set(["lost", "stale", "idle"]);
 
 export function createPainter(map: HTMLElement, canvas: HTMLCanvasElement): LevelPainter {
@@ -24,7 +31,7 @@ export function createPainter(map: HTMLElement, canvas: HTMLCanvasElement): Leve
   let laidOutAs = "";
   return {
     canvas,
-    paint(nodes, measure, matching) {
+    paint(nodes, measure, matching, holders) {
       const ratio = devicePixelRatio;
       const layout = `${map.clientWidth}x${map.clientHeight}@${ratio}/${nodes.length}/${nodes[0]?.name}/${nodes.at(-1)?.name}`;
       // Where a cell is changes with the window and the filter, not with every second.
@@ -38,7 +45,7 @@ export function createPainter(map: HTMLElement, canvas: HTMLCanvasElement): Leve
       if (!context) return;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, map.clientWidth, map.clientHeight);
-      paintAll(context, places, toFills(nodes, measure, matching, readColours()));
+      paintAll(context, places, toFills(nodes, measure, matching, holders, readColours()));
     },
   };
 }
@@ -67,6 +74,7 @@ function toFills(
   nodes: readonly NodeCells[],
   measure: Measure,
   matching: ReadonlySet<string> | undefined,
+  holders: ReadonlyMap<string, number>,
   colours: Colours,
 ): Map<string, Fill> {
   const fills = new Map<string, Fill>();
@@ -76,8 +84,10 @@ function toFills(
       for (const leaf of leaves([cell])) {
         const holder = measure === "holder" ? holdersOf(leaf).join(", ") : "";
         const level = measure === "holder" ? (holder ? 1 : 0) : (levelOf(leaf.gpu, measure) ?? 0);
-        if (!level || (SILENT.has(leaf.gpu.state) && measure === "busy") || leaf.gpu.state === "lost") continue;
-        fills.set(leaf.gpu.uuid, { level, alpha, colour: holder ? holderColour(holder) : colours.fill });
+        if (!level || (SILENT.has(leaf.gpu.state) && measure === "busy") || UNPAINTED.has(leaf.gpu.state)) continue;
+        const place = holders.get(holder);
+        const colour = !holder ? colours.fill : place ? seriesColour(colours, place - 1) : colours["line-strong"];
+        fills.set(leaf.gpu.uuid, { level, alpha: holder ? alpha * HELD_ALPHA : alpha, colour });
       }
     }
   }
@@ -94,12 +104,3 @@ function paintAll(context: CanvasRenderingContext2D, places: readonly Place[], f
     context.fillRect(left + 1, top + height - 1 - high, width - 2, high);
   }
 }
-
-/** A steady hue for a name, from green to violet: red and amber are for trouble. */
-export function hueOf(name: string): number {
-  let hash = 7;
-  for (let at = 0; at < name.length; at += 1) hash = (hash * 31 + name.charCodeAt(at)) >>> 0;
-  return 130 + (hash % 200);
-}
-
-const holderColour = (name: string): string => `oklch(0.65 0.075 ${hueOf(name)} / 55%)`;

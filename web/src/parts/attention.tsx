@@ -14,6 +14,9 @@ const FEW = matchMedia("(max-width: 640px)").matches ? 2 : 6;
 const STATE_OF: Record<Finding["kind"], GpuState> = {
   lost: "lost",
   missing: "lost",
+  node_gone: "gone",
+  node_never: "gone",
+  target_gone: "gone",
   node_stale: "stale",
   source_down: "stale",
   sick: "sick",
@@ -21,6 +24,9 @@ const STATE_OF: Record<Finding["kind"], GpuState> = {
   lopsided: "held",
   held: "held",
 };
+
+/** Of these the reason is somebody else's text, and nobody holds them. */
+const GONE: ReadonlySet<Finding["kind"]> = new Set(["node_gone", "node_never", "target_gone"]);
 
 /** The most special advice there is for a finding: by XID, by reason, or by kind. */
 export function stepKey(finding: Finding): Key {
@@ -66,21 +72,26 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
   // Of a GPU that is gone nobody can say who was on it; that is not the same as nobody.
   const none = finding.kind === "lost" || finding.kind === "missing" ? t("sessions.no_name") : t("attention.nobody");
   const who = finding.who.join(", ") || none;
+  const gone = GONE.has(finding.kind);
   const where = finding.uuids.length === 1 ? linkTo("gpu", finding.uuids[0]) : linkTo("node", finding.node);
   const now = serverNow();
   return (
     <li class={SEVERE.has(finding.kind) ? "finding severe" : "finding"}>
       <h3>
         <Swatch state={STATE_OF[finding.kind]} />
-        <a href={where}>
+        {finding.kind === "target_gone" ? (
           <Name text={finding.node} />
-        </a>
+        ) : (
+          <a href={where}>
+            <Name text={finding.node} />
+          </a>
+        )}
         <span>{t(`finding.${finding.kind}`, { gpus, count: finding.count, why: tName("why", finding.why) })}</span>
       </h3>
       <dl>
-        <dt>{t("attention.who")}</dt>
+        <dt>{gone ? t("attention.why") : t("attention.who")}</dt>
         <dd>
-          <Name text={who} />
+          <Name text={gone ? finding.why || t("sessions.no_name") : who} />
         </dd>
         <dt>{t("attention.since")}</dt>
         <dd>

@@ -8,6 +8,7 @@ import { t, tName } from "../i18n";
 /** Read without colour and in every language. */
 export const GLYPHS: Record<GpuState, string> = {
   lost: "✕",
+  gone: "∅",
   stale: "◌",
   sick: "!",
   throttled: "▾",

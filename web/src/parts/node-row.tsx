@@ -1,11 +1,10 @@
 // One node of the fleet map: its name, the spread over its GPUs, and a cell for each GPU or MIG instance.
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { hueOf } from "../charts/levels";
 import { busyOf, findLopsided, holdersOf, levelOf, spreadOf, type Cell, type Measure, type NodeCells } from "../fleet";
-import { ABSENT, formatValue, shortModel } from "../format";
+import { ABSENT, formatMoment, formatValue, shortModel } from "../format";
 import { spoken, t } from "../i18n";
-import type { LiveGpu } from "../live";
+import { serverNow, type Gone, type LiveGpu } from "../live";
 import { linkTo } from "../router";
 import { GLYPHS, Name, Rug, stateName } from "./marks";
 
@@ -16,9 +15,20 @@ interface RowProps {
   matching: ReadonlySet<string> | undefined;
   /** On a node's own page every cell is reached by Tab; on the fleet's map by the arrow keys. */
   tabbed?: boolean;
+  /** The colour of each large holder, 1 to 8. */
+  holders?: ReadonlyMap<string, number>;
 }
 
-export function NodeRow({ node, measure, size, matching, tabbed = false }: RowProps): JSX.Element {
+const NO_HOLDERS: ReadonlyMap<string, number> = new Map();
+
+export function NodeRow({
+  node,
+  measure,
+  size,
+  matching,
+  tabbed = false,
+  holders = NO_HOLDERS,
+}: RowProps): JSX.Element {
   const spread = size === "small" ? undefined : spreadOf(node.cells);
   const lopsided = findLopsided(node.cells);
   return (
@@ -31,7 +41,13 @@ export function NodeRow({ node, measure, size, matching, tabbed = false }: RowPr
         </h2>
         {size === "small" ? null : (
           <span class="soft small">
-            <Name text={describeModels(node.cells)} />
+            <Name text={node.gone && !node.cells.length ? "" : describeModels(node.cells)} />
+          </span>
+        )}
+        {node.gone && (
+          <span class="gone-note" title={node.gone.why}>
+            {goneText(node.gone)}
+            {size === "small" || !node.gone.why ? "" : <Name text={`: ${node.gone.why}`} />}
           </span>
         )}
         {lopsided && <span class="only">{t("fleet.only_one", { gpu: lopsided.worker.gpu.gpu })}</span>}
@@ -45,12 +61,19 @@ export function NodeRow({ node, measure, size, matching, tabbed = false }: RowPr
             measure={measure}
             tabbed={tabbed}
             size={size}
+            holders={holders}
             dim={matching ? !matching.has(cell.gpu.uuid) : false}
           />
         ))}
       </div>
     </section>
   );
+}
+
+/** "no data since 14:03:20", or that it never answered. */
+export function goneText(gone: Gone): string {
+  const time = formatMoment(gone.since, serverNow(), spoken.get().code);
+  return t(gone.answered ? "fleet.gone_since" : "fleet.never", { time });
 }
 
 function describeModels(cells: readonly Cell[]): string {
@@ -69,6 +92,7 @@ interface CellProps {
   dim: boolean;
   tabbed: boolean;
   size: string;
+  holders: ReadonlyMap<string, number>;
 }
 
 function GpuCell(props: CellProps): JSX.Element {
@@ -83,17 +107,20 @@ function GpuCell(props: CellProps): JSX.Element {
   );
 }
 
-function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
+function Leaf({ cell, measure, dim, tabbed, size, holders: colours }: CellProps): JSX.Element {
   const [small, large] = [size === "small", size === "large"];
   const { gpu } = cell;
   const level = levelOf(gpu, measure);
   const holders = holdersOf(cell).join(", ");
-  const value = valueText(cell, measure, holders);
+  const value = valueText(cell, measure, holders, large);
   const height = small || level === undefined ? "" : level.toFixed(2);
+  // A number that is absent has no line; a line of no length is a zero.
   const truth =
-    small || measure !== "busy" || gpu.parent ? "" : [gpu.sm, gpu.tensor].map((one) => (one ?? 0).toFixed(2)).join();
+    small || measure !== "busy" || gpu.parent
+      ? ""
+      : [gpu.sm, gpu.tensor].map((one) => (one === undefined ? "" : one.toFixed(2))).join();
   const more = large && !gpu.parent ? moreText(gpu, measure) : "";
-  const hue = measure === "holder" && holders ? hueOf(holders) : 0;
+  const hue = measure === "holder" && holders ? (colours.get(holders) ?? 0) : undefined;
   const href = linkTo("gpu", gpu.uuid);
   const words = spoken.get().code;
   // The same element as before is not compared again: most of a thousand cells do not change in a second.
@@ -104,8 +131,8 @@ function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
       tabIndex: tabbed ? 0 : -1,
       "data-s": gpu.state,
       "data-uuid": gpu.uuid,
-      ...(hue ? { "data-hue": "" } : {}),
-      style: styleOf(gpu, hue),
+      ...(hue === undefined ? {} : { "data-holder": String(hue) }),
+      style: styleOf(gpu),
     };
     const place = `${gpu.node} ${stateName(gpu.state)} GPU `;
     const glyph = GLYPHS[gpu.state] && (
@@ -113,7 +140,9 @@ function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
         {GLYPHS[gpu.state]}
       </span>
     );
-    const fill = <span class="level" style={{ backgroundSize: `100% ${(Number(height) || 0) * 100}%` }} />;
+    const percent = `${(Number(height) || 0) * 100}%`;
+    // Instances lie in rows, one under the other, and fill from the left.
+    const fill = <span class="level" style={{ backgroundSize: gpu.parent ? `${percent} 100%` : `100% ${percent}` }} />;
     // Little in it, and no level: a thousand of those are painted on one canvas behind the cells.
     if (small)
       return (
@@ -133,14 +162,16 @@ function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
           </span>
         </span>
         <span class="who">
-          <Name text={holders || (gpu.state === "idle" ? t("fleet.free") : "")} />
+          <Name
+            text={holders || (gpu.state === "idle" ? t("fleet.free") : gpu.state === "gone" ? stateName("gone") : "")}
+          />
         </span>
         {more && (
           <span class="more" aria-hidden="true">
             {more}
           </span>
         )}
-        {truth && (
+        {truth.length > 1 && (
           <span class="truth" aria-hidden="true">
             {truth.split(",").map((width, line) => (
               <i key={line} style={{ backgroundSize: `${Number(width) * 100}% 100%` }} />
@@ -169,31 +200,37 @@ function Leaf({ cell, measure, dim, tabbed, size }: CellProps): JSX.Element {
 }
 
 /** Only what a cell needs: a property that is set on a cell is worked out again for all that is in it. */
-function styleOf(gpu: LiveGpu, hue: number): Record<string, number> {
+function styleOf(gpu: LiveGpu): Record<string, number> {
   const slices = Number(/^(\d+)g/.exec(gpu.profile ?? "")?.[1] ?? 0);
-  return { ...(slices ? { "--slices": slices } : {}), ...(hue ? { "--hue": hue } : {}) };
+  return slices ? { "--slices": slices } : {};
 }
 
 /** Where there is room, what the chosen measure leaves out. */
 function moreText(gpu: LiveGpu, measure: Measure): string {
-  if (gpu.state === "lost") return "";
+  if (gpu.state === "lost" || gpu.state === "gone") return "";
+  const total = formatValue(gpu.memory_total, "bytes");
   return [
-    measure === "power" ? "" : formatValue(gpu.power, "watts"),
-    measure === "temperature" ? "" : formatValue(gpu.temperature, "celsius"),
-    measure === "busy" || measure === "holder" ? "" : formatValue(busyOf(gpu), "ratio"),
+    measure === "memory" && total !== ABSENT ? t("fleet.of_memory", { total }) : "",
+    measure === "memory" ? formatValue(levelOf(gpu, "memory"), "ratio") : "",
+    measure === "power" || measure === "memory" ? "" : formatValue(gpu.power, "watts"),
+    measure === "temperature" || measure === "memory" ? "" : formatValue(gpu.temperature, "celsius"),
+    measure === "power" || measure === "temperature" ? formatValue(busyOf(gpu), "ratio") : "",
   ]
     .filter((one) => one && one !== ABSENT)
     .join(" · ");
 }
 
-function valueText(cell: Cell, measure: Measure, holders: string): string {
+function valueText(cell: Cell, measure: Measure, holders: string, large: boolean): string {
   const { gpu } = cell;
-  if (gpu.state === "lost") return ABSENT;
+  if (gpu.state === "lost" || gpu.state === "gone") return ABSENT;
   switch (measure) {
     case "busy":
       return formatValue(busyOf(gpu), "ratio");
     case "memory":
-      return formatValue(levelOf(gpu, "memory"), "ratio");
+      // Where there is no room for bytes, at least how full it is.
+      return large && !gpu.parent
+        ? formatValue(gpu.memory_used, "bytes")
+        : formatValue(levelOf(gpu, "memory"), "ratio");
     case "power":
       return formatValue(gpu.power, "watts");
     case "temperature":

@@ -1,5 +1,6 @@
 // Sessions as a table; sorted by its heads where it may be.
 import type { JSX } from "preact";
+import { useState } from "preact/hooks";
 import { formatDuration, formatMoment, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
@@ -18,15 +19,21 @@ interface TableProps {
   sort?: SortProps;
 }
 
+/** More than a screen or two at once nobody reads, and 1,000 rows are slow to draw every second. */
+const ROWS_AT_ONCE = 100;
+const LEAST_OF_A_GROUP = 2;
 const NUMBERS: ReadonlySet<ColumnName> = new Set(["memory", "sm", "hour", "pid"]);
 
 export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Element {
   useLanguage();
   const withHour = sessions.some((one) => one.hour !== undefined);
   const columns = COLUMNS.filter((column) => column !== "hour" || withHour);
+  const [most, setMost] = useState(ROWS_AT_ONCE);
+  const cut = groups && cutGroups(groups, most);
+  const left = sessions.length - (cut ? cut.reduce((sum, one) => sum + one.rows.length, 0) : most);
   if (!sessions.length) return <p class="soft">{t("sessions.none")}</p>;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={t("sessions.table")}>
+    <div class="scroll sessions" tabIndex={0} role="region" aria-label={t("sessions.table")}>
       <table>
         <thead>
           <tr>
@@ -35,18 +42,31 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
             ))}
           </tr>
         </thead>
-        {groups ? (
-          groups.map((group) => <Group key={group.name} group={group} columns={columns} />)
+        {cut ? (
+          cut.map(({ group, rows }) => <Group key={group.name} group={group} rows={rows} columns={columns} />)
         ) : (
           <tbody>
-            {sessions.map((row) => (
+            {sessions.slice(0, most).map((row) => (
               <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
             ))}
           </tbody>
         )}
       </table>
+      {left > 0 && (
+        <p>
+          <button onClick={() => setMost(most + ROWS_AT_ONCE)}>
+            {t("sessions.more", { count: Math.min(left, ROWS_AT_ONCE), left })}
+          </button>
+        </p>
+      )}
     </div>
   );
+}
+
+/** Every group with its sum, and of each as many rows as there is room for. */
+function cutGroups(groups: readonly SessionGroup[], most: number): { group: SessionGroup; rows: readonly Row[] }[] {
+  const each = Math.max(Math.floor(most / groups.length), LEAST_OF_A_GROUP);
+  return groups.slice(0, most).map((group) => ({ group, rows: group.rows.slice(0, each) }));
 }
 
 function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefined }): JSX.Element {
@@ -69,7 +89,13 @@ function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefine
   );
 }
 
-function Group({ group, columns }: { group: SessionGroup; columns: readonly ColumnName[] }): JSX.Element {
+interface GroupProps {
+  group: SessionGroup;
+  rows: readonly Row[];
+  columns: readonly ColumnName[];
+}
+
+function Group({ group, rows, columns }: GroupProps): JSX.Element {
   const share = group.gpus ? group.working / group.gpus : 0;
   return (
     <tbody>
@@ -97,7 +123,7 @@ function Group({ group, columns }: { group: SessionGroup; columns: readonly Colu
           </th>
         </tr>
       ) : null}
-      {group.rows.map((row) => (
+      {rows.map((row) => (
         <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
       ))}
     </tbody>
@@ -108,7 +134,12 @@ function SessionRow({ row, columns }: { row: Row; columns: readonly ColumnName[]
   return (
     <tr>
       {columns.map((column) => (
-        <td key={column} class={NUMBERS.has(column) ? "number" : ""}>
+        <td
+          key={column}
+          class={NUMBERS.has(column) ? "number" : ""}
+          data-column={column}
+          data-name={t(`column.${column}`)}
+        >
           {content(row, column)}
         </td>
       ))}

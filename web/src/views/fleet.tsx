@@ -5,12 +5,14 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { createPainter, type LevelPainter } from "../charts/levels";
 import {
   arrange,
+  colourHolders,
   MEASURES,
   matches,
   spreadOf,
   STATES,
   totalsOf,
   toWords,
+  type Holders,
   type Measure,
   type NodeCells,
   type Totals,
@@ -23,6 +25,8 @@ import { Attention } from "../parts/attention";
 import { Card } from "../parts/card";
 import { lazy } from "../parts/lazy";
 import { GLYPHS, Distribution, spreadText, stateName, Swatch } from "../parts/marks";
+import { HolderLegend, MapKey } from "../parts/map-key";
+import { NoGpus } from "../parts/no-gpus";
 import { NodeRow } from "../parts/node-row";
 import { changeQuery, route } from "../router";
 import { useStore } from "../store";
@@ -41,6 +45,12 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
   const findings = useMemo(() => findFindings(picture, nodes), [nodes]);
   const measure = MEASURES.find((one) => one === query["m"]) ?? "busy";
   const states = (query["s"] ?? "").split(",").filter(Boolean);
+  const colours = useRef<ReadonlyMap<string, number>>(new Map());
+  const holders = useMemo(() => {
+    const found = measure === "holder" ? colourHolders(nodes, colours.current) : undefined;
+    if (found) colours.current = found.colours;
+    return found;
+  }, [nodes, measure]);
   if (!totals.gpus) return <NoGpus nodes={nodes} findings={<Attention findings={findings} gpus={0} />} />;
   return (
     <div class="data">
@@ -48,23 +58,19 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
       <TotalsStrip totals={totals} nodes={nodes} />
       <Controls measure={measure} search={query["q"] ?? ""} states={states} totals={totals} />
       <div class="fleet aside">
-        <Attention findings={findings} gpus={totals.gpus - totals.lost} />
+        <Attention findings={findings} gpus={totals.gpus - totals.lost - totals.gone} />
         <div>
-          <FleetMap nodes={nodes} measure={measure} search={query["q"] ?? ""} states={states} gpus={totals.gpus} />
+          <FleetMap
+            nodes={nodes}
+            measure={measure}
+            search={query["q"] ?? ""}
+            states={states}
+            gpus={totals.gpus}
+            holders={holders}
+          />
           {nodes.length === 1 && totals.gpus <= FEW_GPUS && <FewGpus picture={picture} />}
         </div>
       </div>
-    </div>
-  );
-}
-
-function NoGpus({ nodes, findings }: { nodes: NodeCells[]; findings: JSX.Element }): JSX.Element {
-  return (
-    <div class="blank">
-      <h1>{t("fleet.zero")}</h1>
-      <p>{nodes.length ? t("fleet.zero_help") : t("fleet.no_nodes")}</p>
-      <code>gpuscope doctor</code>
-      {nodes.length > 0 && findings}
     </div>
   );
 }
@@ -87,6 +93,7 @@ function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }):
       <Total name={t("fleet.in_use")} value={String(totals.inUse)} id="in-use" />
       <Total name={t("fleet.held_idle")} value={String(totals.heldIdle)} id="held-idle" act={totals.heldIdle > 0} />
       <Total name={t("fleet.lost")} value={String(totals.lost)} id="lost" act={totals.lost > 0} severe />
+      {totals.gone > 0 && <Total name={t("fleet.gone")} value={String(totals.gone)} id="gone" act severe />}
       <Total
         name={t("fleet.power")}
         value={formatValue(totals.watts, "watts")}
@@ -179,9 +186,10 @@ interface MapProps {
   search: string;
   states: string[];
   gpus: number;
+  holders: Holders | undefined;
 }
 
-function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Element {
+function FleetMap({ nodes, measure, search, states, gpus, holders }: MapProps): JSX.Element {
   const words = toWords(search);
   const filtered = words.length > 0 || states.length > 0;
   const matching = new Set<string>();
@@ -194,6 +202,7 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
   const columns = Math.max(...nodes.map((node) => node.cells.length), 1);
   return (
     <div>
+      {holders ? <HolderLegend holders={holders} /> : <MapKey size={size} measure={measure} />}
       {filtered && (
         <p class="soft" role="status">
           {matching.size ? t("fleet.shown", { shown: matching.size, count: gpus }) : t("fleet.none_match")}{" "}
@@ -202,7 +211,14 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
           </button>
         </p>
       )}
-      <MapBody size={size} measure={measure} columns={columns} shown={shown} matching={filtered ? matching : undefined}>
+      <MapBody
+        size={size}
+        measure={measure}
+        columns={columns}
+        shown={shown}
+        matching={filtered ? matching : undefined}
+        holders={holders?.colours ?? NO_HOLDERS}
+      >
         {shown.map((node) => (
           <NodeRow
             key={node.name}
@@ -210,6 +226,7 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
             measure={measure}
             size={size}
             matching={filtered ? matching : undefined}
+            holders={holders?.colours ?? NO_HOLDERS}
           />
         ))}
       </MapBody>
@@ -217,17 +234,20 @@ function FleetMap({ nodes, measure, search, states, gpus }: MapProps): JSX.Eleme
   );
 }
 
+const NO_HOLDERS: ReadonlyMap<string, number> = new Map();
+
 interface BodyProps {
   size: string;
   measure: Measure;
   columns: number;
   shown: NodeCells[];
   matching: ReadonlySet<string> | undefined;
+  holders: ReadonlyMap<string, number>;
   children: JSX.Element[];
 }
 
 /** Holds the arrow keys and the card; a thousand links must not stand in the way of the Tab key. */
-function MapBody({ size, measure, columns, shown, matching, children }: BodyProps): JSX.Element {
+function MapBody({ size, measure, columns, shown, matching, holders, children }: BodyProps): JSX.Element {
   const map = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const painter = useRef<LevelPainter | undefined>(undefined);
@@ -236,8 +256,8 @@ function MapBody({ size, measure, columns, shown, matching, children }: BodyProp
     if (!map.current || !canvas.current) return;
     // A fleet that grew large gets its canvas later than its map.
     if (painter.current?.canvas !== canvas.current) painter.current = createPainter(map.current, canvas.current);
-    painter.current.paint(shown, measure, matching);
-  }, [shown, measure, matching?.size, width, size]);
+    painter.current.paint(shown, measure, matching, holders);
+  }, [shown, measure, matching?.size, width, size, holders]);
   const [looked, setLooked] = useState<HTMLElement>();
   useEffect(() => {
     const cells = map.current?.querySelectorAll<HTMLElement>("a.cell") ?? [];

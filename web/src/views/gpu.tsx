@@ -1,12 +1,13 @@
 // One GPU or MIG instance: now, and over time.
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { queryInstant } from "../api";
 import { eventsOf } from "../charts/rows";
 import { arrange, holdersOf, levelOf, type Cell } from "../fleet";
 import { findFindings } from "../findings";
 import { ABSENT, formatValue, shortModel } from "../format";
 import { t, tName, useLanguage } from "../i18n";
-import type { LivePicture } from "../live";
+import { serverNow, type LivePicture } from "../live";
 import { panelById, panelsOf, type Variables } from "../panels";
 import { Findings } from "../parts/attention";
 import { Fact, Facts, Missing } from "../parts/facts";
@@ -46,6 +47,7 @@ export function Gpu({ picture, name }: { picture: LivePicture; name: string }): 
       </div>
       <Findings findings={findings} />
       <GpuFacts cell={cell} />
+      <Identity uuid={gpu.parent ?? gpu.uuid} shown={gpu.uuid} />
       <Relatives picture={picture} cell={cell} />
       <TimePicker />
       <div class="panels">
@@ -64,9 +66,6 @@ export function Gpu({ picture, name }: { picture: LivePicture; name: string }): 
         <h2>{t("sessions.now")}</h2>
         <SessionTable sessions={cell.sessions} />
       </section>
-      <p class="soft small mono">
-        <Name text={gpu.uuid} />
-      </p>
     </div>
   );
 }
@@ -118,6 +117,45 @@ function GpuFacts({ cell }: { cell: Cell }): JSX.Element {
     </Facts>
   );
 }
+
+const IDENTITY = [
+  ["gpu.serial", "serial"],
+  ["gpu.pci", "pci_bus_id"],
+  ["gpu.vbios", "vbios_version"],
+  ["gpu.driver", "driver_version"],
+] as const;
+
+/** What a board is known by at the rack and in a support case; of an instance, its board's. Lost ones have it, too. */
+function Identity({ uuid, shown }: { uuid: string; shown: string }): JSX.Element {
+  const [labels, setLabels] = useState<Record<string, string>>({});
+  useEffect(() => {
+    const stop = new AbortController();
+    const query = `last_over_time(gpuscope_gpu_info{uuid=${JSON.stringify(uuid)}}[1d])`;
+    queryInstant(query, serverNow(), stop.signal).then(
+      (data) => setLabels(data.resultType === "vector" ? mergeIdentity(data.result.map((one) => one.metric)) : {}),
+      () => undefined, // no history: the rest of the view goes on
+    );
+    return () => stop.abort();
+  }, [uuid]);
+  return (
+    <dl class="identity small">
+      {IDENTITY.map(([name, label]) => [
+        <dt>{t(name)}</dt>,
+        <dd class="mono">
+          <Name text={labels[label] || ABSENT} />
+        </dd>,
+      ])}
+      <dt>{t("gpu.uuid")}</dt>
+      <dd class="mono">
+        <Name text={shown} />
+      </dd>
+    </dl>
+  );
+}
+
+/** A new driver is a new series: of several, what any of them knows. */
+const mergeIdentity = (found: readonly Record<string, string>[]): Record<string, string> =>
+  Object.assign({}, ...found.map((one) => Object.fromEntries(Object.entries(one).filter(([, text]) => text))));
 
 /** The board of an instance, the instances of a board. */
 function Relatives({ picture, cell }: { picture: LivePicture; cell: Cell }): JSX.Element | null {

@@ -21,7 +21,7 @@ export function Login({ setup }: { setup: boolean }): JSX.Element {
     }
   };
   return (
-    <form class="blank" onSubmit={(event) => void submit(event)}>
+    <form class="blank login" onSubmit={(event) => void submit(event)}>
       <h1>{setup ? t("login.first") : t("login.title")}</h1>
       {setup && <p class="soft">{t("login.first_help")}</p>}
       {setup && (
@@ -41,7 +41,7 @@ export function Login({ setup }: { setup: boolean }): JSX.Element {
           {problem}
         </p>
       )}
-      <button type="submit">{t("login.enter")}</button>
+      <button type="submit">{setup ? t("login.create") : t("login.enter")}</button>
     </form>
   );
 }

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { arrange, type NodeCells } from "../fleet";
 import { findFindings } from "../findings";
-import { formatDuration, formatValue } from "../format";
+import { ABSENT, formatDuration, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow, type LiveNode, type LivePicture } from "../live";
 import { panelsOf, toRegex } from "../panels";
@@ -104,7 +104,7 @@ function HostFacts({ node }: { node: LiveNode }): JSX.Element {
       />
       <Fact
         name={t("node.sources")}
-        value={node.sources.map((one) => `${one.name} ${one.up ? "✓" : "✕"}`).join(", ")}
+        value={(node.sources ?? []).map((one) => `${one.name} ${one.up ? "✓" : "✕"}`).join(", ") || ABSENT}
       />
       <Fact
         name={t("node.age")}

@@ -13,6 +13,7 @@ import {
   GROUPINGS,
   sortSessions,
   toCsv,
+  HOUR_QUERY,
   toJson,
   withHours,
   type ColumnName,
@@ -77,7 +78,7 @@ function useHours(): ReadonlyMap<string, number> {
     if (!ready) return undefined;
     const stop = new AbortController();
     const ask = async (): Promise<void> => {
-      const data = await queryInstant("avg_over_time(gpuscope_process_sm_ratio[1h])", serverNow(), stop.signal);
+      const data = await queryInstant(HOUR_QUERY, serverNow(), stop.signal);
       if (data.resultType !== "vector") return;
       setHours(
         new Map(data.result.map(({ metric, value }) => [`${metric["uuid"]}/${metric["pid"]}`, Number(value[1])])),

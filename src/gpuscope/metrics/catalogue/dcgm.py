@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscope.readings.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields
+from gpuscope.readings.dcgm_fields import (
+    FIELD_READINGS,
+    GPU_LEVELS,
+    P2P_BITMAP_ID,
+    REQUESTED_FIELD_READINGS,
+    TEXT_READINGS,
+    dcgm_fields,
+)
 from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
 
 XID_ID = 230
@@ -231,6 +238,14 @@ SHIPPED_FILES = {
 """The files dcgm-exporter installs, by name."""
 
 
+OTHER_READINGS = {
+    63: "compute_capability",
+    P2P_BITMAP_ID: "p2p_nvlink_status",
+    **dict.fromkeys((409, 419, 429, 439), "nvlink_errors"),
+}
+"""Fields worked out from a whole reading."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldRow:
     """A line of `gpuscope fields`: what DCGM calls a field and where its value comes from without DCGM."""
@@ -241,11 +256,13 @@ class FieldRow:
     kind: str
     names: tuple[str, ...]  # the newest first
     reading: str  # empty: only DCGM knows it
+    is_of_gpus: bool  # or a GPU's machine; dcgm-exporter's counters file takes no others
 
 
 def field_rows() -> tuple[FieldRow, ...]:
     """Every DCGM field in order of id."""
-    readings = {row.id: row.reading for row in FIELD_READINGS} | TEXT_READINGS
+    rows = (*FIELD_READINGS, *REQUESTED_FIELD_READINGS)
+    readings = {row.id: row.reading for row in rows} | TEXT_READINGS | OTHER_READINGS
     names = names_by_id()
     return tuple(
         FieldRow(
@@ -255,6 +272,7 @@ def field_rows() -> tuple[FieldRow, ...]:
             kind=KIND_NAMES[field.kind],
             names=names.get(field.id, ()),
             reading=readings.get(field.id, ""),
+            is_of_gpus=field.level in GPU_LEVELS,
         )
         for field in dcgm_fields().values()
     )

@@ -10,13 +10,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscope.metrics.catalogue.dcgm import DEFAULT_COUNTERS, OPT_IN_COUNTERS, field_rows
+from gpuscope.metrics.catalogue.dcgm import DEFAULT_COUNTERS, KIND_NAMES, OPT_IN_COUNTERS, field_rows
 from gpuscope.metrics.catalogue.dcgm_legacy import LEGACY_METRICS
 from gpuscope.metrics.catalogue.native import COUNTER_METRICS, GPU_METRICS, NativeMetric
 from gpuscope.metrics.catalogue.row import reader
 from gpuscope.metrics.catalogue.smi import SMI_COLUMNS
 from gpuscope.readings import ABSENT, Device, Driver
 from gpuscope.readings.dcgm_fields import DRIVER_READINGS
+
+BINARY = KIND_NAMES["b"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,13 @@ def all_fields() -> list[Field]:
         if metric is not None:
             names["native"] = _native_name(metric, row.reading)
             seen["native"].add(metric.name)
-        names["dcgm"] = dcgm_names.get(row.id) or (row.names[0] if row.names else row.tag)
+        if row.names and row.is_of_gpus and row.kind != BINARY:  # what a counters file can hold
+            names["dcgm"] = dcgm_names.get(row.id) or row.names[0]
         if row.reading in columns:
             names["nvidia_smi"] = columns[row.reading]
             seen["smi"].add(row.reading)
-        names["dcgm_legacy"] = legacy.get(row.id, f"dcgm_{row.tag}")
+        if row.kind != BINARY:
+            names["dcgm_legacy"] = legacy.get(row.id, f"dcgm_{row.tag}")
         unit, text = (metric.unit_name, metric.help) if metric else (row.kind, "")
         fields.append(Field(row.tag, unit, text, row.reading, row.id, row.short_name, names))
     for metric in native.values():

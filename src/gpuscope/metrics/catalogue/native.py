@@ -181,7 +181,8 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "recovery_action",
         "recovery_action",
-        "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.",
+        "What the driver asks for: 0 nothing, 1 reset, 2 node reboot, 3 drain P2P, 4 drain and reset, "
+        "5 recover the IMEX domain, 6 bus reset, 7 system reboot.",
         unit="action",
     ),
     _gauge(
@@ -228,7 +229,7 @@ COUNTER_METRICS: tuple[NativeMetric, ...] = (
 )
 
 PROCESS_LABELS = (
-    "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "slurm_job", "state",
+    "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "slurm_job",
 )  # fmt: skip
 
 
@@ -242,6 +243,9 @@ PROCESS_METRICS: tuple[NativeMetric, ...] = (
     _process("memory_ratio", "memory_ratio", "Share of the memory's time the process used."),
     _process("encoder_ratio", "encoder_ratio", "Share of the video encoder's time the process used."),
     _process("decoder_ratio", "decoder_ratio", "Share of the video decoder's time the process used."),
+    _process(
+        "active", "active", "1 if the process used the SMs lately, 0 if it is idle; absent where unknown."
+    ),
     _process("start_time_seconds", "started_at", "When the process started."),
     _process("idle_since_seconds", "idle_since", "Since when an idle process has not used the SMs."),
 )
@@ -304,6 +308,11 @@ GPUS_SEEN = _agent("gpus_seen", "gauge", "GPUs that answer.", unit="count")
 GPUS_EXPECTED = _agent(
     "gpus_expected", "gauge", "GPUs this machine has by its PCI bus or its settings.", unit="count"
 )
+NODE_CPU = _agent(
+    "node_cpu_utilization_ratio",
+    "gauge",
+    "Share of the machine's CPU time that was not idle, between two readings.",
+)
 AGENT_INFO = _agent("agent_info", "info", "This agent; the value is always 1.", "version", "node", "simulated")
 AGENT_SNAPSHOT_TIME = _agent(
     "agent_snapshot_timestamp_seconds", "gauge", "When these numbers were put together."
@@ -316,6 +325,6 @@ AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the age
 NATIVE_METRICS: tuple[NativeMetric, ...] = (
     GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, THROTTLE_REASON, XID_ERRORS, XID_LAST,
     *PROCESS_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS, SOURCE_UP, SOURCE_FAILURES,
-    SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, AGENT_INFO, AGENT_SNAPSHOT_TIME,
+    SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, NODE_CPU, AGENT_INFO, AGENT_SNAPSHOT_TIME,
     AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
 )  # fmt: skip

@@ -201,8 +201,11 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("retired_pages.single_bit_ecc.count", "retired_pages.single_bit", _whole),
     SmiColumn("retired_pages.double_bit.count", "retired_pages.double_bit", _whole),
     SmiColumn("retired_pages.pending", "retired_pages_pending", _yes),
-    SmiColumn("remapped_rows.correctable", "remapped_rows.correctable", _whole),
-    SmiColumn("remapped_rows.uncorrectable", "remapped_rows.uncorrectable", _whole),
+    *(
+        SmiColumn(f"remapped_rows.{cause}{suffix}", f"remapped_rows{suffix}.{cause}", _whole)
+        for cause in ("correctable", "uncorrectable")
+        for suffix in ("", "_inactive")
+    ),
     SmiColumn("remapped_rows.pending", "row_remap_pending", _yes),
     SmiColumn("remapped_rows.failure", "row_remap_failed", _yes),
     *(

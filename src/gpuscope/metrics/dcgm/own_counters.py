@@ -1,20 +1,24 @@
 """`DCGM_EXP_*`: what dcgm-exporter works out itself — counts over a window, and health.
 
 The windows look at whole GPUs, also for MIG instances. Health is of whole GPUs, whatever is selected, because
-DCGM's health watches know no instances; so is P2P status, which is there where NVML was asked.
+DCGM's health watches know no instances; so is P2P status. DCGM alone says of a closed way only that it is
+closed, not why: its status is then unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuscope.metrics.catalogue.dcgm import CLOCK_EVENTS_ID, XID_ID
-from gpuscope.metrics.dcgm.device_selector import Entity
+from gpuscope.metrics.dcgm.device_selector import Entity, number_of
 from gpuscope.metrics.dcgm.health import HealthWatch
 from gpuscope.metrics.dcgm.options import DcgmOptions
 from gpuscope.metrics.dcgm.subjects import Scene, Subject
-from gpuscope.metrics.dcgm.windows import SampleWindow
+from gpuscope.metrics.dcgm.values import hears_xids
+from gpuscope.metrics.dcgm.windows import SampleWindow, XidWindow
 from gpuscope.metrics.sample import Sample
+from gpuscope.readings import Device
+from gpuscope.readings.dcgm_fields import P2P_BITMAP_ID, is_blank
 
 CLOCK_EVENTS = {
     0x001: "gpu_idle",
@@ -32,6 +36,7 @@ _LINK_STATUSES = (
     *("OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported"),
     *("DisabledByRegKey", "NotSupported", "Unknown"),
 )
+_UNKNOWN_STATUS = 6
 
 
 class OwnCounters:
@@ -40,11 +45,12 @@ class OwnCounters:
     def __init__(self, options: DcgmOptions) -> None:
         self._options = options
         self._health = HealthWatch()
-        self._xids = SampleWindow(options.xid_count_window_size, options.collect_interval)
+        self._xids = XidWindow(options.xid_count_window_size)
         self._clock_events = SampleWindow(options.clock_events_count_window_size, options.collect_interval)
 
     def samples(self, name: str, scene: Scene) -> Iterator[Sample]:
         if name == "DCGM_EXP_XID_ERRORS_COUNT":
+            self._xids.advance(scene.snapshot.xids, scene.snapshot.taken_at)
             for subject in scene.selected:
                 yield from self._xid_counts(subject, scene)
         elif name == "DCGM_EXP_CLOCK_EVENTS_COUNT":
@@ -57,10 +63,9 @@ class OwnCounters:
 
     def _xid_counts(self, subject: Subject, scene: Scene) -> Iterator[Sample]:
         device, at = subject.entity.device, scene.snapshot.taken_at
-        xid = scene.values.of(XID_ID, Entity(device))
-        # A 0 that DCGM printed is a sample like any other to dcgm-exporter; one of ours means there was none.
-        if isinstance(xid, int) and (xid or XID_ID in device.dcgm_fields):
-            self._xids.record(device.uuid, at, (xid,))
+        xid = device.dcgm_fields.get(XID_ID)
+        if isinstance(xid, int) and xid and not hears_xids(scene.snapshot):
+            self._xids.hear(str(device.uuid), xid, at)
         counts = self._xids.counts(device.uuid, at)
         yield from _counted(subject, counts, self._options.xid_count_window_size, "xid", str)
 
@@ -85,11 +90,20 @@ class OwnCounters:
 def _peer_statuses(scene: Scene) -> Iterator[Sample]:
     for device in scene.snapshot.devices:
         subject = scene.subject(Entity(device))
-        for peer, status in device.p2p_nvlink_status.items():
-            code = int(status)
+        for peer, code in _peers_of(device, scene.snapshot.devices).items():
             name = _LINK_STATUSES[code] if 0 <= code < len(_LINK_STATUSES) else "Unknown"
             for label_set in subject.label_sets({"peer_gpu": peer, "link_status": name}):
                 yield Sample(label_set, code)
+
+
+def _peers_of(device: Device, devices: Sequence[Device]) -> Mapping[str, int]:
+    if device.p2p_nvlink_status:
+        return {peer: int(status) for peer, status in device.p2p_nvlink_status.items()}
+    bitmap = device.dcgm_fields.get(P2P_BITMAP_ID)
+    if not isinstance(bitmap, int) or is_blank(bitmap):
+        return {}
+    peers = (number_of(peer, peer.index) for peer in devices if peer.uuid != device.uuid)
+    return {str(peer): 0 if bitmap >> peer & 1 else _UNKNOWN_STATUS for peer in peers}
 
 
 def _counted(

@@ -13,11 +13,16 @@ from functools import cache
 from gpuscope.metrics.catalogue.dcgm import XID_ID
 from gpuscope.metrics.catalogue.row import reader
 from gpuscope.metrics.dcgm.device_selector import Entity
-from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Snapshot
+from gpuscope.metrics.dcgm.nvlink_rates import Rates
+from gpuscope.readings import ABSENT, Device, Driver, Maybe, MigInstance, Snapshot
 from gpuscope.readings.dcgm_fields import (
     DRIVER_READINGS,
     FIELD_READINGS,
     MIB,
+    NVLINK_RATE_IDS,
+    P2P_BITMAP_ID,
+    REQUESTED_DRIVER_READINGS,
+    REQUESTED_FIELD_READINGS,
     TEXT_READINGS,
     dcgm_fields,
     is_blank,
@@ -31,15 +36,18 @@ _XID_SOURCES = frozenset({"nvml", "kernel-log", "demo"})
 
 
 class Values:
-    """Values in one snapshot. `nvlink_rates` are in MB/s by UUID, worked out where the driver only counts."""
+    """Values in one snapshot. `nvlink_rates` come from `NvlinkRates`, because the driver only counts.
 
-    def __init__(self, snapshot: Snapshot, nvlink_rates: Mapping[str, float]) -> None:
+    `no_xid` is the XID of a GPU that had none: DCGM 4 has no value then, DCGM 1 to 3 had 0.
+    """
+
+    def __init__(self, snapshot: Snapshot, nvlink_rates: Rates, no_xid: Maybe[int] = ABSENT) -> None:
         self._snapshot = snapshot
         self._nvlink_rates = nvlink_rates
         self._last_xid: dict[str, int] = {}
         for total in sorted(snapshot.xids, key=lambda total: total.last_at):
             self._last_xid[total.gpu_uuid] = total.xid
-        self._hears_xids = hears_xids(snapshot)
+        self._no_xid = no_xid if hears_xids(snapshot) else ABSENT
 
     def of(self, field_id: int, entity: Entity) -> Maybe[Value]:
         device, instance = entity.device, entity.instance
@@ -55,19 +63,28 @@ class Values:
         if device.lost:
             return ABSENT
         if field_id == XID_ID:
-            return self._last_xid.get(device.uuid, 0 if self._hears_xids else ABSENT)
+            return self._last_xid.get(device.uuid, self._no_xid)
         if field_id in DRIVER_READINGS:
             text: Maybe[str] = getattr(self._snapshot.driver, DRIVER_READINGS[field_id])
             return text
-        if field_id == _NVLINK_THROUGHPUT_ID:
-            rate = self._nvlink_rates.get(device.uuid)
-            return ABSENT if rate is None else round(rate)
+        if field_id in REQUESTED_DRIVER_READINGS:
+            return _of_driver(field_id, self._snapshot.driver)
+        if field_id in NVLINK_RATE_IDS:
+            rate = self._nvlink_rates.get((str(device.uuid), *NVLINK_RATE_IDS[field_id]))
+            return ABSENT if rate is None else int(rate)
         return _converted(field_id, device)
 
 
 def hears_xids(snapshot: Snapshot) -> bool:
     """Whether somebody would tell us of an XID: only then is none seen the same as none happened."""
     return any(source.up and source.name in _XID_SOURCES for source in snapshot.sources)
+
+
+def is_worked_out(field_id: int) -> bool:
+    """Whether readings can give this field where DCGM is not asked."""
+    elsewhere = field_id == XID_ID or field_id in NVLINK_RATE_IDS
+    of_driver = field_id in DRIVER_READINGS or field_id in REQUESTED_DRIVER_READINGS
+    return elsewhere or of_driver or field_id in _converters()
 
 
 def is_per_instance(field_id: int) -> bool:
@@ -91,13 +108,16 @@ Convert = Callable[[Part], Maybe[Value]]
 @cache
 def _converters() -> dict[int, Convert]:
     converters: dict[int, Convert] = {
-        row.id: _number(reader(row.reading), row.unit, kind_of(row.id)) for row in FIELD_READINGS
+        row.id: _number(reader(row.reading), row.unit, kind_of(row.id))
+        for row in (*FIELD_READINGS, *REQUESTED_FIELD_READINGS)
     }
     converters |= {field_id: _text(path) for field_id, path in TEXT_READINGS.items()}
     converters |= {field_id: _nvlink_errors(error) for field_id, error in _NVLINK_ERROR_IDS.items()}
     converters[50] = _name
     converters[52] = lambda part: getattr(part, "index", ABSENT)
     converters[54] = lambda part: getattr(part, "uuid", ABSENT)
+    converters[63] = _compute_capability
+    converters[P2P_BITMAP_ID] = _p2p_bitmap
     converters[93] = _bar1_free
     converters[254] = _memory_used_share
     return converters
@@ -116,10 +136,45 @@ def _number(read: Callable[[object], Maybe[float]], unit: float, kind: str) -> C
             return ABSENT
         if kind == "d":
             return float(value / unit)
-        # DCGM cuts bytes down to whole MiB; every other unit is an integer of the driver's that we multiplied.
-        return math.floor(value / unit) if unit == MIB else round(value / unit)
+        if isinstance(value, int) and unit == 1.0:
+            return _signed(value)
+        # DCGM drops the fraction of MiB and of profiled bytes. Every other unit is an integer of the driver's
+        # that we multiplied.
+        return math.floor(value / unit) if unit in (MIB, 1.0) else round(value / unit)
 
     return convert
+
+
+def _signed(value: int) -> int:
+    """DCGM keeps 64 bits as a signed number; only an affinity mask is ever that large."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _of_driver(field_id: int, driver: Driver) -> Maybe[Value]:
+    value: Maybe[Value] = getattr(driver, REQUESTED_DRIVER_READINGS[field_id])
+    if not isinstance(value, str):
+        return value
+    major, minor = _version(value)  # "12.4" is 12040
+    return 1000 * major + 10 * minor
+
+
+def _p2p_bitmap(part: Part) -> Maybe[Value]:
+    """A bit for each GPU that is reached over NVLink."""
+    statuses: Mapping[str, float] = getattr(part, "p2p_nvlink_status", {})
+    return sum(1 << int(peer) for peer, status in statuses.items() if status == 0) if statuses else ABSENT
+
+
+def _compute_capability(part: Part) -> Maybe[Value]:
+    capability: Maybe[str] = getattr(part, "compute_capability", ABSENT)
+    if capability is ABSENT:
+        return ABSENT
+    major, minor = _version(capability)
+    return major << 16 | minor
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return (int(major) if major.isdecimal() else 0), (int(minor) if minor.isdecimal() else 0)
 
 
 def _text(path: str) -> Convert:
@@ -134,7 +189,6 @@ def _text(path: str) -> Convert:
     return convert
 
 
-_NVLINK_THROUGHPUT_ID = 449
 _NVLINK_ERROR_IDS = {409: "crc_flit", 419: "crc_data", 429: "replay", 439: "recovery"}
 
 
@@ -159,38 +213,3 @@ def _memory_used_share(part: Part) -> Maybe[Value]:
         return ABSENT
     usable = total - (0.0 if reserved is ABSENT else reserved)
     return used / usable if usable > 0 else ABSENT
-
-
-class NvlinkRates:
-    """NVLink throughput in MB/s: what the profiling units say, else the growth of the driver's counters."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[float, float, float]] = {}  # uuid -> bytes, at, rate
-
-    def advance(self, snapshot: Snapshot) -> dict[str, float]:
-        rates = {}
-        for device in snapshot.devices:
-            if device.profiled_nvlink_bytes_per_second:
-                rates[str(device.uuid)] = sum(device.profiled_nvlink_bytes_per_second.values()) / 1e6
-            elif device.nvlink_bytes:
-                rate = self._growth(device.uuid, sum(device.nvlink_bytes.values()), snapshot.taken_at)
-                if rate is not None:
-                    rates[str(device.uuid)] = rate / 1e6
-        return rates
-
-    def _growth(self, uuid: str, now: float, at: float) -> float | None:
-        """Counters are read less often than snapshots are made: a repeated count keeps the last rate."""
-        before = self._last.get(uuid)
-        if before is None or at < before[1] or now < before[0]:
-            self._last[uuid] = (now, at, math.nan)
-            return None
-        count, since, rate = before
-        if now > count:
-            rate = (now - count) / (at - since) if at > since else rate
-            self._last[uuid] = (now, at, rate)
-        elif at - since > IDLE_SECONDS:
-            rate = 0.0
-        return None if math.isnan(rate) else rate
-
-
-IDLE_SECONDS = 30.0  # three times the medium tier: a count that stands still for so long is no traffic

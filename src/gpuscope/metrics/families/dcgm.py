@@ -15,11 +15,13 @@ from dataclasses import replace
 from gpuscope.metrics.catalogue.dcgm import XID_ID, Counter
 from gpuscope.metrics.catalogue.dcgm_xid_messages import xid_message
 from gpuscope.metrics.dcgm.counters_csv import CountersFile
+from gpuscope.metrics.dcgm.missing_fields import MissingFields
+from gpuscope.metrics.dcgm.nvlink_rates import NvlinkRates, wants_links
 from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
 from gpuscope.metrics.dcgm.own_counters import OwnCounters
 from gpuscope.metrics.dcgm.pods import PER_PROCESS, own_value
 from gpuscope.metrics.dcgm.subjects import Attributes, Scene, SubjectMaker, number_text
-from gpuscope.metrics.dcgm.values import NvlinkRates, Values
+from gpuscope.metrics.dcgm.values import Values
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.sample import MetricFamily, Sample
 from gpuscope.readings import ABSENT, Snapshot
@@ -41,11 +43,18 @@ class DcgmBuilder:
         self._subjects = SubjectMaker(options, attributes)
         self._own_counters = OwnCounters(options)
         self._nvlink_rates = NvlinkRates()
+        self._missing = MissingFields()
         self._shares_gpus = options.kubernetes and options.kubernetes_virtual_gpus
+
+    def field_ids(self) -> tuple[int, ...]:
+        """DCGM's ids of what is exported now; dcgm-exporter's own counters have theirs, from 9001."""
+        return tuple(counter.id for counter in self._counters())
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         counters = self._counters()
-        values = Values(snapshot, self._nvlink_rates.advance(snapshot))
+        self._missing.say(counters, snapshot)
+        links = wants_links(counter.id for counter in counters)
+        values = Values(snapshot, self._nvlink_rates.advance(snapshot, links=links))
         scene = self._subjects.scene(snapshot, values, [counter for counter in counters if counter.is_label])
         common = [subject.label_sets() for subject in scene.selected]
         for counter in counters:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from gpuscope.errors import UsageError
 from gpuscope.metrics.catalogue.dcgm_legacy import EXTRA_HELP, LEGACY_METRICS, LegacyMetric, counts_up
 from gpuscope.metrics.dcgm.device_selector import Entity
-from gpuscope.metrics.dcgm.values import NvlinkRates, Values
+from gpuscope.metrics.dcgm.nvlink_rates import NvlinkRates, wants_links
+from gpuscope.metrics.dcgm.values import Values
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.readings import ABSENT, Device, Snapshot
@@ -31,10 +32,12 @@ class DcgmLegacyBuilder:
         self._metrics = metrics
         self._texts = texts
         self._nvlink_rates = NvlinkRates()
+        self._wants_links = wants_links(metric.id for metric in metrics)
         self._label_sets: dict[tuple[int, str], LabelSet] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        values = Values(snapshot, self._nvlink_rates.advance(snapshot))
+        rates = self._nvlink_rates.advance(snapshot, links=self._wants_links)
+        values = Values(snapshot, rates, no_xid=0)  # what the DCGM of those years said
         for metric in self._metrics:
             samples = [
                 Sample(self._labels(device), value)

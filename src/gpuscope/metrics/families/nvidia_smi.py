@@ -50,7 +50,7 @@ class NvidiaSmiBuilder:
     def to_families(self, snapshot: Snapshot) -> list[MetricFamily]:
         command = runs_the_command(snapshot, self._options.backend)
         status = backing_source(snapshot, command=command)
-        rows = cells_of_devices(snapshot, command=command)
+        rows = cells_of_devices(snapshot, command=command, only=self._options.query_field_names)
         rest = Collected()
         add_health(rest, status, command=command)
         if not command:

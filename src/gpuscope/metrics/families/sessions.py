@@ -112,8 +112,8 @@ def _counts(devices: tuple[Device, ...], places: list[OnPlace]) -> dict[str, int
     for device in devices:
         split = bool(device.instances) or device.mig_enabled == 1
         if not device.lost:
-            here = [instance.uuid for instance in device.instances] if split else [device.uuid]
-            counts.update((names[uuid], 0) for uuid in here)
+            here = device.instances if split else (device,)
+            counts.update((names[part.uuid], 0) for part in here if part.processes_known)
     for place in places:
         counts[place.gpu] = counts.get(place.gpu, 0) + place.count
     return counts

@@ -14,6 +14,7 @@ from gpuscope.metrics.catalogue.native import (
     AGENT_START_TIME,
     GPUS_EXPECTED,
     GPUS_SEEN,
+    NODE_CPU,
     SOURCE_DURATION,
     SOURCE_FAILURES,
     SOURCE_LAST_SUCCESS,
@@ -39,6 +40,8 @@ def _families(snapshot: Snapshot) -> Iterator[MetricFamily]:
     yield GPUS_SEEN.family([Sample(NO_LABELS, seen)])
     if snapshot.expected_gpus is not ABSENT:
         yield GPUS_EXPECTED.family([Sample(NO_LABELS, snapshot.expected_gpus)])
+    if snapshot.cpu_ratio is not ABSENT:
+        yield NODE_CPU.family([Sample(NO_LABELS, snapshot.cpu_ratio)])
     about = (__version__, snapshot.node, "true" if snapshot.simulated else "false")
     yield AGENT_INFO.family([Sample(label_texts(AGENT_INFO.labels, about), 1)])
     yield AGENT_SNAPSHOT_TIME.family([Sample(NO_LABELS, snapshot.taken_at)])

@@ -1,23 +1,24 @@
 """Native metrics of the processes on the GPUs: memory and activity, with their owners as labels.
 
-The 64 largest of each GPU have series of their own; the others are summed under `pid="other"`.
+The 64 largest of each GPU have series of their own; the others are summed under `pid="other"`. A process whose
+owner is still being looked up has no series yet: labels that came later would cut them. It is counted, though.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpuscope.metrics.catalogue.native import GPU_PROCESSES, PROCESS_INFO, PROCESS_LABELS, PROCESS_METRICS
 from gpuscope.metrics.largest import REST, OnPlace, by_place, place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Process, Snapshot, Uuid
+from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Device, Process, ProcessLabels, Snapshot, Uuid
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
-# A sum of start times says nothing.
-_SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since"}
+# A sum of start times says nothing, and a sum of `active` would not be 0 or 1.
+_SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since", "active"}
 
 
 class ProcessMetrics:
@@ -31,7 +32,7 @@ class ProcessMetrics:
         if snapshot.processes is ABSENT:
             return
         names = place_names(snapshot.devices)
-        places = by_place(snapshot.processes, names)
+        places = by_place((process for process in snapshot.processes if process.looked_up), names)
         labelled = [(self._labels_of(process, place), process) for place in places for process in place.shown]
         rest = [(_rest_labels(place), place) for place in places if place.rest]
         self._labels = {key: labels for (key, labels), _ in labelled}  # whoever has left is forgotten
@@ -51,7 +52,7 @@ class ProcessMetrics:
                 ]
             yield row.family(samples)
         if GPU_PROCESSES.name in self._only:
-            yield _counts(snapshot, places, names)
+            yield _counts(snapshot.devices, snapshot.processes, names)
 
     def _info_family(self, places: list[OnPlace]) -> MetricFamily:
         info: dict[tuple[object, ...], LabelSet] = {}
@@ -63,13 +64,16 @@ class ProcessMetrics:
         return PROCESS_INFO.family([Sample(labels, 1) for labels in info.values()])
 
     def _labels_of(self, process: Process, place: OnPlace) -> tuple[tuple[object, ...], LabelSet]:
-        owner = process.owner
-        key = (place.gpu, place.uuid, process.pid, process.kind, process.command, process.state, owner)
+        shown = process.labels
+        if shown is ABSENT:
+            shown = ProcessLabels(process.kind, process.command, process.owner)
+        key = (place.gpu, place.uuid, process.pid, shown)
         known = self._labels.get(key)
         if known is None:
+            owner = shown.owner
             texts = (
-                place.gpu, place.uuid, str(process.pid), process.kind, process.command, owner.user,
-                owner.namespace, owner.pod, owner.container, owner.job, process.state,
+                place.gpu, place.uuid, str(process.pid), shown.kind, shown.command, owner.user,
+                owner.namespace, owner.pod, owner.container, owner.job,
             )  # fmt: skip
             known = label_texts(PROCESS_LABELS, texts)
         return key, known
@@ -92,15 +96,17 @@ def _rest_labels(place: OnPlace) -> LabelSet:
     return LabelSet((name, known.get(name, "")) for name in PROCESS_LABELS)
 
 
-def _counts(snapshot: Snapshot, places: list[OnPlace], names: dict[Uuid, str]) -> MetricFamily:
+def _counts(devices: Iterable[Device], processes: Iterable[Process], names: dict[Uuid, str]) -> MetricFamily:
     """How many processes of each state, also the 0 of a GPU without any."""
     counts: dict[Uuid, Counter[str]] = {}
-    for device in snapshot.devices:
+    for device in devices:
         if not device.lost:
-            for uuid in [instance.uuid for instance in device.instances] or [device.uuid]:
-                counts[uuid] = Counter()
-    for place in places:
-        counts.setdefault(place.uuid, Counter()).update(p.state for p in (*place.shown, *place.rest))
+            for part in device.instances or (device,):
+                if part.processes_known:
+                    counts[part.uuid] = Counter()
+    for process in processes:
+        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+        counts.setdefault(uuid, Counter())[process.state] += 1
     return GPU_PROCESSES.family(
         [
             Sample(LabelSet((("gpu", names.get(uuid, "")), ("uuid", uuid), ("state", state))), by_state[state])

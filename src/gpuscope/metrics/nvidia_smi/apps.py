@@ -29,7 +29,7 @@ def add_apps(collected: Collected, snapshot: Snapshot, *, mig_labels: bool) -> N
     collected.add(PREFIX + "compute_apps_last_collect_success", SUCCESS_HELP, float(success))
     if snapshot.processes is ABSENT:
         return
-    counts = {device.uuid: 0 for device in snapshot.devices if not device.lost}
+    counts = {device.uuid: 0 for device in snapshot.devices if not device.lost and device.processes_known}
     memory: dict[Labels, float] = {}
     devices = {device.uuid: device for device in snapshot.devices}
     for process in snapshot.processes:

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final
 
 from gpuscope.metrics.catalogue.smi import print_cells
+from gpuscope.metrics.catalogue.smi_fields import spell_reasons
 from gpuscope.metrics.nvidia_smi.collected import Collected
 from gpuscope.metrics.nvidia_smi.naming import PREFIX, MetricName, usable_names
 from gpuscope.metrics.nvidia_smi.values import cell_value, plain_uuid
@@ -64,12 +65,19 @@ class Columns:
         return not any(pattern.match(field) for pattern in self._exclude)
 
 
-def cells_of_devices(snapshot: Snapshot, *, command: bool) -> list[Cells]:
-    """`command`: whether nvidia-smi's own cells are wanted; a device that has none is then left out."""
+def cells_of_devices(snapshot: Snapshot, *, command: bool, only: Sequence[str] = ()) -> list[Cells]:
+    """`command`: whether nvidia-smi's own cells are wanted; a device that has none is then left out.
+
+    `only` are the fields asked for by name.
+    """
     if command:
         return [device.smi_cells for device in snapshot.devices if device.smi_cells]
-    count = len(snapshot.devices)
-    return [print_cells(device, snapshot.driver, count) for device in snapshot.devices if not device.lost]
+    driver, count = snapshot.driver, len(snapshot.devices)
+    return [
+        spell_reasons(print_cells(device, driver, count), driver.driver_version, only)
+        for device in snapshot.devices
+        if not device.lost
+    ]
 
 
 def add_columns(collected: Collected, rows: Sequence[Cells], columns: Columns) -> None:

@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 from gpuscope.promql import BadQueryError
-from gpuscope.promql.written import parse_selector
 from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_bool
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
@@ -26,16 +25,15 @@ SNAPSHOTS = "snapshots"
 
 async def delete_series(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     asked.well_formed()
-    texts = asked.all("match[]")
-    if not texts:
+    if not asked.all("match[]"):
         raise ApiError("bad_data", "no match[] parameter provided")
     start, end = asked.span_ms()
-    try:
-        selectors = [parse_selector(text) for text in texts]  # all of them before anything goes
-    except BadQueryError as error:
-        raise bad("match[]", error) from None
 
     def work(cancelled: threading.Event) -> None:
+        try:
+            selectors = asked.parsed_selectors()  # all of them before anything goes
+        except BadQueryError as error:
+            raise bad("match[]", error) from None
         for matchers in selectors:
             api.store.delete_series(matchers, start, end)
 

@@ -1,18 +1,21 @@
 """Answers in Prometheus' shape: JSON with status, data, notes and errors, compressed where asked and worth it.
 
-`pack` is for the thread that made the bytes: compressing a large answer takes longer than most queries, and on
-the event loop every other client would wait for it.
+An answer is packed by the thread that makes it: compressing a large one takes longer than most queries, and on
+the event loop every other client would wait for it. Small answers are whole; a large one (`LargeBody`) is made
+and compressed piece by piece while it is sent, so that it is never in memory as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import cramjam
-import orjson
 
-from gpuscope.server.api.encode import failure, success
+from gpuscope.promql.budget import Budget
+from gpuscope.server.api.encode import dump_json, failure, success
 from gpuscope.server.api.parameters import STATUS_CODES
 from gpuscope.server.http.messages import Header, Request, Response
 
@@ -22,6 +25,8 @@ SMALLEST_PACKED_BYTES = 14_000
 # Of range answers cramjam's level 1 makes about a third, in zlib's time for 14 kB and in three quarters of that
 # from 0.3 MB on; zlib's level 6 makes a tenth less of them and takes ten times as long.
 PACKING_LEVEL = 1
+MAX_WHOLE_BYTES = 1 << 20
+"""Of an answer that is made as a whole: such a one is made sooner than the way to a thread and back takes."""
 
 
 _VARIES = ("vary", "Accept-Encoding")
@@ -30,6 +35,7 @@ _PACKED: dict[str, tuple[Header, ...]] = {
     "gzip": (_VARIES, ("content-encoding", "gzip")),
     "deflate": (_VARIES, ("content-encoding", "deflate")),
 }
+_WINDOW_BITS = {"gzip": 31, "deflate": 15}
 
 
 @dataclass(slots=True)
@@ -41,27 +47,70 @@ class Body:
         return Response(self.content, 200, kind, _PACKED[self.encoding])
 
 
-def packer(request: Request) -> Callable[[bytes], Body]:
-    """How this client's answer is packed: the first of gzip and deflate it names, as Prometheus reads it."""
+@dataclass(slots=True)
+class LargeBody:
+    """Of which only the beginning is made; `pieces` checks the query's budget at each."""
+
+    pieces: Iterator[bytes]
+    encoding: str
+    budget: Budget
+
+    def answer(self, kind: str = JSON) -> Response:
+        return Response(b"", 200, kind, _PACKED[self.encoding])
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """How one client's answer is packed."""
+
+    encoding: str
+
+    def pack(self, pieces: Iterable[bytes], budget: Budget) -> Body | LargeBody:
+        begin: list[bytes] = []
+        size = 0
+        rest = iter(pieces)
+        for piece in rest:
+            begin.append(piece)
+            size += len(piece)
+            if size > MAX_WHOLE_BYTES:
+                pieces = _watched(chain(begin, rest), budget)
+                return LargeBody(self._compressed(pieces), self.encoding, budget)
+        budget.close()
+        return self.whole(b"".join(begin))
+
+    def whole(self, content: bytes) -> Body:
+        if not self.encoding or len(content) < SMALLEST_PACKED_BYTES:
+            return Body(content)
+        compress = cramjam.gzip.compress if self.encoding == "gzip" else cramjam.zlib.compress
+        return Body(bytes(compress(content, PACKING_LEVEL)), self.encoding)
+
+    def _compressed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        if not self.encoding:
+            yield from pieces
+            return
+        compressor = zlib.compressobj(PACKING_LEVEL, wbits=_WINDOW_BITS[self.encoding])
+        for piece in pieces:
+            yield compressor.compress(piece)
+        yield compressor.flush()
+
+
+def _watched(pieces: Iterable[bytes], budget: Budget) -> Iterator[bytes]:
+    for piece in pieces:
+        budget.check("sending the answer")
+        yield piece
+
+
+def packer(request: Request) -> Packer:
+    """The first of gzip and deflate that the client names, as Prometheus reads it."""
     # Like Prometheus no weights are understood: "gzip;q=0" is not "gzip", so it is not packed.
     for named in request.header("accept-encoding").split(","):
-        encoding = named.strip()
-        if encoding in ("gzip", "deflate"):
-            break
-    else:
-        return Body
-
-    def pack(content: bytes) -> Body:
-        if len(content) < SMALLEST_PACKED_BYTES:
-            return Body(content)
-        compress = cramjam.gzip.compress if encoding == "gzip" else cramjam.zlib.compress
-        return Body(bytes(compress(content, PACKING_LEVEL)), encoding)
-
-    return pack
+        if named.strip() in ("gzip", "deflate"):
+            return Packer(named.strip())
+    return Packer("")
 
 
 def data_bytes(value: object, warnings: Iterable[str] = ()) -> bytes:
-    return success(orjson.dumps(value), tuple(warnings))
+    return success(dump_json(value), tuple(warnings))
 
 
 def data_answer(value: object, warnings: Iterable[str] = ()) -> Response:

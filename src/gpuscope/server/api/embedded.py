@@ -15,11 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from gpuscope.limits import Limits
 from gpuscope.promql import Engine, PromQLError
 from gpuscope.server.api import admin, queries, series, status, targets
+from gpuscope.server.api.answers import JSON, Body, LargeBody
 from gpuscope.server.api.answers import error_answer as _error
 from gpuscope.server.api.elsewhere import elsewhere_routes
+from gpuscope.server.api.large_answers import LargeAnswers
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
+from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.targets import NoTargets, Targets
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
@@ -39,10 +43,12 @@ class EmbeddedApi:
     targets: Targets = field(default_factory=NoTargets)
     external_labels: Labels = ()
     flags: dict[str, str] = field(default_factory=dict)
-    most_queries: int = 20
+    limits: Limits = field(default_factory=Limits)
     with_admin: bool = False
+    query_log: QueryLog = field(default_factory=QueryLog)
     started_at: float = field(default_factory=time.time)
     _workers: ThreadPoolExecutor | None = None
+    _large: LargeAnswers | None = None
 
     def routes(self) -> list[Route]:
         served = {**ENDPOINTS, **ADMIN_ENDPOINTS} if self.with_admin else ENDPOINTS
@@ -55,7 +61,7 @@ class EmbeddedApi:
     def _route(self, path: str, endpoint: Endpoint) -> Route:
         async def answer(request: Request) -> Response:
             try:
-                return await endpoint(self, request, await read_parameters(request))
+                return await endpoint(self, request, await read_parameters(request, self.limits))
             except ApiError as error:
                 return _error(error.error_type, str(error))
             except PromQLError as error:
@@ -68,20 +74,40 @@ class EmbeddedApi:
     async def evaluate(
         self, request: Request, work: Callable[[threading.Event], T], *, small: bool = False
     ) -> T:
-        """Runs `work` in a thread, at most `most_queries` at once, cancelled when the client goes away; small
-        work at once, since the way to a thread and back would take longer."""
+        """Runs `work` in a thread, `query_max_concurrency` at once, cancelled when the client goes away;
+        small work at once, since the way to a thread and back would take longer."""
         if small:
             return work(_NOBODY_LEAVES)  # before the event loop turns, nobody can
-        if self._workers is None:
-            # Threads of their own: slow queries must not take those that remote writes are stored with.
-            self._workers = ThreadPoolExecutor(self.most_queries, thread_name_prefix="gpuscope-query")
         cancelled = threading.Event()
         request.on_leave = cancelled.set
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, work, cancelled)
+            return await asyncio.get_running_loop().run_in_executor(self._threads(), work, cancelled)
         except asyncio.CancelledError:
             cancelled.set()
             raise
+
+    async def answer(
+        self,
+        request: Request,
+        work: Callable[[threading.Event], Body | LargeBody],
+        kind: str = JSON,
+        *,
+        small: bool = False,
+    ) -> Response:
+        """What `work` makes, as a whole or while it is sent."""
+        body = await self.evaluate(request, work, small=small)
+        if isinstance(body, Body):
+            return body.answer(kind)
+        if self._large is None:
+            self._large = LargeAnswers(self.limits.query_max_large_answers)
+        return self._large.respond(body, kind, self._threads())
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._workers is None:
+            # Threads of their own: slow queries must not take those that remote writes are stored with.
+            count = self.limits.query_max_concurrency
+            self._workers = ThreadPoolExecutor(count, thread_name_prefix="gpuscope-query")
+        return self._workers
 
 
 ENDPOINTS: dict[str, Endpoint] = {

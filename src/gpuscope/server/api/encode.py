@@ -3,12 +3,14 @@
 A range answer is mostly numbers as strings in pairs with their times; making a Python object for each would
 take longer than the query. Times are formatted once per answer, values by orjson's number printer where its
 text is the one Prometheus would print, one by one where it is not (NaN, infinities, very large and small).
+Answers are made in pieces, so that a large one can be sent while it is made.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -18,6 +20,13 @@ from numpy.typing import NDArray
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
 from gpuscope.store.series import Labels
+
+PIECE_BYTES = 256 * 1024
+POINTS_PER_PIECE = 10_000
+SERIES_PER_ITEM = 500
+"""Of a vector, written together."""
+MAX_TEMPLATES = 100
+"""Time axes whose text is kept while the series of one answer are written."""
 
 
 def number_text(value: float) -> str:
@@ -61,7 +70,24 @@ def values_text(values: Floats) -> list[bytes]:
 
 
 def _metric(labels: Labels) -> bytes:
-    return orjson.dumps(dict(labels))
+    return dump_json(dict(labels))
+
+
+def _metrics(every: list[Labels]) -> list[bytes]:
+    try:
+        return [orjson.dumps(dict(labels)) for labels in every]
+    except orjson.JSONEncodeError:
+        return list(map(_metric, every))
+
+
+def dump_json(value: object) -> bytes:
+    """As orjson writes it, also what is nested deeper than it goes or holds text that is no UTF-8."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        # As Go's encoder: what is no UTF-8 is the replacement character.
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
 
 
 _YEAR_2001, _YEAR_2286 = 10**12, 10**13
@@ -113,64 +139,118 @@ def _series(labels: Labels, template: bytes, values: Floats) -> bytes:
     return template % (_metric(labels), *values_text(values))
 
 
-def _matrix(matrix: Matrix) -> bytes:
+def _matrix(matrix: Matrix) -> Iterator[bytes]:
     points = _points(matrix.times_ms)
     template = _template(points)
     whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
-    return b",".join(
-        [
-            _series(labels, template, values)
-            if full
-            else _series(labels, _template(points[present]), values[present])
-            for labels, values, present, full in zip(
-                matrix.labels, matrix.values, matrix.present, whole.tolist(), strict=True
-            )
-        ]
-    )
+    rows = zip(matrix.labels, matrix.values, matrix.present, whole.tolist(), strict=True)
+    for labels, values, present, full in rows:
+        if full:
+            yield _series(labels, template, values)
+        else:
+            yield _series(labels, _template(points[present]), values[present])
 
 
-def _samples(samples: Samples) -> bytes:
-    # Series of one scrape share the array of their times.
-    axes = {id(times): times for times in samples.timestamps}
-    templates = {axis: _template(_points(times)) for axis, times in axes.items()}
-    return b",".join(
-        [
-            _series(labels, templates[id(times)], values)
-            for labels, times, values in zip(samples.labels, samples.timestamps, samples.values, strict=True)
-        ]
-    )
+def _samples(samples: Samples) -> Iterator[bytes]:
+    templates: dict[int, bytes] = {}
+    for labels, times, values in zip(samples.labels, samples.timestamps, samples.values, strict=True):
+        if len(times) > POINTS_PER_PIECE:
+            yield from _long_series(labels, times, values)
+            continue
+        # Series of one scrape share the array of their times.
+        template = templates.get(id(times))
+        if template is None:
+            if len(templates) >= MAX_TEMPLATES:
+                templates.clear()
+            template = templates[id(times)] = _template(_points(times))
+        yield _series(labels, template, values)
 
 
-def _vector(vector: Vector) -> bytes:
+def _long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]:
+    """In parts which, with commas between them, are one series."""
+    last = (len(times) - 1) // POINTS_PER_PIECE
+    for number in range(last + 1):
+        part = slice(number * POINTS_PER_PIECE, (number + 1) * POINTS_PER_PIECE)
+        points = _points(times[part]).tobytes().replace(b"\0", b"")[:-1]
+        begin = b'{"metric":%b,"values":[' % _metric(labels) if number == 0 else b""
+        yield b"%b%b%b" % (begin, points % tuple(values_text(values[part])), b"]}" if number == last else b"")
+
+
+def _vector(vector: Vector) -> Iterator[bytes]:
     template = b'{"metric":%%b,"value":[%b,"%%b"]}' % time_text(vector.time_ms)
-    rows = zip(vector.labels, values_text(vector.values), strict=True)
-    return b",".join([template % (_metric(labels), value) for labels, value in rows])
+    for begin in range(0, len(vector.labels), SERIES_PER_ITEM):
+        part = slice(begin, begin + SERIES_PER_ITEM)
+        rows = zip(_metrics(vector.labels[part]), values_text(vector.values[part]), strict=True)
+        yield b",".join([template % row for row in rows])
 
 
-def encode_result(result: Result) -> bytes:
-    """The answer's `data`."""
-    if isinstance(result, Matrix):
-        return b'{"resultType":"matrix","result":[%b]}' % _matrix(result)
-    if isinstance(result, Samples):
-        return b'{"resultType":"matrix","result":[%b]}' % _samples(result)
-    if isinstance(result, Vector):
-        return b'{"resultType":"vector","result":[%b]}' % _vector(result)
-    if isinstance(result, Scalar):
-        kind, text = b"scalar", number_text(result.value)
-    else:
-        assert isinstance(result, Text)  # noqa: S101 - the last of the five
-        kind, text = b"string", result.value
-    pair = b"[%b,%b]" % (time_text(result.time_ms), orjson.dumps(text))
-    return b'{"resultType":"%b","result":%b}' % (kind, pair)
+def joined(items: Iterable[bytes]) -> Iterator[bytes]:
+    """With commas between them, in pieces of about `PIECE_BYTES`."""
+    parts: list[bytes] = []
+    size = 0
+    for item in items:
+        parts.append(item)
+        size += len(item)
+        if size >= PIECE_BYTES:
+            yield b",".join(parts)
+            parts, size = [b""], 0  # the next piece begins with a comma
+    if parts and parts != [b""]:
+        yield b",".join(parts)
+
+
+def result_pieces(result: Result, statistics: bytes = b"") -> Iterator[bytes]:
+    """The answer's `data`, a piece at a time: a large one is never in memory as a whole."""
+    yield b'{"resultType":"%b","result":[' % result.result_type.encode()
+    yield from joined(_items(result))
+    yield b'],"stats":%b}' % statistics if statistics else b"]}"
+
+
+def _items(result: Result) -> Iterator[bytes]:
+    match result:
+        case Matrix():
+            return _matrix(result)
+        case Samples():
+            return _samples(result)
+        case Vector():
+            return _vector(result)
+        case Scalar():
+            return iter((time_text(result.time_ms), b'"%b"' % number_text(result.value).encode()))
+        case Text():
+            return iter((time_text(result.time_ms), dump_json(result.value)))
+
+
+def encode_result(result: Result, statistics: bytes = b"") -> bytes:
+    """The answer's `data` as a whole: for a small one that is quicker."""
+    end = b'],"stats":%b}' % statistics if statistics else b"]}"
+    return b'{"resultType":"%b","result":[%b%b' % (result.result_type.encode(), b",".join(_items(result)), end)
+
+
+def list_pieces(values: Iterable[object]) -> Iterator[bytes]:
+    """A JSON array."""
+    yield b"["
+    yield from joined(map(dump_json, values))
+    yield b"]"
+
+
+def success_pieces(
+    data: Iterable[bytes], warnings: Sequence[str] = (), infos: Sequence[str] = ()
+) -> Iterator[bytes]:
+    yield b'{"status":"success","data":'
+    yield from data
+    yield _notes(warnings, infos) + b"}"
 
 
 def success(data: bytes, warnings: Sequence[str] = (), infos: Sequence[str] = ()) -> bytes:
+    return b'{"status":"success","data":%b%b}' % (data, _notes(warnings, infos))
+
+
+def _notes(warnings: Sequence[str], infos: Sequence[str]) -> bytes:
     notes = b""
     if warnings:
-        notes += b',"warnings":' + orjson.dumps(list(warnings))
+        notes += b',"warnings":' + dump_json(list(warnings))
     if infos:
-        notes += b',"infos":' + orjson.dumps(list(infos))
-    return b'{"status":"success","data":%b%b}' % (data, notes)
+        notes += b',"infos":' + dump_json(list(infos))
+    return notes
 
 
 def failure(error_type: str, message: str) -> bytes:

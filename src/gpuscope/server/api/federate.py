@@ -7,16 +7,18 @@ Names that are not made of letters, digits and underscores are written as the cl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
 
 from gpuscope.exposition.text import escape_label_value
+from gpuscope.promql.budget import Budget
 from gpuscope.server.api.encode import number_text
 from gpuscope.store import Store
 from gpuscope.store.series import STALE_NAN_BITS, Labels, Matcher, Series
 
+LINES_PER_PIECE = 1_000
 DEFAULT_ESCAPING = "underscores"
 _PLAIN = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_:]|^[0-9]")
@@ -60,32 +62,36 @@ def negotiate(accept: str) -> str:
     return found
 
 
-def federate_text(
-    store: Store,
-    selectors: Sequence[Sequence[Matcher]],
-    now_ms: int,
-    lookback_ms: int,
-    external: Labels,
-    escaping: str = DEFAULT_ESCAPING,
-) -> bytes:
+def find_newest(
+    store: Store, selectors: Sequence[Sequence[Matcher]], now_ms: int, lookback_ms: int, budget: Budget
+) -> dict[Labels, Series]:
+    """The selected series that have a name and a sample that is not stale."""
     found: dict[Labels, Series] = {}
     for matchers in selectors:
-        for series in store.latest(matchers, now_ms - lookback_ms + 1, now_ms):
+        for series in budget.watch(store.latest(matchers, now_ms - lookback_ms + 1, now_ms)):
             if series.values.view(np.uint64)[-1] != STALE_NAN_BITS and _name(series.labels):
                 found[series.labels] = series
+        budget.check()
+    return found
+
+
+def federate_pieces(
+    found: dict[Labels, Series], external: Labels, escaping: str, budget: Budget
+) -> Iterator[bytes]:
     escape = ESCAPINGS[escaping]
     lines: list[str] = []
-    for name, group in groupby(sorted(found, key=lambda labels: (_name(labels), labels)), key=_name):
+    for name, group in groupby(budget.sort(found, key=lambda labels: (_name(labels), labels)), key=_name):
         metric = escape(name)
-        lines.append(f"# TYPE {_quoted(metric)} untyped")
+        lines.append(f"# TYPE {_quoted(metric)} untyped\n")
         for labels in group:
             series = found[labels]
             value = number_text(float(series.values[-1]))
-            lines.append(
-                f"{_series_text(metric, labels, external, escape)} {value} {int(series.timestamps[-1])}"
-            )
-    lines.append("")
-    return "\n".join(lines).encode()
+            sample = _series_text(metric, labels, external, escape)
+            lines.append(f"{sample} {value} {int(series.timestamps[-1])}\n")
+            if len(lines) > LINES_PER_PIECE:
+                yield "".join(lines).encode()
+                lines.clear()
+    yield "".join(lines).encode()
 
 
 def _name(labels: Labels) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
 from gpuscope.promql.written import parse_selector
@@ -20,6 +21,8 @@ from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request
 from gpuscope.store.matching import predicate
 from gpuscope.store.series import Matcher
 
+MAX_OTHER_PARAMETERS = 100
+"""Of a request, beside its match[]."""
 MOST_FORM_BYTES = 1 << 20
 NO_MATCHER = "match[] must contain at least one non-empty matcher"
 
@@ -55,6 +58,7 @@ class Parameters:
     pairs: Pairs
     in_url: Pairs = ()
     malformed: str = ""
+    max_selectors: int = Limits().query_max_selectors
 
     def get(self, name: str, default: str = "") -> str:
         for key, value in self.pairs:
@@ -132,10 +136,24 @@ class Parameters:
         if self.malformed:
             raise ApiError("bad_data", f"error parsing form values: {self.malformed}")
 
+    def parsed_selectors(self) -> list[list[Matcher]]:
+        """Of each `match[]`. Not for the event loop: a thousand of them take a quarter of a second."""
+        texts = self.all("match[]")
+        if len(texts) > self.max_selectors:
+            raise self._too_many(len(texts))
+        return [parse_selector(text) for text in texts]
+
+    def _too_many(self, count: int) -> ApiError:
+        LIMITS_REACHED.count("query_max_selectors")
+        return ApiError(
+            "bad_data",
+            f"{count} match[] parameters; at most {self.max_selectors} are read (query_max_selectors)",
+        )
+
     def selectors(self) -> list[list[Matcher]]:
-        """Of each `match[]`, which must select something."""
+        """As `parsed_selectors`; each must select something."""
         try:
-            found = [parse_selector(text) for text in self.all("match[]")]
+            found = self.parsed_selectors()
         except BadQueryError as error:
             raise ApiError("bad_data", str(error)) from None
         if any(all(predicate(one)("") for one in matchers) for matchers in found):
@@ -143,17 +161,18 @@ class Parameters:
         return found
 
 
-async def read_parameters(request: Request) -> Parameters:
+async def read_parameters(request: Request, limits: Limits) -> Parameters:
     """Form before query, as Go's `FormValue`; a form too large is refused before it is read."""
-    pairs, malformed = parse_form(request.query)
+    most = limits.query_max_selectors + MAX_OTHER_PARAMETERS
+    pairs, malformed = parse_form(request.query, most)
     in_url = pairs
     if request.method in ("POST", "PUT"):
         body = await read_body(request)
         kind = request.header("content-type").partition(";")[0].strip().lower()
         if body and kind == "application/x-www-form-urlencoded":
-            posted, trouble = parse_form(body)
+            posted, trouble = parse_form(body, most)
             pairs, malformed = [*posted, *pairs], trouble or malformed
-    return Parameters(pairs, in_url, malformed)
+    return Parameters(pairs, in_url, malformed, limits.query_max_selectors)
 
 
 async def read_body(request: Request) -> bytes:
@@ -165,8 +184,11 @@ async def read_body(request: Request) -> bytes:
         raise ApiError("canceled", "the request ended early") from None
 
 
-def parse_form(encoded: bytes) -> tuple[list[tuple[str, str]], str]:
+def parse_form(encoded: bytes, most: int) -> tuple[list[tuple[str, str]], str]:
     """The pairs that can be read, and what is wrong with the first that cannot, as Go's `ParseQuery`."""
+    if encoded.count(b"&") > most:  # a megabyte of them would keep the event loop for half a second
+        LIMITS_REACHED.count("query_max_selectors")
+        raise ApiError("bad_data", f"more than {most} parameters (query_max_selectors)")
     pairs: list[tuple[str, str]] = []
     trouble = ""
     for part in encoded.split(b"&"):

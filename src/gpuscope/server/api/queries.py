@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gpuscope.promql import BadQueryError, Statistics, format_query, parse
-from gpuscope.promql.result import Result, Scalar, Text, first_series
+from gpuscope.promql.budget import Budget
+from gpuscope.promql.durations import INSTANT, QueryTimes
+from gpuscope.promql.frame import Steps
+from gpuscope.promql.result import Result, Scalar, Text, first_series, result_size
 from gpuscope.promql.syntax import ValueType, value_type
 from gpuscope.promql.written import describe, has_selector
-from gpuscope.server.api.answers import Body, data_answer, packer
-from gpuscope.server.api.encode import encode_result, success
+from gpuscope.server.api.answers import Body, LargeBody, Packer, data_answer, packer
+from gpuscope.server.api.encode import (
+    POINTS_PER_PIECE,
+    encode_result,
+    result_pieces,
+    success,
+    success_pieces,
+)
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
 from gpuscope.server.http.messages import Request, Response
 
@@ -42,17 +51,18 @@ def now_ms() -> int:
 async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     limit, at = asked.limit(), asked.time_ms("time", now_ms())
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
-    text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
 
-    def work(cancelled: threading.Event) -> Body:
-        _parsed(text)
-        result = api.engine.instant(
-            text, at, timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics
-        )
-        return pack(_result(result, limit, statistics))
+    def work(cancelled: threading.Event) -> Body | LargeBody:
+        _parsed(text, INSTANT)
+        budget = api.engine.budget(timeout, cancelled)
+        with api.query_log.logged(request, text, at, at, 0, counted):
+            result = api.engine.instant(text, at, lookback_ms=lookback, statistics=counted, budget=budget)
+        return _packed(result, limit, statistics, packs, budget)
 
-    small = api.engine.is_small(text, at, at, 1, lookback)
-    return (await api.evaluate(request, work, small=small)).answer()
+    small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
+    return await api.answer(request, work, small=small)
 
 
 async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
@@ -64,27 +74,30 @@ async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> 
         raise bad("step", NO_STEP)
     if (end - start) // step > MOST_STEPS:
         raise ApiError("bad_data", TOO_MANY_POINTS)
+    times = QueryTimes(step, end - start)
     timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
-    text, statistics, pack = asked.get("query"), _statistics(asked), packer(request)
+    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
 
-    def work(cancelled: threading.Event) -> Body:
-        kind = _WRITTEN_TYPES.get(_parsed(text))
+    def work(cancelled: threading.Event) -> Body | LargeBody:
+        kind = _WRITTEN_TYPES.get(_parsed(text, times))
         if kind is not None:
             wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise bad("query", wrong)
-        result = api.engine.range(
-            text, start, end, step,
-            timeout_seconds=timeout, lookback_ms=lookback, cancelled=cancelled, statistics=statistics,
-        )  # fmt: skip
-        return pack(_result(result, limit, statistics))
+        budget = api.engine.budget(timeout, cancelled)
+        with api.query_log.logged(request, text, start, end, step, counted):
+            result = api.engine.range(
+                text, start, end, step, lookback_ms=lookback, statistics=counted, budget=budget
+            )
+        return _packed(result, limit, statistics, packs, budget)
 
-    small = api.engine.is_small(text, start, end, step, lookback)
-    return (await api.evaluate(request, work, small=small)).answer()
+    small = api.engine.is_small(text, Steps.between(start, end, step), times, lookback)
+    return await api.answer(request, work, small=small)
 
 
-def _parsed(text: str) -> ValueType:
+def _parsed(text: str, times: QueryTimes) -> ValueType:
     try:
-        return value_type(parse(text))
+        return value_type(parse(text, times))
     except BadQueryError as error:
         raise bad("query", error) from None
 
@@ -94,14 +107,19 @@ def _statistics(asked: Parameters) -> Statistics | None:
     return Statistics(per_step=wanted == "all", asked_at=time.perf_counter()) if wanted else None
 
 
-def _result(result: Result, limit: int | None, statistics: Statistics | None) -> bytes:
-    warnings = tuple(result.warnings)
+def _packed(
+    result: Result, limit: int | None, statistics: Statistics | None, packs: Packer, budget: Budget
+) -> Body | LargeBody:
+    warnings = result.warnings
     if limit is not None and not isinstance(result, Scalar | Text) and len(result.labels) > limit:
         result, warnings = first_series(result, limit), (*warnings, TRUNCATED)
-    data = encode_result(result)
-    if statistics is not None:
-        data = b'%b,"stats":%b}' % (data.removesuffix(b"}"), orjson.dumps(statistics.as_json()))
-    return success(data, warnings, result.infos)
+    told = orjson.dumps(statistics.as_json()) if statistics is not None else b""
+    size = result_size(result)
+    if size <= POINTS_PER_PIECE:
+        budget.close()
+        return packs.whole(success(encode_result(result, told), warnings, result.infos))
+    budget.keep(size)
+    return packs.pack(success_pieces(result_pieces(result, told), warnings, result.infos), budget)
 
 
 async def format_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:

@@ -75,6 +75,21 @@ def read_vector(body: bytes) -> list[LabelledValue]:
         raise ValueError(f"no instant vector: {error!r}") from None
 
 
+def read_scrape_errors(body: bytes) -> dict[tuple[str, str], tuple[str, str]]:
+    """From `/api/v1/targets`; ValueError for anything else."""
+    told = orjson.loads(body)
+    try:
+        return {
+            (str(one["labels"].get("job", "")), str(one["labels"].get("instance", ""))): (
+                str(one.get("scrapeUrl", ""))[:MOST_SAID],
+                str(one.get("lastError", ""))[:MOST_SAID],
+            )
+            for one in told["data"]["activeTargets"]
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no list of targets: {error!r}") from None
+
+
 @dataclass(slots=True)
 class RemoteApi:
     """`url` is the engine's base, with its path prefix if it has one (Mimir's /prometheus)."""
@@ -94,9 +109,10 @@ class RemoteApi:
         if self._client is not None:
             await self._client.aclose()
 
-    async def query(self, expression: str) -> list[LabelledValue]:
+    async def query(self, expression: str, at: float | None = None) -> list[LabelledValue]:
         """An instant vector, for the page's live view; an EngineError says why there is none."""
-        request = self._request("POST", "/api/v1/query", data={"query": expression})
+        form = {"query": expression} if at is None else {"query": expression, "time": f"{at:.3f}"}
+        request = self._request("POST", "/api/v1/query", data=form)
         answer = await self._send("query", request)
         try:
             return read_vector(await answer.aread())
@@ -107,6 +123,17 @@ class RemoteApi:
             raise self._failed(_away(self.url, f"its answer cannot be read: {root_cause(error)}")) from None
         finally:
             await answer.aclose()
+
+    async def scrape_errors(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """Address and last error of each target by job and instance; empty where the engine does not scrape."""
+        try:
+            answer = await self._send("targets", self._request("GET", "/api/v1/targets?state=active"))
+            try:
+                return read_scrape_errors(await answer.aread())
+            finally:
+                await answer.aclose()
+        except (EngineError, httpx2.HTTPError, ValueError):
+            return {}  # Thanos and Mimir have no targets; what is gone is known without them
 
     async def reachable(self) -> str:
         """Nothing if the engine answers, else one sentence."""

@@ -7,18 +7,20 @@ near the ends of a span it may name a series that has no sample in it; this stor
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.labels import quote
-from gpuscope.promql.written import parse_selector
-from gpuscope.server.api.answers import Body, data_bytes, packer
-from gpuscope.server.api.federate import federate_text, negotiate
+from gpuscope.server.api.answers import Body, LargeBody, packer
+from gpuscope.server.api.encode import list_pieces, success_pieces
+from gpuscope.server.api.federate import federate_pieces, find_newest, negotiate
 from gpuscope.server.api.go_values import unescape_name
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
 from gpuscope.server.api.queries import TRUNCATED, now_ms
 from gpuscope.server.http.messages import Request, Response, text
+from gpuscope.store.series import Labels, Matcher
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
@@ -30,39 +32,58 @@ async def series(api: EmbeddedApi, request: Request, asked: Parameters) -> Respo
     asked.well_formed()
     if not asked.all("match[]"):
         raise ApiError("bad_data", "no match[] parameter provided")
-    limit, span, pack = asked.limit(), asked.span_ms(), packer(request)
-    try:
-        selectors = asked.selectors()
-    except ApiError as error:
-        raise bad("match[]", error) from None
+    limit, span, packs = asked.limit(), asked.span_ms(), packer(request)
 
-    def work(cancelled: threading.Event) -> Body:
-        found = {labels for matchers in selectors for labels in api.store.series(matchers, *span)}
-        first, warnings = _limited(sorted(found), limit)
-        return pack(data_bytes([dict(labels) for labels in first], warnings))
+    def work(cancelled: threading.Event) -> Body | LargeBody:
+        try:
+            selectors = asked.selectors()
+        except ApiError as error:
+            raise bad("match[]", error) from None
+        budget = api.engine.budget(None, cancelled)
+        found: set[Labels] = set()
+        for matchers in selectors:
+            found.update(budget.watch(api.store.series(matchers, *span)))
+            budget.check()
+        first, warnings = _limited(budget.sort(found), limit)
+        return packs.pack(success_pieces(list_pieces(map(dict, first)), warnings), budget)
 
-    return (await api.evaluate(request, work)).answer()
+    return await api.answer(request, work)
 
 
 async def labels(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    limit, span, selectors, pack = asked.limit(), asked.span_ms(), asked.selectors() or [[]], packer(request)
-
-    def work(cancelled: threading.Event) -> Body:
-        found = {name for matchers in selectors for name in api.store.label_names(matchers, *span)}
-        return pack(data_bytes(*_limited(sorted(found), limit)))
-
-    return (await api.evaluate(request, work)).answer()
+    limit, span = asked.limit(), asked.span_ms()
+    return await _names(api, request, asked, limit, lambda matchers: api.store.label_names(matchers, *span))
 
 
 async def label_values(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    name = _label_name(request)
-    limit, span, selectors, pack = asked.limit(), asked.span_ms(), asked.selectors() or [[]], packer(request)
+    name, limit, span = _label_name(request), asked.limit(), asked.span_ms()
 
-    def work(cancelled: threading.Event) -> Body:
-        found = {value for matchers in selectors for value in api.store.label_values(name, matchers, *span)}
-        return pack(data_bytes(*_limited(sorted(found), limit)))
+    def find(matchers: list[Matcher]) -> Iterable[str]:
+        return api.store.label_values(name, matchers, *span)
 
-    return (await api.evaluate(request, work)).answer()
+    return await _names(api, request, asked, limit, find)
+
+
+async def _names(
+    api: EmbeddedApi,
+    request: Request,
+    asked: Parameters,
+    limit: int | None,
+    find: Callable[[list[Matcher]], Iterable[str]],
+) -> Response:
+    """What `find` gives for any of the selectors, sorted."""
+    packs = packer(request)
+
+    def work(cancelled: threading.Event) -> Body | LargeBody:
+        budget = api.engine.budget(None, cancelled)
+        found: set[str] = set()
+        for matchers in asked.selectors() or [[]]:
+            found.update(find(matchers))
+            budget.check()
+        first, warnings = _limited(budget.sort(found), limit)
+        return packs.pack(success_pieces(list_pieces(first), warnings), budget)
+
+    return await api.answer(request, work)
 
 
 def _label_name(request: Request) -> str:
@@ -85,15 +106,15 @@ async def federate(api: EmbeddedApi, request: Request, asked: Parameters) -> Res
     """Its errors are plain text, as those of a page that is scraped."""
     if asked.malformed:
         return text(f"error parsing form values: {asked.malformed}", 400)
-    try:
-        selectors = [parse_selector(one) for one in asked.all("match[]")]
-    except BadQueryError as error:
-        return text(str(error), 400)
-    escaping, pack = negotiate(request.header("accept")), packer(request)
+    escaping, packs = negotiate(request.header("accept")), packer(request)
 
-    def work(cancelled: threading.Event) -> Body:
-        lookback, external = api.engine.lookback_ms, api.external_labels
-        return pack(federate_text(api.store, selectors, now_ms(), lookback, external, escaping))
+    def work(cancelled: threading.Event) -> Body | LargeBody:
+        budget = api.engine.budget(None, cancelled)
+        found = find_newest(api.store, asked.parsed_selectors(), now_ms(), api.engine.lookback_ms, budget)
+        return packs.pack(federate_pieces(found, api.external_labels, escaping, budget), budget)
 
     kind = f"text/plain; version=0.0.4; charset=utf-8; escaping={escaping}"
-    return (await api.evaluate(request, work)).answer(kind)
+    try:
+        return await api.answer(request, work, kind)
+    except (BadQueryError, ApiError) as error:
+        return text(str(error), 400)

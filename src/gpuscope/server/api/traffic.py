@@ -10,6 +10,9 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
+from gpuscope.limits import Limits
+from gpuscope.server.http.client_log import ClientLog
+
 log = logging.getLogger("gpuscope.api")
 
 REASONS = ("broken_off", "failed", "not_prometheus", "refused", "timeout", "unreachable")
@@ -23,6 +26,8 @@ class Traffic:
     seconds: dict[str, float] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(REASONS, 0)))
     up: bool | None = None
+    lines: ClientLog = field(default_factory=lambda: ClientLog(log, Limits().max_client_log_lines))
+    """Bounded: a client can ask by turns what the engine answers and what takes it too long."""
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
         self.requests[endpoint, status] += 1
@@ -30,11 +35,11 @@ class Traffic:
 
     def went_well(self, url: str) -> None:
         if self.up is False:
-            log.info("%s answers again", url)
+            self.lines.info("changes of the engine", "%s answers again", url)
         self.up = True
 
     def went_wrong(self, reason: str, sentence: str) -> None:
         self.failures[reason] += 1
         if self.up is not False:
-            log.error("%s", sentence)
+            self.lines.error("changes of the engine", "%s", sentence)
         self.up = False

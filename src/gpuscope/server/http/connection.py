@@ -3,33 +3,30 @@
 A handler is a coroutine that is run at once as far as it goes without waiting: an answer that needs nobody else
 is out before the event loop turns. Only a handler that waits becomes a task.
 
-Clients are hostile. A head has a largest size and a longest time; a body comes in only as far as it is read;
-who neither sends nor reads is cut off; of requests sent ahead only as many are taken as one read holds.
+Clients are hostile. Heads have a size and a time limit, bodies a time limit and a shared budget of bytes, and
+an answer must be taken at a minimum rate (`Limits`, group http). A body comes in only as far as it is read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Callable
 from typing import Protocol, cast
 
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.server.http.body_budget import BodyBudget
+from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.eager import run_eagerly
+from gpuscope.server.http.fair_queue import FairQueue
 from gpuscope.server.http.heads import encode_head, has_body
-from gpuscope.server.http.messages import AnswerBroken, Handler, Request, Response, text
+from gpuscope.server.http.messages import AnswerBroken, BodyRefused, Handler, Request, Response, text
+from gpuscope.server.http.pace import Pace
 from gpuscope.server.http.reading import NotUnderstood, RequestReader
 
-log = logging.getLogger("gpuscope.http")
-
-MOST_UNREAD_BYTES = 256 * 1024
-"""Of a body that comes faster than it is read."""
-MOST_COPIED_BYTES = 64 * 1024
+MAX_UNREAD_BYTES = 256 * 1024
+"""Of a body that comes faster than it is read: the client is made to wait."""
+MAX_COPIED_BYTES = 64 * 1024
 """Of an answer that goes out together with its head."""
-MOST_IN_A_ROW = 16
-"""Requests sent ahead that are answered before others have their turn."""
-HEAD_SECONDS = 30.0
-"""From a head's first byte to its last; also how long a new connection may say nothing."""
-STALLED_SECONDS = 60.0
-"""Of a body that does not go on, and of an answer that is not taken."""
 LINGER_SECONDS = 5.0
 """For a client to stop sending what is not wanted: closed at once, it might never see the answer."""
 NEVER = float("inf")
@@ -39,16 +36,23 @@ class Host(Protocol):
     """What a connection needs of the server it belongs to."""
 
     handler: Handler
+    limits: Limits
+    budget: BodyBudget
+    log: ClientLog
+    queue: FairQueue
     connections: set[Connection]
-    kept_seconds: float
-    most_connections: int
     is_stopping: bool
+    accepts_peer: Callable[[asyncio.BaseTransport], bool] | None
+
+    def leave(self, connection: Connection) -> None: ...
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop, limit_key: str = "") -> None:
         self._host = host
         self._loop = loop
+        self._limits = host.limits
+        self.limit_key = limit_key
         self._transport: asyncio.Transport
         self._requests: RequestReader
         self._secure = False
@@ -56,12 +60,16 @@ class Connection(asyncio.Protocol):
         self._keeps = True  # the connection, after this answer
         self._task: asyncio.Task[None] | None = None
         self._hears = True  # False: whatever still comes is not looked at
+        self._lingers = False  # True: the client may be sending what is not looked at
+        self._refusal: Response | None = None  # of what came last, after the answers to what came before
+        self._is_finished = False
         self._is_paused = False
         self._taken: asyncio.Future[None] | None = None  # done when the client has taken what was sent
-        self._unsent = 0
+        self._pace = Pace()
+        self._body_until = NEVER
         self._timed_head = 0  # the head that `_head_until` is for
         self._head_until = NEVER
-        self.expires_at = loop.time() + HEAD_SECONDS
+        self.expires_at = loop.time() + self._limits.request_head_timeout
 
     # ---- what asyncio calls
 
@@ -70,43 +78,49 @@ class Connection(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         peer = str(address[0]) if isinstance(address, tuple) else ""
         self._secure = transport.get_extra_info("sslcontext") is not None
-        self._requests = RequestReader(peer, self._secure, self._body_is_wanted)
+        self._requests = RequestReader(
+            peer, self._secure, self._body_is_wanted, self._limits, self._host.budget, self.limit_key
+        )
         self._host.connections.add(self)
-        if len(self._host.connections) > self._host.most_connections:
-            self._refuse(text("too many connections; try again", 503), lingers=False)
+        if self._host.accepts_peer is not None and not self._host.accepts_peer(transport):
+            self._hears = False
+            self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._host.connections.discard(self)
+        self._host.leave(self)
+        self._host.queue.leave(self)
         self._hears = False
-        self._requests.whole.clear()
+        self._forget_read_ahead()
         self._client_left()
         self.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        if not self._hears:
-            return
-        try:
-            self._hears = self._requests.feed(data)
-        except NotUnderstood as error:
-            self._answer_what_came()
-            self._refuse(text(str(error), error.status))
-        else:
+        if self._hears:
+            self._feed(data)
             self._go_on()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._hears = self._requests.feed(data) and self._hears
+        except NotUnderstood as error:
+            self._refusal = text(str(error), error.status)
+            self._requests.refuse_rest(self._refusal)
+            self._lingers, self._hears = True, False
 
     def eof_received(self) -> bool:
         """Who stops sending may be gone, or still listen: what runs for it is told, and answers if it can."""
         self._hears = False
         self._client_left()
-        is_owed = self._answering is not None or bool(self._requests.whole)
+        is_owed = self._answering is not None or self._has_more()
         return is_owed and not self._secure  # TLS knows no half of a connection
 
     def pause_writing(self) -> None:
         self._taken = self._loop.create_future()
-        self._unsent = 0
-        self.expires_at = self._loop.time() + STALLED_SECONDS
+        self.expires_at = self._pace.begin_to_wait(self._loop.time(), self._limits)
 
     def resume_writing(self) -> None:
         if self._taken is not None:
+            self._pace.end_to_wait(self._loop.time())
             if not self._taken.done():  # it was cancelled with the task that waited for it
                 self._taken.set_result(None)
             self._taken = None
@@ -118,21 +132,51 @@ class Connection(asyncio.Protocol):
     def is_busy(self) -> bool:
         return self._answering is not None
 
+    @property
+    def is_waiting(self) -> bool:
+        """For the client to send a request: it can be closed with little harm."""
+        return self._answering is None and self._requests.arriving is None and self._taken is None
+
+    @property
+    def has_asked(self) -> bool:
+        """That the client has sent the whole head of a request, some time."""
+        return self._requests.begun > self._requests.is_in_head
+
     def close(self) -> None:
         """After the answer that is being made, if there is one."""
         self._keeps = False
-        self._requests.whole.clear()
+        self._forget_read_ahead()
         if self._answering is None:
             self._finish()
 
     def expire(self, now: float) -> None:
-        """Ends a connection whose time is over; not while its client still takes what was sent."""
+        """Ends a connection whose time is over; not while its client takes what was sent, fast enough."""
+        arriving = self._requests.arriving
+        if arriving is not None and arriving is self._answering and arriving.body.is_read:
+            self._refuse_slow_body(arriving, now)
+            return
         left = self._transport.get_write_buffer_size()
-        if left and left != self._unsent:
-            self._unsent = left
-            self.expires_at = now + STALLED_SECONDS
-        else:
-            self.abort()
+        if left and self._pace.is_fast_enough(left, now, self._limits):
+            self.expires_at = now + self._limits.client_stall_timeout
+            return
+        LIMITS_REACHED.count(self._reached(left))
+        self.abort()
+
+    def _refuse_slow_body(self, request: Request, now: float) -> None:
+        """An answer, where the client could still take it: it says why, and a sender tries again."""
+        is_over = now >= self._body_until
+        LIMITS_REACHED.count("request_body_timeout" if is_over else "client_stall_timeout")
+        self._lingers, self._hears = True, False
+        self.expires_at = now + LINGER_SECONDS
+        request.body.refuse(text("the request's body took too long", 408))
+
+    def _reached(self, left: int) -> str:
+        """The limit that ends the connection: which of its clocks ran."""
+        if left:
+            return "min_answer_rate"
+        if self._requests.is_in_head or not self._requests.begun:
+            return "request_head_timeout"
+        return "keep_alive_timeout"
 
     def abort(self) -> None:
         if self._task is not None:
@@ -141,17 +185,42 @@ class Connection(asyncio.Protocol):
 
     # ---- answering
 
+    def take_turn(self) -> None:
+        self._answer_next()
+        self._settle()
+
     def _answer_what_came(self) -> None:
-        """One after the other; not too many in a row, and none while the client has answers to take."""
-        for _ in range(MOST_IN_A_ROW):
-            if not self._requests.whole or self._answering is not None or self._taken is not None:
-                return
-            self._answering, self._keeps = self._requests.whole.popleft()
-            self._task = run_eagerly(self._exchange(self._answering), self._loop)
-            if self._task is not None:
-                self._task.add_done_callback(self._task_is_done)
-        if self._requests.whole:
-            self._loop.call_soon(self._go_on)
+        """The first request at once, unless others have waited longer; pipelined ones in turn with others'."""
+        if self._host.queue.must_queue():
+            if self._can_answer():
+                self._host.queue.join(self)
+        else:
+            self._answer_next()
+
+    def _can_answer(self) -> bool:
+        """That a request is there, and no answer is on its way before it."""
+        return self._answering is None and self._taken is None and self._has_more()
+
+    def _has_more(self) -> bool:
+        return bool(self._requests.whole or self._requests.unfed or self._refusal)
+
+    def _answer_next(self) -> None:
+        if not self._can_answer():
+            return
+        requests = self._requests
+        if not requests.whole and requests.unfed:
+            self._feed(b"")
+        if not requests.whole:
+            if self._refusal is not None and not self._is_finished:
+                self._refuse(self._refusal)
+            return
+        self._answering, self._keeps = requests.whole.popleft()
+        self._task = run_eagerly(self._exchange(self._answering), self._loop)
+        if self._task is not None:
+            self._task.add_done_callback(self._task_is_done)
+        self._host.queue.answered()
+        if self._can_answer():
+            self._host.queue.join(self)
 
     def _task_is_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -162,10 +231,13 @@ class Connection(asyncio.Protocol):
         self._settle()
 
     async def _exchange(self, request: Request) -> None:
+        self._pace.begin_answer()
         try:
             response = await self._host.handler(request)
-        except Exception:
-            log.exception("serving %s failed", request.path)
+        except BodyRefused as refused:
+            response = refused.response
+        except Exception as error:
+            self._host.log.error("failed requests", "serving %a failed", request.path[:200], error=error)
             response = text("this page failed; the log says why", 500)
         try:
             if response.pieces is None:
@@ -174,40 +246,46 @@ class Connection(asyncio.Protocol):
                 await self._stream(request, response)
         except AnswerBroken:
             self._transport.abort()
-        except Exception:
+        except Exception as error:
             # The head may be out: that the answer breaks off is all that can still be said.
-            log.exception("answering %s failed", request.path)
+            self._host.log.error("failed answers", "answering %a failed", request.path[:200], error=error)
             self._transport.abort()
         finally:
             self._answering = None
+            request.body.release()
             if not self._keeps or not self._expects_more():
                 self._finish()
 
     def _send(self, request: Request, response: Response) -> None:
         head = encode_head(response, length=len(response.body), close=self._closes_after(request))
         body = response.body if request.method != "HEAD" and has_body(response.status) else b""
-        if len(body) <= MOST_COPIED_BYTES:
-            self._transport.write(head + body)  # one packet, and a client that wakes up once
+        if len(body) <= MAX_COPIED_BYTES:
+            self._write(head + body)  # one packet, and a client that wakes up once
         else:
-            self._transport.write(head)
-            self._transport.write(body)
+            self._write(head)
+            self._write(body)
+
+    def _write(self, data: bytes) -> None:
+        if not self._transport.is_closing():  # asyncio logs a line for each write to a lost connection
+            self._pace.written += len(data)
+            self._transport.write(data)
 
     async def _stream(self, request: Request, response: Response) -> None:
         """In chunks, unless the answer says its length or the connection's end will say it."""
         close = self._closes_after(request)
         chunked = not close and all(name != "content-length" for name, _ in response.headers)
         try:
-            self._transport.write(encode_head(response, chunked=chunked, close=close))
+            self._write(encode_head(response, chunked=chunked, close=close))
             if request.method != "HEAD" and has_body(response.status) and response.pieces is not None:
                 async for piece in response.pieces:
                     if self._transport.is_closing():
                         return
                     if piece:  # an empty chunk would be the last one
-                        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+                        self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                     if self._taken is not None:
                         await self._taken
                 if chunked:
-                    self._transport.write(b"0\r\n\r\n")
+                    self._write(b"0\r\n\r\n")
         finally:
             if response.close is not None:
                 await response.close()
@@ -218,25 +296,24 @@ class Connection(asyncio.Protocol):
         return not self._keeps
 
     def _expects_more(self) -> bool:
-        return self._hears or bool(self._requests.whole)
+        return self._hears or self._has_more()
 
     # ---- ending
 
-    def _refuse(self, response: Response, *, lingers: bool = True) -> None:
-        """The last word on a connection that cannot be understood, unless it would get into another answer."""
-        self._keeps = self._hears = False
-        self._requests.whole.clear()
-        if self._answering is None and not self._transport.is_closing():
-            self._transport.write(encode_head(response, length=len(response.body), close=True) + response.body)
-            self._finish(lingers=lingers)
+    def _refuse(self, response: Response) -> None:
+        """The last word on a connection that cannot be understood."""
+        if not self._transport.is_closing():
+            self._write(encode_head(response, length=len(response.body), close=True) + response.body)
+        self._finish()
 
-    def _finish(self, *, lingers: bool = False) -> None:
+    def _finish(self) -> None:
         """Closes; not before the client has seen that nobody listens, if it still has something to say."""
-        self._requests.whole.clear()
+        self._forget_read_ahead()
+        self._is_finished = True
         if self._transport.is_closing():
             return
         now = self._loop.time()
-        if lingers or (self._hears and self._requests.arriving is not None):
+        if self._lingers or (self._hears and self._requests.arriving is not None):
             self._requests.arriving = None
             if self._transport.can_write_eof():
                 self._transport.write_eof()
@@ -244,8 +321,13 @@ class Connection(asyncio.Protocol):
             self.expires_at = now + LINGER_SECONDS
         else:
             self._transport.close()
-            self.expires_at = now + STALLED_SECONDS
+            self.expires_at = now + self._limits.client_stall_timeout
         self._hears = False
+
+    def _forget_read_ahead(self) -> None:
+        self._requests.whole.clear()
+        self._requests.unfed = b""
+        self._refusal = None
 
     def _client_left(self) -> None:
         self._requests.break_off()
@@ -259,21 +341,24 @@ class Connection(asyncio.Protocol):
             return
         arriving = self._requests.arriving
         body = arriving.body if arriving is not None else None
-        is_behind = body is not None and body.size > MOST_UNREAD_BYTES and not body.is_read
-        self._read(not is_behind and not self._requests.whole)
+        is_behind = body is not None and body.size > MAX_UNREAD_BYTES and not body.is_read
+        self._read(not is_behind and not self._requests.whole and not self._requests.unfed)
         now = self._loop.time()
         if self._taken is not None:
             return  # the clock of `pause_writing` runs
         if body is not None and not self._is_paused:
-            self.expires_at = now + STALLED_SECONDS
+            self.expires_at = min(now + self._limits.client_stall_timeout, self._body_until)
         elif self._answering is not None:
             self.expires_at = NEVER
         elif self._requests.is_in_head:
             if self._timed_head != self._requests.begun:
-                self._timed_head, self._head_until = self._requests.begun, now + HEAD_SECONDS
+                self._timed_head, self._head_until = (
+                    self._requests.begun,
+                    now + self._limits.request_head_timeout,
+                )
             self.expires_at = self._head_until
         else:
-            self.expires_at = now + self._host.kept_seconds
+            self.expires_at = now + self._limits.keep_alive_timeout
 
     def _read(self, wanted: bool) -> None:
         if wanted is self._is_paused:
@@ -281,7 +366,8 @@ class Connection(asyncio.Protocol):
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     def _body_is_wanted(self) -> None:
+        self._body_until = self._loop.time() + self._limits.request_body_timeout
         request = self._answering
         if request is not None and not request.body.size and request.header("expect").lower() == "100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._settle()

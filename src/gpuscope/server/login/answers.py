@@ -7,7 +7,7 @@ import math
 import orjson
 
 from gpuscope.server.http.messages import Header, Response
-from gpuscope.server.login.doorkeeper import Refusal
+from gpuscope.server.login.password_checks import Refusal
 
 
 def refuse(refusal: Refusal, *, setup: bool = False) -> Response:

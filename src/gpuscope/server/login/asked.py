@@ -9,15 +9,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from gpuscope.errors import UsageError
+from gpuscope.server.http.addresses import Network, is_within, parse_address
 from gpuscope.server.http.messages import Request
-
-LONGEST_ADDRESS = 45  # of IPv6, with an IPv4 address for its end
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +59,6 @@ def read_head(request: Request, proxies: Sequence[Network]) -> Asked:
         secure = secure or single(headers, "x-forwarded-proto") == "https"
         who = _forwarded_client(headers, proxies) or peer
     return Asked(request.method, request.path, headers, peer, who, host, secure, through_proxy)
-
-
-def is_within(address: str, networks: Sequence[Network]) -> bool:
-    parsed = parse_address(address) if networks else None
-    return parsed is not None and any(parsed in network for network in networks)
-
-
-def parse_address(text: str) -> Address | None:
-    bare = text.partition("%")[0]
-    return _parse_address(bare) if len(bare) <= LONGEST_ADDRESS else None
-
-
-@lru_cache(maxsize=1024)
-def _parse_address(text: str) -> Address | None:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 on a socket of both kinds
-    return mapped or address
-
-
-def limit_key(address: str) -> str:
-    """An IPv6 customer has a whole /64 to try from: it counts as one."""
-    parsed = parse_address(address)
-    if isinstance(parsed, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return str(parsed) if parsed else address[:64]
 
 
 def _forwarded_client(headers: Sequence[tuple[str, str]], proxies: Sequence[Network]) -> str:

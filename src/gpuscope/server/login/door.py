@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gpuscope.limits import Limits
+from gpuscope.server.http.addresses import Network
+from gpuscope.server.http.admission import Admission
 from gpuscope.server.http.messages import Guard, Handler, Request, Response
 from gpuscope.server.login.answers import refuse
-from gpuscope.server.login.asked import Asked, Network, read_head
-from gpuscope.server.login.doorkeeper import Doorkeeper, Identity, Refusal
+from gpuscope.server.login.asked import Asked, read_head
+from gpuscope.server.login.doorkeeper import Doorkeeper, Identity
+from gpuscope.server.login.password_checks import Refusal
 from gpuscope.server.login.routes import ASKED_KEY, IDENTITY_KEY, LOGIN_PATH, LoginRoutes
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.sites import (
@@ -25,6 +29,7 @@ from gpuscope.server.login.sites import (
 from gpuscope.server.page_routes import page_file
 
 HEALTH_PATHS = ("/-/healthy", "/-/ready")
+WRITE_PATH = "/api/v1/write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Door:
     guard: Guard | None = None  # passwords of a web configuration file
     keeper: Doorkeeper | None = None
     setup: Setup | None = None
+    clients: Admission = field(default_factory=lambda: Admission(Limits()))  # of trusted proxies
     login: LoginRoutes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,10 +53,10 @@ class Door:
             return refuse(Refusal(400, "bad_host", "the request does not say, once, which host it wants"))
         if fault := host_fault(self.hosts, asked):
             return refuse(Refusal(421, "bad_host", fault))
-        if fault := forgery_fault(asked):
+        if fault := forgery_fault(asked, is_page=is_page_file(asked.path)):
             return refuse(Refusal(403, "forbidden", fault))
         if self.guard is not None:
-            return await self.guard(request)
+            return await self.guard(request, asked.client)
         if self.keeper is None or asked.path == LOGIN_PATH:
             return None
         if asked.method in ("GET", "HEAD") and is_page_file(asked.path):
@@ -63,9 +69,12 @@ class Door:
 
 
 def _overreach(identity: Identity, asked: Asked) -> str:
+    if identity.may == "write":  # it lies on every sender: one that is stolen must neither read nor delete
+        is_write = asked.method == "POST" and asked.path == WRITE_PATH
+        return "" if is_write else "this API token only sends samples by remote write"
     if not changes_something(asked):
         return ""
-    if not identity.writes:
+    if identity.may == "read":
         return "this API token only reads"
     if identity.is_ambient and not has_proof_of_origin(asked):
         return "only this server's own page may send this; programs use an API token or a password"
@@ -76,14 +85,24 @@ def is_page_file(path: str) -> bool:
     return path == "/" or (not path.startswith("/api/") and page_file(path.removeprefix("/")) is not None)
 
 
+TOO_MANY = Refusal(503, "unavailable", "too many requests of one client at once; try again", 5.0)
+
+
 def behind(door: Door, handler: Handler) -> Handler:
     async def answer(request: Request) -> Response:
-        if request.path not in HEALTH_PATHS:
-            asked = read_head(request, door.proxies)
-            found = await door.judge(request, asked)
-            if isinstance(found, Response):
-                return found
-            request.state[ASKED_KEY], request.state[IDENTITY_KEY] = asked, found
+        if request.path in HEALTH_PATHS:
+            return await handler(request)
+        asked = read_head(request, door.proxies)
+        if not asked.through_proxy:
+            return await judged(request, asked)
+        with door.clients.request_of(asked.client) as may_ask:
+            return await judged(request, asked) if may_ask else refuse(TOO_MANY)
+
+    async def judged(request: Request, asked: Asked) -> Response:
+        found = await door.judge(request, asked)
+        if isinstance(found, Response):
+            return found
+        request.state[ASKED_KEY], request.state[IDENTITY_KEY] = asked, found
         return await handler(request)
 
     return answer

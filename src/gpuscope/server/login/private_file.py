@@ -47,8 +47,17 @@ class PrivateFile:
         except (OSError, ValueError) as error:
             raise UsageError(f"{self.path}: {_why(error)}; mend it or move it away") from None
         with contextlib.suppress(OSError):
-            if self.path.stat().st_mode & 0o077:
-                log.warning("%s can be read by others on this machine: chmod 600 it", self.path)
+            self._close_to_others()
+
+    def _close_to_others(self) -> None:
+        """Mode 0600, however it came to be otherwise: restored from a copy, say."""
+        if not self.path.stat().st_mode & 0o077:
+            return
+        try:
+            self.path.chmod(0o600)
+            log.warning("%s could be read by others on this machine; its mode is 0600 now", self.path)
+        except PermissionError:
+            log.warning("%s can be read by others on this machine: chmod 600 it", self.path)
 
     def read(self) -> Document:
         """The current document; not to be changed."""

@@ -15,22 +15,14 @@ import orjson
 from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.server.login.answers import refuse, to_json
-from gpuscope.server.login.asked import Asked, limit_key
-from gpuscope.server.login.doorkeeper import (
-    COOKIE,
-    SECURE_COOKIE,
-    WRONG,
-    Doorkeeper,
-    Identity,
-    Refusal,
-    session_ids,
-    too_many,
-)
+from gpuscope.server.login.asked import Asked
+from gpuscope.server.login.doorkeeper import COOKIE, SECURE_COOKIE, Doorkeeper, Identity, session_ids
+from gpuscope.server.login.password_checks import WRONG, Refusal, too_many
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.users import UserError, clean_name
 
 LOGIN_PATH, LOGOUT_PATH, SESSION_PATH = "/api/login", "/api/logout", "/api/session"
-MOST_BODY_BYTES = 16 << 10
+MAX_BODY_BYTES = 16 << 10
 
 IDENTITY_KEY, ASKED_KEY = "gpuscope.identity", "gpuscope.asked"
 """Where the door leaves, in the request's state, what it found."""
@@ -89,13 +81,13 @@ class LoginRoutes:
 
     async def _set_up(self, keeper: Doorkeeper, asked: Asked, form: Form) -> Refusal | None:
         """Counts against the address only: no user exists whom somebody could be shut out as."""
-        limit, key = keeper.by_address, limit_key(asked.client)
-        if wait := limit.wait(key):
+        if wait := keeper.attempts.wait_of(asked.client):
             return too_many(wait)
-        limit.count(key)
+        keeper.attempts.count(asked.client)
         if self._setup is None or not self._setup.accepts(form.token):
+            keeper.attempts.tell(asked.client, "wrong setup token")
             return Refusal(WRONG.status, WRONG.kind, "this setup token is wrong or was used already")
-        limit.forget(key)
+        keeper.attempts.forget(asked.client)
         try:
             await asyncio.to_thread(keeper.users.add, form.user, form.password, first=True)
         except UserError as error:  # the token stays good: the next password may be long enough
@@ -127,9 +119,9 @@ async def _read_form(request: Request) -> Form | Refusal:
     if kind != "application/json":
         return Refusal(415, "bad_data", 'send JSON: {"user": …, "password": …}')
     try:
-        document = orjson.loads(await request.body.read(MOST_BODY_BYTES))
+        document = orjson.loads(await request.body.read(MAX_BODY_BYTES))
     except BodyTooLarge:
-        return Refusal(413, "bad_data", f"the request is larger than {MOST_BODY_BYTES} bytes")
+        return Refusal(413, "bad_data", f"the request is larger than {MAX_BODY_BYTES} bytes")
     except (ClientLeft, orjson.JSONDecodeError):
         document = None
     if not isinstance(document, dict):

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuscope.server.login.asked import Asked, parse_address
+from gpuscope.server.http.addresses import parse_address
+from gpuscope.server.login.asked import Asked
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
@@ -74,12 +75,14 @@ def host_fault(rule: HostRule, asked: Asked) -> str:
     )
 
 
-def forgery_fault(asked: Asked) -> str:
-    """Why this looks like another site's doing, or nothing."""
+def forgery_fault(asked: Asked, *, is_page: bool = False) -> str:
+    """Why this looks like another site's doing, or nothing; `is_page` if a file of our page is asked for."""
     site = (asked.header("sec-fetch-site") or "").lower()
     if asked.method in SAFE_METHODS:
-        # Following a link to us is fine. An <img> of another site that runs our costliest query is not.
-        if site == "cross-site" and asked.header("sec-fetch-mode") != "navigate":
+        # A link to our page is fine. An <img> or <iframe> of another site that runs our costliest query is not,
+        # nor is a window it opens on the API: each can be repeated without the user.
+        is_link = asked.header("sec-fetch-mode") == "navigate" and asked.header("sec-fetch-dest") == "document"
+        if site == "cross-site" and not (is_link and is_page):
             return "another site may not make a browser ask here"
         return ""
     if site:

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from gpuscope.errors import UsageError
 from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
-from gpuscope.metrics.families.dcgm import build_with
+from gpuscope.metrics.families.dcgm import DcgmBuilder, build_with
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
 from gpuscope.setting_values import parse_listen
 from gpuscope.settings import Settings
+
+FASTEST_SECONDS = 0.1  # below it the driver answers with the same numbers again
 
 
 def _configure(
@@ -21,7 +23,8 @@ def _configure(
         host, port = parse_listen(options.address)
     except ValueError as error:
         raise UsageError(f"--address: {options.address!r} is {error}") from None
-    wanted: dict[str, object] = {}
+    builder = build_with(settings, options)
+    wanted = _reading_settings(options, builder)
     if "collectors" in options.given:  # so that DCGM is asked for the ids it lists
         wanted["counters"] = options.collectors
     if "remote_hostengine_info" in options.given:
@@ -35,12 +38,24 @@ def _configure(
         host=host,
         port=port,
         families=("dcgm",),
-        builders=(build_with(settings, options),),
+        builders=(builder,),
         probes=("/health",),
         web_config_file=options.web_config_file,
         source_settings=wanted,
     )
     return plan, warnings
+
+
+def _reading_settings(options: DcgmOptions, builder: DcgmBuilder) -> dict[str, object]:
+    """`-c`: how often the fields of its counters file are read; 0 leaves that to us."""
+    wanted: dict[str, object] = {"dcgm_fields": builder.field_ids()}
+    if options.collect_interval <= 0:
+        return wanted
+    seconds = max(FASTEST_SECONDS, options.collect_interval / 1000)
+    wanted["dcgm_interval"] = seconds
+    if seconds < Settings().interval:
+        wanted["interval"] = seconds
+    return wanted
 
 
 def _kubernetes_settings(options: DcgmOptions) -> dict[str, object]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from gpuscope.errors import UsageError
+from gpuscope.metrics.catalogue.smi_fields import KNOWN_FIELDS
 from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
 from gpuscope.server.foreign_flags import Flag, parse_flags
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
 from gpuscope.setting_values import parse_duration, parse_listen
 from gpuscope.settings import Settings
+from gpuscope.sources.nvidia_smi.source import queryable_fields
 
 _TIMEOUTS = "connections have limits of their own here"
 _FLAGS = {
@@ -70,6 +73,33 @@ def _source_settings(values: Mapping[str, str]) -> dict[str, object]:
     return wanted
 
 
+def _check(options: Options, settings: Settings, values: Mapping[str, str]) -> None:
+    """Refuses what nvidia_gpu_exporter refuses to start with."""
+    uses_command = options.backend == "exec"
+    if options.compute_apps_mig and uses_command:
+        raise UsageError(
+            "--collect.compute-apps-mig: nvidia-smi does not say which instance a process is on; "
+            "use --collect.backend=nvml"
+        )
+    if options.compute_apps_mig and not options.compute_apps:
+        raise UsageError("--collect.compute-apps-mig needs --collect.compute-apps")
+    if options.pcie_throughput and uses_command:
+        raise UsageError(
+            "--collect.pcie-throughput: nvidia-smi has no such numbers; use --collect.backend=nvml"
+        )
+    unknown = [field for field in options.query_field_names if field not in KNOWN_FIELDS]
+    if unknown and uses_command:  # a driver newer than our list may have it
+        command = values.get("nvidia-smi-command", settings.nvidia_smi_command)
+        listed = queryable_fields(command, settings.nvidia_smi_timeout)
+        unknown = [field for field in unknown if field not in listed]
+    if unknown:
+        near = get_close_matches(unknown[0], KNOWN_FIELDS, 1, 0.8)
+        raise UsageError(
+            f"--query-field-names: nvidia-smi has no field {unknown[0]!r}"
+            + (f" (did you mean {near[0]}?)" if near else "; `nvidia-smi --help-query-gpu` lists them")
+        )
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
@@ -89,6 +119,7 @@ def _configure(
         query_field_names=() if fields == "AUTO" else _words(fields),
         query_field_names_exclude=_words(values.get("query-field-names-exclude", "")),
     )
+    _check(options, settings, values)
     address = values.get("web.listen-address", ":9835")
     try:
         host, port = parse_listen(address)

@@ -13,6 +13,7 @@ from pathlib import Path
 from gpuscope.readings.dcgm_fields import (
     DRIVER_READINGS,
     FIELD_READINGS,
+    P2P_BITMAP_ID,
     PROFILING_IDS,
     TEXT_READINGS,
     dcgm_fields,
@@ -31,6 +32,9 @@ _COSTLY_IDS = frozenset({200, 201})
 
 # What the dcgm families export and no reading holds: XID, NVLink errors and throughput, vGPU licence.
 _FAMILY_IDS = (230, 254, 409, 419, 429, 439, 449, 526)
+
+# What dcgm-exporter works out itself, by the number it gives it, and the field it comes from.
+_BEHIND_OWN_COUNTERS = {9001: 230, 9002: 112, 9004: P2P_BITMAP_ID}
 
 DEFAULT_IDS = (
     UUID_ID,
@@ -56,6 +60,7 @@ _LIST_ROW = re.compile(r"(\S+)\s+(\S+)\s+(\d+)\s*\Z")
 def wanted_ids(settings: Settings) -> tuple[int, ...]:
     """The ids for our readings, those added by id, and those of the counters file; each once."""
     ids = [*DEFAULT_IDS, *_added_ids(settings.fields), *_counters_file_ids(settings.counters)]
+    ids += [_BEHIND_OWN_COUNTERS.get(field_id, field_id) for field_id in settings.dcgm_fields]
     if "dcgm_legacy" in settings.families:
         ids += sorted(_COSTLY_IDS)
     return tuple(dict.fromkeys(ids))
@@ -76,7 +81,7 @@ def _counters_file_ids(path: str) -> Iterator[int]:
         text = Path(path).read_text("utf-8", "replace")
     except OSError:
         return
-    known = ids_by_name()
+    known = {**ids_by_name(), "DCGM_EXP_P2P_STATUS": P2P_BITMAP_ID}
     for line in text.splitlines():
         name = line.partition(",")[0].strip(' "')
         if name in known:

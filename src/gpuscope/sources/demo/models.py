@@ -113,7 +113,7 @@ _TABLE: Final = (
         pcie_generation=3, nvlinks=6, nvlink_bytes_per_second=25.781e9, integer_counter=False,
     ),
     Model(
-        key="rtx4090", name="NVIDIA GeForce RTX 4090", brand="GeForce", architecture="Ada",
+        key="rtx4090", name="NVIDIA GeForce RTX 4090", brand="GeForce", architecture="Ada Lovelace",
         compute_capability="8.9", vbios="95.02.3C.40.B8", part_number=None,
         inforom={"image": "G002.0000.00.03", "oem": "2.0"},
         memory_mib=24564, reserved_mib=493, bar1_mib=32768, hbm=False,
@@ -126,7 +126,7 @@ _TABLE: Final = (
         pcie_generation=4, fans=2, ecc=False, profiling=False,
     ),
     Model(
-        key="l4", name="NVIDIA L4", brand="NVIDIA", architecture="Ada", compute_capability="8.9",
+        key="l4", name="NVIDIA L4", brand="NVIDIA", architecture="Ada Lovelace", compute_capability="8.9",
         vbios="95.04.29.00.06", part_number="900-2G193-0000-000",
         inforom={"image": "G193.0200.00.01", "oem": "2.1", "ecc": "6.16"},
         memory_mib=23034, reserved_mib=450, bar1_mib=32768, hbm=False,

@@ -29,6 +29,14 @@ MOST_REFUSALS = 20
 Layout = frozenset[tuple[str, int, int, int]]  # PCI address, MIG index, GPU instance, compute instance
 
 
+def queryable_fields(command: str, timeout_seconds: float) -> tuple[str, ...]:
+    """What this machine's nvidia-smi can be asked for; nothing where it does not run."""
+    try:
+        return parse_help(Command(command, timeout_seconds).run("--help-query-gpu").stdout)
+    except SourceError:
+        return ()
+
+
 class NvidiaSmi:
     def __init__(self, command: Command, fields: tuple[str, ...], driver: Driver) -> None:
         self._command = command

@@ -2,77 +2,87 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from gpuscope.readings import Uuid, XidEvent
 from gpuscope.sources.nvml import codes
-from gpuscope.sources.nvml.library import Library
+from gpuscope.sources.nvml.gate import Gate, address
 
 MOST_PER_READING: Final = 1000  # a GPU in agony can report faster than we read
-
-
-def address(handle: Any) -> int:
-    """What two handles of one GPU have in common."""
-    # Not by a cast: its result refers to itself, and stays until the garbage collector comes by.
-    return ctypes.c_void_p.from_buffer(handle).value or 0
+_CREATE: Final = "nvmlEventSetCreate"
+_REGISTER: Final = "nvmlDeviceRegisterEvents"
+_WAIT: Final = "nvmlEventSetWait_v2"
+_FREE: Final = "nvmlEventSetFree"
 
 
 class XidWatch:
-    def __init__(self, library: Library, failures: Counter[str], now: Callable[[], float] = time.time) -> None:
-        self._library = library
-        self._failures = failures
+    def __init__(self, gate: Gate, now: Callable[[], float] = time.time) -> None:
+        self._gate = gate
+        self._nvml = gate.library.nvml
         self._now = now
         self._set: Any = None
         self._uuids: Mapping[int, Uuid] = {}
 
     def watch(self, gpus: Iterable[tuple[Any, Uuid]]) -> bool:
         """Registers these GPUs, and only these: a lost one would make every wait fail."""
-        nvml = self._library.nvml
         self.close()
         uuids = {}
+        if self._gate.is_stuck(_CREATE):
+            return False
         try:
-            self._set = nvml.nvmlEventSetCreate()
-        except nvml.NVMLError as error:
-            self._count("nvmlEventSetCreate", error.value)
+            self._set = self._call(_CREATE)
+        except self._nvml.NVMLError as error:
+            self._count(_CREATE, error.value)
             return error.value in codes.REFUSED
         for handle, uuid in gpus:
+            if self._gate.is_stuck((_REGISTER, uuid)):
+                continue
             try:
-                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._set)
-            except nvml.NVMLError as error:
-                self._count("nvmlDeviceRegisterEvents", error.value)
+                self._call(
+                    _REGISTER, handle, self._nvml.nvmlEventTypeXidCriticalError, self._set, about=(uuid,)
+                )
+            except self._nvml.NVMLError as error:
+                self._count(_REGISTER, error.value)
                 continue
             uuids[address(handle)] = uuid
         self._uuids = uuids
         return True
 
-    def poll(self) -> tuple[XidEvent, ...]:
-        if self._set is None or not self._uuids:
-            return ()
-        nvml, events = self._library.nvml, []
+    def poll(self, into: deque[XidEvent]) -> None:
+        """Takes the events that wait; each is kept at once, because the next call may not return."""
+        if self._set is None or not self._uuids or self._gate.is_stuck(_WAIT):
+            return
         for _ in range(MOST_PER_READING):
             try:
-                data = nvml.nvmlEventSetWait_v2(self._set, 0)
-            except nvml.NVMLError as error:
+                self._gate.call(_WAIT, _WAIT, self._take, self._set, self._uuids, into)
+            except self._nvml.NVMLError as error:
                 if error.value != codes.TIMEOUT:
                     self._count("nvmlEventSetWait", error.value)
                 break
-            uuid = self._uuids.get(address(data.device))
-            if data.eventType == nvml.nvmlEventTypeXidCriticalError and uuid is not None:
-                events.append(XidEvent(xid=int(data.eventData), at=self._now(), channel="nvml", gpu_uuid=uuid))
-        return tuple(events)
+
+    def _take(self, event_set: Any, uuids: Mapping[int, Uuid], into: deque[XidEvent]) -> None:
+        """Keeps the event as a part of the call: one that was stuck may return with an event."""
+        data = self._gate.library.function(_WAIT)(event_set, 0)
+        uuid = uuids.get(address(data.device))
+        if data.eventType == self._nvml.nvmlEventTypeXidCriticalError and uuid is not None:
+            into.append(XidEvent(xid=int(data.eventData), at=self._now(), channel="nvml", gpu_uuid=uuid))
+
+    def _call(self, name: str, *arguments: Any, about: tuple[Any, ...] = ()) -> Any:
+        key = (name, *about) if about else name
+        return self._gate.call(key, name, self._gate.library.function(name), *arguments, about=about)
 
     def _count(self, name: str, code: int) -> None:
         # A lost GPU and a dead session show in the reading itself.
         if code not in codes.REFUSED | codes.LOST | codes.DRIVER_GONE:
-            self._failures[name] += 1
+            self._gate.lane.failures[name] += 1
 
     def close(self) -> None:
-        if self._set is not None:
-            with suppress(self._library.nvml.NVMLError):  # the session may have ended before
-                self._library.nvml.nvmlEventSetFree(self._set)
+        # A set that a stuck call still uses is left to the driver.
+        if self._set is not None and not self._gate.lane.has_stuck_calls:
+            with suppress(self._nvml.NVMLError):  # the session may have ended before
+                self._call(_FREE, self._set)
         self._set, self._uuids = None, {}

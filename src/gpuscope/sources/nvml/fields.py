@@ -7,7 +7,7 @@ the card refuses is left out of the following calls. A field id never changes it
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ def nvlink_fields(links: int) -> tuple[FieldRow, ...]:
         return ()
     rows = []
     for direction, kibibytes_id, bytes_id in (("tx", 138, 202), ("rx", 139, 204)):
-        rows.append(FieldRow("nvlink_bytes", direction, kibibytes_id, ALL_LINKS, kibibytes))
+        rows.append(FieldRow("nvlink_aggregate_bytes", direction, kibibytes_id, ALL_LINKS, kibibytes))
         for link in range(links):
             label = (str(link), direction)
             rows.append(FieldRow("nvlink_link_bytes", label, kibibytes_id, link, kibibytes))
@@ -100,6 +100,14 @@ def nvlink_fields(links: int) -> tuple[FieldRow, ...]:
     for link in range(links):
         rows += _link_error_fields(link)
     return tuple(rows)
+
+
+def link_totals(of_links: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """Bytes by direction from bytes by (link, direction)."""
+    totals: dict[str, float] = {}
+    for (_, direction), count in of_links.items():
+        totals[direction] = totals.get(direction, 0.0) + count
+    return totals
 
 
 def _link_error_fields(link: int) -> list[FieldRow]:
@@ -118,8 +126,10 @@ def _link_error_fields(link: int) -> list[FieldRow]:
 class FieldBatch:
     """One call for all fields of a GPU's tier, with an array that is made once and filled again."""
 
-    def __init__(self, gate: Gate, rows: Sequence[FieldRow]) -> None:
+    def __init__(self, gate: Gate, rows: Sequence[FieldRow], about: Hashable = None) -> None:
+        """`about` tells this batch from others of the same GPU, of which one may be stuck."""
         self._gate = gate
+        self._about = about
         self._all = tuple(rows)
         self.forget()
 
@@ -138,7 +148,7 @@ class FieldBatch:
         if not count:
             return
         gate = self._gate
-        if not gate.run(CALL, gate.handle, ctypes.c_int(count), ctypes.byref(self._array)):
+        if not gate.run(CALL, gate.handle, ctypes.c_int(count), ctypes.byref(self._array), about=self._about):
             return
         keep = []
         for row, value in zip(self._rows, self._array, strict=True):
@@ -169,5 +179,5 @@ def field_number(value: Any) -> Any:
 def link_count(gate: Gate) -> int:
     """How many NVLinks this GPU has, connected or not."""
     value = plain(gate.library.nvml.c_nvmlFieldValue_t)(fieldId=LINK_COUNT)
-    asked = gate.run(CALL, gate.handle, ctypes.c_int(1), ctypes.byref(value))
+    asked = gate.run(CALL, gate.handle, ctypes.c_int(1), ctypes.byref(value), about=LINK_COUNT)
     return int(field_number(value)) if asked and value.nvmlReturn == codes.SUCCESS else 0

@@ -7,7 +7,7 @@ from typing import Any, Final
 from gpuscope.readings import ABSENT
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml.gate import Gate
-from gpuscope.sources.nvml.rows import Give, Row, one, part, read_rows
+from gpuscope.sources.nvml.rows import Give, Row, item, one, part, read_rows
 
 BRANDS: Final = {
     1: "Quadro",
@@ -34,7 +34,7 @@ ARCHITECTURES: Final = {
     5: "Volta",
     6: "Turing",
     7: "Ampere",
-    8: "Ada",
+    8: "Ada Lovelace",
     9: "Hopper",
     10: "Blackwell",
     13: "Rubin",
@@ -52,6 +52,16 @@ def _byte(raw: bytes) -> str:
 
 def _ask(field: str, call: str, *arguments: Any, convert: Any = _text, label: str | None = None) -> Row:
     return one(Tier.SLOW, field, call, *arguments, convert=convert, label=label)
+
+
+AFFINITY_WORDS: Final = 4  # of 64 CPUs or NUMA nodes each, as many as DCGM has fields for
+NUMA_NODE: Final = 0  # the scope
+
+
+def _affinity(field: str, call: str, *arguments: int) -> Row:
+    """One bit mask in words; the driver fills in the whole array at once."""
+    words = (Give(field, item(word, int), str(word)) for word in range(AFFINITY_WORDS))
+    return Row(Tier.SLOW, ((call, (AFFINITY_WORDS, *arguments)),), tuple(words))
 
 
 IDENTITY_ROWS: Final = (
@@ -97,6 +107,8 @@ IDENTITY_ROWS: Final = (
         ),
     ),
     _ask("minor_number", "nvmlDeviceGetMinorNumber", convert=int),
+    _affinity("cpu_affinity", "nvmlDeviceGetCpuAffinity"),
+    _affinity("memory_affinity", "nvmlDeviceGetMemoryAffinity", NUMA_NODE),
     _ask("vbios_version", "nvmlDeviceGetVbiosVersion"),
     _ask("board_part_number", "nvmlDeviceGetBoardPartNumber"),
     _ask("inforom_versions", "nvmlDeviceGetInforomImageVersion", label="image"),

@@ -16,8 +16,9 @@ from functools import cache, partial
 from typing import Any
 
 from gpuscope.errors import SourceError, SourceMissing
-from gpuscope.readings import ABSENT, Driver, Maybe
 from gpuscope.sources.nvml import codes
+from gpuscope.sources.nvml.lane import threads_left_behind
+from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan
 
 Function = Callable[..., Any]
 
@@ -27,14 +28,27 @@ _FILLED = {
     "nvmlDeviceGetPciInfoExt": ("nvmlPciInfoExt_v1_t", "nvmlPciInfoExt_v1"),
     "nvmlDeviceGetGpuFabricInfoV": ("c_nvmlGpuFabricInfo_v2_t", "nvmlGpuFabricInfo_v2"),
     "nvmlDeviceGetGpuFabricInfo": ("c_nvmlGpuFabricInfo_t", None),
+    "nvmlDeviceGetRemappedRows_v2": ("c_nvmlRemappedRowsInfo_v2_t", None),
     "nvmlDeviceGetPlatformInfo": ("c_nvmlPlatformInfo_v2_t", "nvmlPlatformInfo_v2"),
 }
 
 
-class Library:
-    """One initialised session. `nvml` is the binding's module; its exceptions are `nvml.NVMLError`."""
+class _Left:
+    """Sessions of this process that could not be ended. The driver counts them: the next close ends all."""
 
-    def __init__(self) -> None:
+    sessions = 0
+
+
+class Library:
+    """One initialised session. `nvml` is the binding's module; its exceptions are `nvml.NVMLError`.
+
+    `tier_plan` says how often the readers of this session read each number.
+    """
+
+    _left = _Left()
+
+    def __init__(self, tier_plan: TierPlan = NO_REQUESTS) -> None:
+        self.tier_plan = tier_plan
         try:
             import pynvml
         except ImportError:
@@ -88,36 +102,21 @@ class Library:
     def _not_found(self, *arguments: object) -> Any:
         raise self.nvml.NVMLError(codes.FUNCTION_NOT_FOUND)
 
-    def trouble(self) -> str | None:
-        """Why nothing can be read any more, or None if the driver still answers."""
-        try:
-            self.nvml.nvmlSystemGetDriverVersion()
-            self.nvml.nvmlDeviceGetCount()
-        except self.nvml.NVMLError as error:
-            return codes.explain(error.value) if error.value in codes.DRIVER_GONE else None
-        return None
-
-    def driver(self) -> Driver:
-        cuda = self._system("nvmlSystemGetCudaDriverVersion_v2")
-        return Driver(
-            driver_version=self._system("nvmlSystemGetDriverVersion"),
-            nvml_version=self._system("nvmlSystemGetNVMLVersion"),
-            cuda_version=ABSENT if cuda is ABSENT else f"{cuda // 1000}.{cuda % 1000 // 10}",
-        )
-
-    def _system(self, name: str) -> Maybe[Any]:
-        try:
-            return self.function(name)()
-        except (self.nvml.NVMLError, UnicodeDecodeError):
-            return ABSENT
-
     def close(self) -> None:
-        with suppress(self.nvml.NVMLError):  # the driver may have gone first
-            self.nvml.nvmlShutdown()
+        """Ends the session; while some thread has not returned from a call, the library stays as it is."""
+        if threads_left_behind():
+            self._left.sessions += 1
+            return
+        for _ in range(1 + self._left.sessions):
+            with suppress(self.nvml.NVMLError):  # the driver may have gone first
+                self.nvml.nvmlShutdown()
+        self._left.sessions = 0
         self._functions.clear()
         self._unload()
 
     def _unload(self) -> None:
+        if threads_left_behind():
+            return  # the code that a thread returns to must be there
         loaded, self.nvml.nvmlLib = self.nvml.nvmlLib, None
         self.nvml._nvmlGetFunctionPointer_cache.clear()
         if loaded is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.fields import FieldBatch, FieldRow
+from gpuscope.sources.nvml.fields import FieldBatch, FieldRow, link_totals
 from gpuscope.sources.nvml.gate import Gate
 from gpuscope.sources.nvml.rows import Row, read_rows
 
@@ -16,9 +16,18 @@ class PartReader:
 
     def __init__(self, gate: Gate, rows: Sequence[Row], fields: Mapping[Tier, Sequence[FieldRow]]) -> None:
         self._gate = gate
-        self._rows = {tier: tuple(row for row in rows if row.tier is tier) for tier in Tier}
-        self._batches = {tier: FieldBatch(gate, table) for tier, table in fields.items()}
+        plan = gate.library.tier_plan
+        self._rows: dict[Tier, list[Row]] = {tier: [] for tier in Tier}
+        for row in rows:
+            numbers = ((give.field, give.label) for give in row.gives)
+            self._rows[plan.tier_of(row.tier, numbers)].append(row)
+        tables: dict[Tier, list[FieldRow]] = {}
+        for usual, table in fields.items():
+            for field in table:
+                tables.setdefault(plan.tier_of(usual, [(field.field, field.label)]), []).append(field)
+        self._batches = {tier: FieldBatch(gate, table, tier.name.lower()) for tier, table in tables.items()}
         self._values: dict[Tier, dict[str, Any]] = {}
+        self._counts_links = False
 
     def read(self, tier: Tier) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -26,8 +35,19 @@ class PartReader:
         read_rows(self._gate, self._rows[tier], values)
         if tier in self._batches:
             self._batches[tier].read(values)
+        self._add_nvlink_totals(values)
         self._values[tier] = values
         return values
+
+    def _add_nvlink_totals(self, values: dict[str, Any]) -> None:
+        """One rule for all cards: the sum over the links, or where no link counts, the driver's own total."""
+        if "nvlink_link_bytes" in values:
+            self._counts_links = True
+            for others in self._values.values():
+                others.pop("nvlink_bytes", None)
+            values["nvlink_bytes"] = link_totals(values["nvlink_link_bytes"])
+        elif "nvlink_aggregate_bytes" in values and not self._counts_links:
+            values["nvlink_bytes"] = values["nvlink_aggregate_bytes"]
 
     def lacks(self, tier: Tier) -> bool:
         return tier not in self._values
@@ -35,11 +55,14 @@ class PartReader:
     def values(self) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         for values in self._values.values():
-            merged |= values
+            for field, value in values.items():
+                # One reading may have numbers in two tiers: one of its labels was requested at an interval.
+                merged[field] = {**merged[field], **value} if field in merged else value
         return merged
 
     def clear(self) -> None:
         self._values.clear()
+        self._counts_links = False
 
     def forget(self) -> None:
         self._gate.forget()

@@ -35,7 +35,6 @@ class PeerStatuses:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._answer = ctypes.c_uint()
         self._statuses: dict[Peer, float] = {}
         self._by_index: Mapping[str, float] = NOTHING
 
@@ -45,13 +44,14 @@ class PeerStatuses:
             if peer.gate is self._gate or peer.lost:
                 continue
             with suppress(GpuLostError):
-                if self._ask(peer):
-                    statuses[peer] = float(self._answer.value)
+                answer = ctypes.c_uint()  # each its own: a stuck call writes into it when it returns
+                if self._ask(peer, answer):
+                    statuses[peer] = float(answer.value)
         self._keep(statuses)
 
-    def _ask(self, peer: Peer) -> bool:
+    def _ask(self, peer: Peer, answer: ctypes.c_uint) -> bool:
         handles = (self._gate.handle, peer.gate.handle)
-        return self._gate.run(CALL, *handles, NVLINK, ctypes.byref(self._answer), about=peer.uuid)
+        return self._gate.run(CALL, *handles, NVLINK, ctypes.byref(answer), about=peer.uuid)
 
     def by_index(self) -> Mapping[str, float]:
         """The same object until something changes: the metrics keep the samples they made of it."""

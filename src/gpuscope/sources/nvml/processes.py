@@ -7,7 +7,7 @@ absent where the driver will not say. The driver has no samples of a process tha
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -79,14 +79,16 @@ class _Array:
 
 
 class ProcessLists:
-    """Reads the process lists of any GPU or MIG instance, with one buffer for all."""
+    """Reads the process lists of one GPU or of its MIG instances, with one buffer for all."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._array = _Array(plain(library.nvml.c_nvmlProcessInfo_v3_t))
 
     def read(self, gate: Gate) -> Maybe[dict[int, Running]]:
-        """By PID; ABSENT if no list could be read."""
+        """By PID; ABSENT if no list could be read, or one does not return: who is on it is not known."""
+        if any(gate.is_stuck(name) for name in LISTS.values()):
+            return ABSENT
         answered = False
         found: dict[int, Running] = {}
         for kind, name in LISTS.items():
@@ -153,67 +155,75 @@ def _share(sample: Any) -> Share:
     )
 
 
-def to_processes(
-    found: Mapping[int, Running],
-    shares: Maybe[Shares],
-    names: NameBook,
-    gpu_uuid: Uuid,
-    instance_uuid: Maybe[Uuid] = ABSENT,
-) -> list[Process]:
-    processes = []
-    for pid, running in found.items():
-        share = UNKNOWN if shares is ABSENT else shares.get(pid, IDLE)
-        processes.append(
-            Process(
-                pid=Pid(pid),
-                gpu_uuid=gpu_uuid,
-                instance_uuid=instance_uuid,
-                kind="+".join(running.kinds),
-                command=names.short(pid),
-                driver_name=names.full(pid),
-                memory_bytes=running.memory_bytes,
-                sm_ratio=share.sm,
-                memory_ratio=share.memory,
-                encoder_ratio=share.encoder,
-                decoder_ratio=share.decoder,
+@dataclass(frozen=True, slots=True)
+class FoundProcesses:
+    """The processes on one GPU or MIG instance, by PID, before they have names."""
+
+    running: Mapping[int, Running]
+    shares: Maybe[Shares]
+    instance_uuid: Maybe[Uuid] = ABSENT
+
+    def to_processes(self, names: NameBook, gpu_uuid: Uuid) -> list[Process]:
+        processes = []
+        for pid, running in self.running.items():
+            share = UNKNOWN if self.shares is ABSENT else self.shares.get(pid, IDLE)
+            processes.append(
+                Process(
+                    pid=Pid(pid),
+                    gpu_uuid=gpu_uuid,
+                    instance_uuid=self.instance_uuid,
+                    kind="+".join(running.kinds),
+                    command=names.short(pid),
+                    driver_name=names.full(pid),
+                    memory_bytes=running.memory_bytes,
+                    sm_ratio=share.sm,
+                    memory_ratio=share.memory,
+                    encoder_ratio=share.encoder,
+                    decoder_ratio=share.decoder,
+                )
             )
-        )
-    return processes
+        return processes
 
 
 class NameBook:
-    """Names of the processes that run now; asked once, and again after `turn(refresh=True)`."""
+    """Names of the processes that run now, as the driver tells them. Asked once, and again with `refresh`."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
         self._names: dict[int, Maybe[str]] = {}
-        self._used: dict[int, Maybe[str]] = {}
-        self._buffer = ctypes.create_string_buffer(_NAME_BUFFER_BYTES)
 
     def short(self, pid: int) -> Maybe[str]:
         full = self.full(pid)
         return ABSENT if full is ABSENT else short_name(full)
 
     def full(self, pid: int) -> Maybe[str]:
-        """As the driver tells it."""
-        if pid not in self._used:
-            self._used[pid] = self._names[pid] if pid in self._names else self._ask(pid)
-        return self._used[pid]
+        return self._names.get(pid, ABSENT)
 
-    def turn(self, refresh: bool) -> None:
-        """Ends a cycle: forgets who was not there, and with `refresh` everyone, for a PID may be reused."""
-        self._names = {} if refresh else self._used
-        self._used = {}
+    def learn(self, pids: Iterable[int], refresh: bool) -> None:
+        """Asks for the names of these, and forgets the others; with `refresh` all, for a PID may be reused."""
+        present = frozenset(pids)
+        for pid in present:
+            if refresh or pid not in self._names:
+                self._names[pid] = self._ask(pid)
+        for gone in self._names.keys() - present:
+            del self._names[gone]
 
     def _ask(self, pid: int) -> Maybe[str]:
+        # The driver looks into /proc, where a process that cannot be interrupted may keep it: a call of its own
+        # for each PID, with a buffer of its own. The binding would fail on a name that is not UTF-8.
+        buffer = ctypes.create_string_buffer(_NAME_BUFFER_BYTES)
+        key = ("nvmlSystemGetProcessName", pid)
+        if self._gate.is_stuck(key):
+            return ABSENT
         try:
-            # The binding would fail on a name that is not UTF-8.
-            self._library.raw("nvmlSystemGetProcessName")(
-                ctypes.c_uint(pid), self._buffer, ctypes.c_uint(_NAME_BUFFER_BYTES)
+            function = self._gate.library.raw("nvmlSystemGetProcessName")
+            size = ctypes.c_uint(_NAME_BUFFER_BYTES)
+            self._gate.call(
+                key, "nvmlSystemGetProcessName", function, ctypes.c_uint(pid), buffer, size, about=(pid,)
             )
-        except self._library.nvml.NVMLError:
+        except self._gate.library.nvml.NVMLError:
             return ABSENT  # it has ended, or lives in another PID namespace
-        return self._buffer.value.decode("utf-8", "replace") or ABSENT
+        return buffer.value.decode("utf-8", "replace") or ABSENT
 
 
 def short_name(full: str) -> Maybe[str]:

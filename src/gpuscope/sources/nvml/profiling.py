@@ -38,6 +38,9 @@ METRICS: Final = (
     Metric(3, "sm_occupancy_ratio"),
     Metric(4, "integer_active_ratio"),
     Metric(5, "tensor_active_ratio"),
+    Metric(6, "tensor_pipe_active_ratio", "dfma"),
+    Metric(7, "tensor_pipe_active_ratio", "hmma"),
+    Metric(9, "tensor_pipe_active_ratio", "imma"),
     Metric(10, "dram_active_ratio"),
     Metric(11, "fp64_active_ratio"),
     Metric(12, "fp32_active_ratio"),
@@ -48,6 +51,13 @@ METRICS: Final = (
     Metric(61, "profiled_nvlink_bytes_per_second", "tx", mebibytes),
 )
 
+LINK_METRICS: Final = tuple(
+    Metric(62 + 2 * link + place, "profiled_nvlink_link_bytes_per_second", (str(link), direction), mebibytes)
+    for link in range(18)
+    for place, direction in enumerate(("rx", "tx"))
+)
+"""Read only on request: 36 numbers a GPU that the driver also counts without profiling."""
+
 
 def supports_gpm(gate: Gate) -> bool:
     answer = gate.answer(("nvmlGpmQueryDeviceSupport", ()))
@@ -55,21 +65,22 @@ def supports_gpm(gate: Gate) -> bool:
 
 
 class Gpm:
-    """The request for all metrics, made once for every GPU: it is 20 kB large."""
+    """The request for all metrics, made once per GPU: it is 20 kB large, and a stuck call keeps its own."""
 
     def __init__(self, library: Library) -> None:
+        self._metrics = METRICS + (LINK_METRICS if library.tier_plan.profiles_links else ())
         self._request = plain(library.nvml.c_nvmlGpmMetricsGet_t)()
         self._request.version = library.nvml.NVML_GPM_METRICS_GET_VERSION
-        self._request.numMetrics = len(METRICS)
-        self._slots = [self._request.metrics[place] for place in range(len(METRICS))]
-        for metric, slot in zip(METRICS, self._slots, strict=True):
+        self._request.numMetrics = len(self._metrics)
+        self._slots = [self._request.metrics[place] for place in range(len(self._metrics))]
+        for metric, slot in zip(self._metrics, self._slots, strict=True):
             slot.metricId = metric.id
 
     def between(self, gate: Gate, earlier: Any, later: Any) -> dict[str, Any]:
         self._request.sample1, self._request.sample2 = earlier, later
         values: dict[str, Any] = {}
         if gate.run("nvmlGpmMetricsGet", ctypes.byref(self._request)):
-            for metric, slot in zip(METRICS, self._slots, strict=True):
+            for metric, slot in zip(self._metrics, self._slots, strict=True):
                 if slot.nvmlReturn == codes.SUCCESS and math.isfinite(slot.value):
                     put(values, metric.field, metric.label, metric.convert(slot.value))
         return values
@@ -131,16 +142,18 @@ class Profiler:
         if self._spare is None:
             self._spare = sample
         else:
-            _free(self._gate.library, sample)
+            _free(self._gate, sample)
 
     def close(self) -> None:
         for sample in (self._earlier, self._spare):
             if sample is not None:
-                _free(self._gate.library, sample)
+                _free(self._gate, sample)
         self._earlier = self._spare = None
         self._values = {}
 
 
-def _free(library: Library, sample: Any) -> None:
-    with suppress(library.nvml.NVMLError):  # the session may have ended before
-        library.raw("nvmlGpmSampleFree")(sample)
+def _free(gate: Gate, sample: Any) -> None:
+    if gate.lane.has_stuck_calls:
+        return  # one of them may be about this sample: a little memory of the driver's is the lesser loss
+    with suppress(gate.library.nvml.NVMLError):  # the session may have ended before
+        gate.call("free", "nvmlGpmSampleFree", gate.library.raw("nvmlGpmSampleFree"), sample)

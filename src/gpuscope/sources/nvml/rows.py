@@ -58,6 +58,8 @@ def read_rows(gate: Gate, rows: Iterable[Row], values: dict[str, Any]) -> None:
                 for give in row.gives:
                     put(values, give.field, give.label, give.convert(raw))
                 break
+            if gate.is_stuck(ask):
+                break  # an older call would answer with a number of another meaning
 
 
 def as_is(raw: Any) -> Any:
@@ -299,6 +301,14 @@ DEVICE_ROWS: Final = (
         tuple(
             Give("row_remap_banks", part(availability), availability)
             for availability in ("max", "high", "partial", "low", "none")
+        ),
+    ),
+    Row(
+        SLOW,
+        (("nvmlDeviceGetRemappedRows_v2", ()),),
+        (
+            Give("remapped_rows_inactive", part("corrInactiveRemaps"), "correctable"),
+            Give("remapped_rows_inactive", part("uncInactiveRemaps"), "uncorrectable"),
         ),
     ),
     one(SLOW, "compute_mode", "nvmlDeviceGetComputeMode"),

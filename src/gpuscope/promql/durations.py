@@ -1,0 +1,312 @@
+"""Duration expressions: `[5m + 1m]`, `offset (2 * 2)`, `[step()]`, as in Prometheus since 3.14.
+
+The parser library knows only literals there. So before it sees the text, each expression is replaced by its
+value in seconds, which depends on the query's step and range; what is no duration expression is left for the
+library to refuse.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.lexical import OPAQUE, check_size
+
+MAX_SECONDS = 2**63 / 1e9  # what Go's time.Duration holds
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
+_PART = re.compile(r"(\d+)(ms|[smhdwy])")
+_TOKEN = re.compile(
+    rf"{OPAQUE}|(?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![\w.]))"
+    r"|(?P<number>0[xX][0-9a-fA-F_]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?)"
+    r"|(?P<name>[A-Za-z_][\w:]*)|(?P<other>\S)",
+    re.DOTALL,
+)
+# A cheap look for what may be one: an operator or a parenthesis in brackets, or after `offset`.
+_SUSPECT = re.compile(r"\[[^\]]*[-+*/%^(]|\boffset\s*[-+]?\s*(?:\(|[a-z])", re.IGNORECASE)
+MAX_KNOWN_CHARACTERS = 2_000
+"""Of a text that is remembered to have no duration expression, as most have none and are asked again."""
+_FUNCTIONS_OF_TWO: dict[str, Callable[[float, float], float]] = {
+    "min_of": lambda a, b: math.nan if a != a or b != b else min(a, b),
+    "max_of": lambda a, b: math.nan if a != a or b != b else max(a, b),
+}
+_FUNCTIONS = frozenset({"step", "range", *_FUNCTIONS_OF_TWO})
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTimes:
+    """What `step()` and `range()` stand for: of an instant query both are 0."""
+
+    step_ms: int = 0
+    range_ms: int = 0
+
+
+INSTANT = QueryTimes()
+
+
+@dataclass(frozen=True, slots=True)
+class DurationLiteral:
+    seconds: float
+    is_duration: bool  # written as 5m, not as 300
+
+
+@dataclass(frozen=True, slots=True)
+class DurationExpr:
+    """`op` is an operator (`-` and `+` without `left` are signs) or the name of a function."""
+
+    op: str
+    left: Duration | None = None
+    right: Duration | None = None
+    wrapped: bool = False
+
+
+Duration = DurationLiteral | DurationExpr
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDuration:
+    """Where an expression stands in the text; an offset may be negative, a range or step must be positive."""
+
+    start: int
+    end: int
+    expr: Duration
+    is_offset: bool
+
+
+@lru_cache(maxsize=512)
+def _known_suspect(text: str) -> bool:
+    return _SUSPECT.search(text) is not None
+
+
+def evaluate_durations(text: str, times: QueryTimes) -> str:
+    """The text with every duration expression as a number of seconds."""
+    return replace_durations(text, lambda found: _milliseconds(found, times))
+
+
+def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> str:
+    if not (_known_suspect(text) if len(text) <= MAX_KNOWN_CHARACTERS else _SUSPECT.search(text)):
+        return text
+    check_size(text)
+    pieces, end = [], 0
+    try:
+        for found in _find(text):
+            # With blanks around it: "offset(2)" must not become "offset2".
+            pieces += [text[end : found.start], f" {value_ms(found) / 1000:.3f} "]
+            end = found.end
+    except RecursionError as error:
+        raise BadQueryError("parse error: the query is nested too deeply") from error
+    return "".join([*pieces, text[end:]])
+
+
+def _milliseconds(found: FoundDuration, times: QueryTimes) -> int:
+    return checked_ms(_evaluate(found.expr, times), found)
+
+
+def checked_ms(seconds: float, found: FoundDuration) -> int:
+    if not math.isfinite(seconds):
+        raise BadQueryError("duration is NaN or infinite")
+    if seconds <= 0 and not found.is_offset:
+        raise BadQueryError("duration must be greater than 0")
+    if abs(seconds) > MAX_SECONDS:
+        raise BadQueryError("duration is out of range")
+    return int(seconds * 1000)
+
+
+def _evaluate(expr: Duration, times: QueryTimes) -> float:
+    if isinstance(expr, DurationLiteral):
+        return expr.seconds
+    if expr.op == "step":
+        return times.step_ms / 1000
+    if expr.op == "range":
+        return times.range_ms / 1000
+    right = 0.0 if expr.right is None else _evaluate(expr.right, times)
+    if expr.left is None:
+        return -right if expr.op == "-" else right
+    left = _evaluate(expr.left, times)
+    if expr.op in _FUNCTIONS_OF_TWO:
+        return _FUNCTIONS_OF_TWO[expr.op](left, right)
+    return _OPERATORS[expr.op](left, right)
+
+
+def _divide(a: float, b: float) -> float:
+    if b == 0:
+        raise BadQueryError("division by zero")
+    return a / b
+
+
+def _modulo(a: float, b: float) -> float:
+    if b == 0:
+        raise BadQueryError("modulo by zero")
+    return math.nan if math.isinf(a) else math.fmod(a, b)
+
+
+def _power(a: float, b: float) -> float:
+    try:
+        return math.pow(a, b)
+    except OverflowError:
+        return math.inf
+    except ValueError:  # of a negative number a power that is not whole, or 0 to a negative power
+        return math.nan
+
+
+_OPERATORS: dict[str, Callable[[float, float], float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": _divide,
+    "%": _modulo,
+    "^": _power,
+}
+
+
+class _NoDuration(Exception):
+    """Not a duration expression: the library says what is wrong with it."""
+
+
+def _find(text: str) -> Iterator[FoundDuration]:
+    tokens = [token for token in _TOKEN.finditer(text) if token.lastgroup != "comment"]
+    at = 0
+    while at < len(tokens):
+        word = tokens[at].group().lower()
+        at += 1
+        if word not in ("[", "offset"):
+            continue
+        reader = _Reader(tokens, at)
+        try:
+            found = reader.offset() if word == "offset" else reader.brackets()
+        except _NoDuration:
+            continue
+        yield from found
+        at = reader.at
+
+
+class _Reader:
+    """Recursive descent with the precedence of the query language; `check_size` has bounded the depth."""
+
+    def __init__(self, tokens: list[re.Match[str]], at: int) -> None:
+        self._tokens = tokens
+        self.at = at
+
+    def brackets(self) -> list[FoundDuration]:
+        found = self._part(self._sum, is_offset=False)
+        if self._take(":") and self._next() != "]":
+            found += self._part(self._sum, is_offset=False)
+        if self._next() != "]":
+            raise _NoDuration
+        return found
+
+    def offset(self) -> list[FoundDuration]:
+        return self._part(self._offset, is_offset=True)
+
+    def _part(self, read: Callable[[], Duration], *, is_offset: bool) -> list[FoundDuration]:
+        """Nothing where it is only a literal, which the library reads itself."""
+        first = self.at
+        expr = read()
+        if self.at - first == 1 and isinstance(expr, DurationLiteral):
+            return []
+        start, end = self._tokens[first].start(), self._tokens[self.at - 1].end()
+        return [FoundDuration(start, end, expr, is_offset)]
+
+    def _next(self) -> str:
+        return self._tokens[self.at].group() if self.at < len(self._tokens) else ""
+
+    def _take(self, *words: str) -> str:
+        word = self._next()
+        if word and word in words:
+            self.at += 1
+            return word
+        return ""
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise _NoDuration
+
+    def _offset(self) -> Duration:
+        """Without parentheses only the first value belongs to the offset: in `offset 2 ^ 2` it is 2."""
+        sign = self._take("+", "-")
+        if not sign and self._next() == "(":
+            return self._sum()
+        return _signed(sign, self._value())
+
+    def _sum(self) -> Duration:
+        left = self._product()
+        while op := self._take("+", "-"):
+            left = DurationExpr(op, left, self._product())
+        return left
+
+    def _product(self) -> Duration:
+        left = self._sign()
+        while op := self._take("*", "/", "%"):
+            right = self._sign()
+            if op != "*" and isinstance(right, DurationLiteral) and right.seconds == 0:
+                raise BadQueryError(f"parse error: {'division' if op == '/' else 'modulo'} by zero")
+            left = DurationExpr(op, left, right)
+        return left
+
+    def _sign(self) -> Duration:
+        sign = self._take("+", "-")
+        return _signed(sign, self._sign()) if sign else self._power()
+
+    def _power(self) -> Duration:
+        left = self._value()
+        return DurationExpr("^", left, self._sign()) if self._take("^") else left
+
+    def _value(self) -> Duration:
+        if self._take("("):
+            inner = self._sum()
+            self._expect(")")
+            return replace(inner, wrapped=True) if isinstance(inner, DurationExpr) else inner
+        if self.at >= len(self._tokens):
+            raise _NoDuration
+        token = self._tokens[self.at]
+        self.at += 1
+        match token.lastgroup:
+            case "duration":
+                return _literal(_seconds(token.group()), is_duration=True)
+            case "number":
+                return _literal(_number(token.group()), is_duration=False)
+            case "name" if token.group().lower() in _FUNCTIONS:
+                return self._call(token.group().lower())
+            case _:
+                raise _NoDuration
+
+    def _call(self, name: str) -> Duration:
+        self._expect("(")
+        if name not in _FUNCTIONS_OF_TWO:
+            self._expect(")")
+            return DurationExpr(name)
+        left = self._sum()
+        self._expect(",")
+        right = self._sum()
+        self._expect(")")
+        return DurationExpr(name, left, right)
+
+
+def _signed(sign: str, value: Duration) -> Duration:
+    if not sign:
+        return value
+    if isinstance(value, DurationLiteral):
+        return replace(value, seconds=-value.seconds) if sign == "-" else value
+    return DurationExpr(sign, None, value) if sign == "-" else value
+
+
+def _literal(seconds: float, *, is_duration: bool) -> DurationLiteral:
+    if seconds > MAX_SECONDS:
+        raise BadQueryError("parse error: duration out of range")
+    return DurationLiteral(seconds, is_duration)
+
+
+def _seconds(text: str) -> float:
+    return math.fsum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+
+
+def _number(text: str) -> float:
+    plain = text.replace("_", "")
+    try:
+        return float(int(plain, 16)) if plain[:2].lower() == "0x" else float(plain)
+    except (ValueError, OverflowError):
+        raise _NoDuration from None

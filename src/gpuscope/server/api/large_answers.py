@@ -1,0 +1,76 @@
+"""Large answers on their way: made piece by piece in the query threads, as fast as the client takes them.
+
+While no piece is being made an answer holds no thread, so slow clients do not keep others from asking. But its
+result stays in memory: so large answers are few, and each ends with the time limit of its query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.promql import PromQLError
+from gpuscope.server.api.answers import LargeBody, error_answer
+from gpuscope.server.http.messages import AnswerBroken, Response
+
+RETRY_SECONDS = "5"
+
+
+@dataclass(slots=True)
+class LargeAnswers:
+    """Belongs to the event loop."""
+
+    most: int
+    sending: int = 0
+
+    def respond(self, body: LargeBody, kind: str, workers: ThreadPoolExecutor) -> Response:
+        if self.sending >= self.most:
+            body.budget.close()
+            LIMITS_REACHED.count("query_max_large_answers")
+            refusal = error_answer(
+                "unavailable", f"{self.most} large answers are being sent (query_max_large_answers); try again"
+            )
+            refusal.status, refusal.headers = 503, (("retry-after", RETRY_SECONDS),)
+            return refusal
+        answer = _LargeAnswer(self, body, workers)
+        response = body.answer(kind)
+        response.pieces, response.close = answer.pieces(), answer.close
+        return response
+
+
+class _LargeAnswer:
+    def __init__(self, all_of_them: LargeAnswers, body: LargeBody, workers: ThreadPoolExecutor) -> None:
+        self._all = all_of_them
+        self._rest: Iterator[bytes] | None = body.pieces
+        self._budget = body.budget
+        self._workers = workers
+        self._all.sending += 1
+        # A client that takes a byte a minute never asks for the next piece: the result must go without that.
+        left, loop = body.budget.seconds_left(), asyncio.get_running_loop()
+        self._timer = None if left is None else loop.call_later(left, self._forget)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        while self._rest is not None:
+            try:
+                piece = await loop.run_in_executor(self._workers, next, self._rest, None)
+            except PromQLError as error:
+                raise AnswerBroken(str(error)) from error  # the head is out: only breaking off says it
+            if piece is None:
+                return
+            yield piece
+        raise AnswerBroken("query timed out in sending the answer")
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._rest is not None:
+            self._rest = None
+            self._budget.close()
+            self._all.sending -= 1

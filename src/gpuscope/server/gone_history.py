@@ -1,0 +1,101 @@
+"""What history knows of nodes that are gone, asked in PromQL of the embedded store or of another engine.
+
+A subquery with a step of a minute finds the time of a series' last sample: `since` may be a minute early, never
+late. A GPU belongs to a node's last picture if it was seen at most a look-back before the node itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpuscope.promql.labels import quote
+from gpuscope.server.missing import Sample
+
+DAY_SECONDS: Final = 86400.0
+SNAPSHOT_METRIC: Final = "gpuscope_agent_snapshot_timestamp_seconds"
+INSTANCES_A_QUERY: Final = 100
+LOOK_BACK_SECONDS: Final = 300.0
+# A little more than a day: what began before the day did is told from what began at its first minute.
+_WINDOW: Final = "1d5m"
+_IDENTITY: Final = ("gpuscope_agent_info", "gpuscope_gpu_info", "gpuscope_mig_info")
+
+Found = tuple[Mapping[str, str], float]
+Ask = Callable[[str, float], Awaitable[Iterable[Found]]]
+"""An instant query at a time: labels and values."""
+
+
+@dataclass(slots=True)
+class LastSeen:
+    """What history knows of one instance; times in seconds since the epoch."""
+
+    answered: bool = False  # a scrape succeeded within the day
+    up_at: float | None = None  # when the last one did
+    first_try: float | None = None  # the first scrape within the day
+    was_scraped: bool = False
+    node_at: float = 0.0  # the last sample of its agent; 0: it never was a node
+    samples: list[Sample] = field(default_factory=list)
+
+
+async def last_seen_nodes(ask: Ask, now: float) -> dict[str, str]:
+    """The job of every node seen within a day, by instance."""
+    found = await ask(f"count_over_time(gpuscope_agent_info[{_WINDOW}])", now)
+    return {labels.get("instance", ""): labels.get("job", "") for labels, _ in found}
+
+
+async def look_up(ask: Ask, instances: Iterable[str], now: float) -> dict[str, LastSeen]:
+    wanted = sorted(instances)
+    seen: dict[str, LastSeen] = {instance: LastSeen() for instance in wanted}
+    for start in range(0, len(wanted), INSTANCES_A_QUERY):
+        only = _matcher(wanted[start : start + INSTANCES_A_QUERY])
+        await _look_up_scrapes(ask, only, now, seen)
+        await _look_up_identity(ask, only, now, seen)
+    return seen
+
+
+def _matcher(instances: Iterable[str]) -> str:
+    return "{instance=~" + quote("|".join(map(re.escape, instances))) + "}"
+
+
+async def _look_up_scrapes(ask: Ask, only: str, now: float, seen: dict[str, LastSeen]) -> None:
+    up = f"up{only}"
+    for labels, best in await ask(f"max_over_time({up}[{_WINDOW}])", now):
+        seen[labels["instance"]].answered |= best == 1
+    for labels, at in await _last_times(ask, f"timestamp({up}) and {up} == 1", now):
+        one = seen[labels["instance"]]
+        one.up_at = at if one.up_at is None else max(one.up_at, at)
+    for labels, at in await ask(f"min_over_time(timestamp({up})[{_WINDOW}:1m])", now):
+        one = seen[labels["instance"]]
+        one.first_try = at if one.first_try is None else min(one.first_try, at)
+    for labels, _ in await ask(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now):
+        seen[labels["instance"]].was_scraped = True
+
+
+async def _look_up_identity(ask: Ask, only: str, now: float, seen: dict[str, LastSeen]) -> None:
+    for name in _IDENTITY:  # the agent first: its last sample says which GPUs were there to the end
+        series = f"{name}{only}"
+        found = list(await ask(f"count_over_time({series}[{_WINDOW}])", now))
+        times = {_key(labels): at for labels, at in await _last_times(ask, f"timestamp({series})", now)}
+        for labels, _ in found:
+            one = seen[labels["instance"]]
+            at = times.get(_key(labels), one.node_at)
+            one.node_at = max(one.node_at, at)
+            if at > one.node_at - LOOK_BACK_SECONDS:
+                one.samples.append((name, labels, 1.0))
+    for instance, one in seen.items():
+        if one.node_at:
+            one.samples.append((SNAPSHOT_METRIC, {"instance": instance}, one.node_at))
+
+
+async def _last_times(ask: Ask, times: str, now: float) -> list[Found]:
+    """The latest of each series of timestamps: to the minute over the day, closer over the last minutes."""
+    found = []
+    for window in (f"{_WINDOW}:1m", "10m:5s"):
+        found += list(await ask(f"max_over_time(({times})[{window}])", now))
+    return sorted(found, key=lambda one: one[1])
+
+
+def _key(labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in labels.items() if name != "__name__")

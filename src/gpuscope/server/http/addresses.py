@@ -1,0 +1,44 @@
+"""Client addresses: parsed once, compared with networks, and grouped for limits.
+
+An address comes from a socket or, behind a trusted proxy, from a header: hostile text. What is not an address
+is None. An IPv4 address mapped into IPv6 counts as IPv4.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from functools import lru_cache
+
+MAX_ADDRESS_LENGTH = 45  # of IPv6, with an IPv4 address for its end
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    parsed = parse_address(address) if networks else None
+    return parsed is not None and any(parsed in network for network in networks)
+
+
+def parse_address(text: str) -> Address | None:
+    bare = text.partition("%")[0]
+    return _parse_address(bare) if len(bare) <= MAX_ADDRESS_LENGTH else None
+
+
+@lru_cache(maxsize=1024)
+def _parse_address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 on a socket of both kinds
+    return mapped or address
+
+
+def limit_key(address: str) -> str:
+    """What limits count by: an IPv6 customer has a whole /64 to send from, which counts as one address."""
+    parsed = parse_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed) if parsed else address[:64]

@@ -1,0 +1,43 @@
+"""What is missing beside the numbers of now: nodes and scrape targets that are gone, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Sample = tuple[str, Mapping[str, str], float]
+"""Metric name, labels, value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Since when something is gone, and the scrape's error where there is one."""
+
+    since: float
+    why: str = ""
+    answered: bool = True  # False: it never did, and `since` is the first try
+
+    def to_json(self) -> dict[str, Any]:
+        return {"since": self.since, "why": self.why, "answered": self.answered}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoneTarget:
+    job: str
+    instance: str
+    url: str
+    gone: Gone
+
+    def to_json(self) -> dict[str, Any]:
+        return {"job": self.job, "instance": self.instance, "url": self.url, **self.gone.to_json()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    samples: Sequence[Sample] = ()  # the last known identity of the nodes and their GPUs
+    nodes: Mapping[str, Gone] = field(default_factory=dict)  # by instance
+    targets: Sequence[GoneTarget] = ()
+
+
+NOTHING_MISSING: Final = Missing()

@@ -1,0 +1,43 @@
+"""HTTP servers as the settings want them: limits that fit the machine, and the web configuration file.
+
+Apart from `serving`, because the agent has listeners but no store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from gpuscope.limits import Limits
+from gpuscope.server.http.addresses import Network
+from gpuscope.server.http.admission import fit_to_files, raise_file_limit
+from gpuscope.server.http.listening import Server
+from gpuscope.server.http.messages import Handler
+from gpuscope.server.web_config import WebConfig
+from gpuscope.settings import Settings
+
+log = logging.getLogger("gpuscope")
+
+
+def build_server(app: Handler, config: WebConfig, limits: Limits, proxies: Sequence[Network] = ()) -> Server:
+    tls = config.tls
+    return Server(
+        config.wrap(app),
+        tls=tls.context if tls else None,
+        limits=limits,
+        proxies=proxies,
+        accepts_peer=tls.accepts_peer if tls else None,
+    )
+
+
+def fit_limits(settings: Settings, listeners: int = 1) -> Settings:
+    """The settings with no more connections than this process can have; that is said once."""
+    raise_file_limit()
+    fitted = fit_to_files(settings, listeners)
+    if fitted.max_connections < settings.max_connections:
+        log.warning(
+            "this process may open too few files for %d connections: %d per listener are taken (ulimit -n)",
+            settings.max_connections,
+            fitted.max_connections,
+        )
+    return fitted

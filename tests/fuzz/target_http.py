@@ -1,0 +1,84 @@
+"""Bytes of a connection into `RequestReader`, cut into reads at places the input chooses.
+
+Promised: NotUnderstood or requests, nothing else; the same requests however the bytes are cut; bounded memory;
+every body that is complete is whole, and heads without line breaks in names or values.
+"""
+
+from __future__ import annotations
+
+from gpuscope.limits import Limits
+from gpuscope.server.http.body_budget import BodyBudget
+from gpuscope.server.http.messages import Request
+from gpuscope.server.http.reading import MAX_READ_AHEAD, SLICE_BYTES, NotUnderstood, RequestReader
+from gpuscope.server.login.asked import parse_networks, read_head
+from gpuscope.server.login.sites import HostRule, forgery_fault, host_fault
+
+LIMITS = Limits(max_request_head_bytes=1024, max_request_bodies_bytes=2048)
+PROXIES = parse_networks(["10.0.0.0/8"], "")
+HOSTS = HostRule.build("127.0.0.1", ["*.example"])
+
+SEEDS = (
+    b"\x00GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"\x10GET /a%20b?c=d#e HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 1.2.3.4, ::1\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+    b"\x20POST /api/v1/write HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n",
+    b"\x03POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nx: y\r\n\r\n",
+    b"\x07GET http://h:1/p?q HTTP/1.1\r\nhost: a.example:80\r\norigin: http://a.example\r\n\r\n",
+    b"\x01GET / HTTP/1.1\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-fetch-site: cross-site\r\n\r\n",
+    b"\x40PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+)
+TOKENS = (
+    b"GET ", b"POST ", b" HTTP/1.1\r\n", b"\r\n\r\n", b"content-length: ", b"transfer-encoding: chunked\r\n",
+    b"0\r\n\r\n", b"ffff\r\n", b"connection: close\r\n", b"host: ", b"%00", b"\x00", b"\r", b"\n", b" : ",
+    b"x-forwarded-for: 10.0.0.1", b"x-forwarded-host: ", b"origin: ", b"[::1]:80", b"expect: 100-continue\r\n",
+)  # fmt: skip
+
+Seen = list[tuple[str, str, tuple[tuple[str, str], ...], bytes, bool]]
+
+
+def _requests(reads: list[bytes]) -> tuple[Seen, int | None]:
+    """What was understood, and the status of the refusal that ended it, if one did."""
+    budget = BodyBudget(LIMITS.max_request_bodies_bytes)
+    reader = RequestReader("10.0.0.1", False, lambda: None, LIMITS, budget, "10.0.0.1")
+    found: list[Request] = []
+    status: int | None = None
+    for data in reads:
+        try:
+            goes_on = reader.feed(data)
+            while goes_on:
+                assert len(reader.whole) <= MAX_READ_AHEAD + SLICE_BYTES
+                found += [request for request, _ in reader.whole]
+                reader.whole.clear()
+                if not reader.unfed:
+                    break
+                goes_on = reader.feed(b"")
+        except NotUnderstood as error:
+            status, goes_on = error.status, False
+        if not goes_on:
+            break
+    found += [request for request, _ in reader.whole]
+    assert status in (None, 400, 431)
+    assert budget.held <= LIMITS.max_request_bodies_bytes
+    seen = [_described(request) for request in found]
+    for request in found:
+        request.body.release()
+    assert budget == BodyBudget(LIMITS.max_request_bodies_bytes), "all of it was given back"
+    return seen, status
+
+
+def _described(request: Request) -> tuple[str, str, tuple[tuple[str, str], ...], bytes, bool]:
+    headers = tuple(request.headers)
+    assert not any(c in name + value for name, value in headers for c in "\r\n\0")
+    assert sum(len(name) + len(value) for name, value in headers) <= LIMITS.max_request_head_bytes
+    asked = read_head(request, PROXIES)
+    host_fault(HOSTS, asked), forgery_fault(asked)
+    body = bytes(request.body._content) if request.body.is_complete else b""
+    return request.method, request.path, headers, body, request.body.is_complete
+
+
+def run(data: bytes) -> None:
+    cut, data = (data[0] + 1, data[1:]) if data else (1, b"")
+    in_pieces, ended = _requests([data[begin : begin + cut] for begin in range(0, len(data), cut)])
+    at_once, ended_at_once = _requests([data])
+    if 431 not in (ended, ended_at_once):  # the size of a head is known to one slice only
+        assert in_pieces == at_once, (in_pieces, at_once)
+        assert ended == ended_at_once

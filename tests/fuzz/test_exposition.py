@@ -1,0 +1,18 @@
+"""The exposition parser under fuzzing: see `harness.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.harness import fuzz_briefly, fuzz_long
+
+TARGET = "tests.fuzz.target_exposition"
+
+
+def test_some_texts() -> None:
+    fuzz_briefly(TARGET)
+
+
+@pytest.mark.slow
+def test_a_million_texts() -> None:
+    fuzz_long(TARGET)

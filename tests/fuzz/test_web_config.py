@@ -1,0 +1,18 @@
+"""See target_web_config.py for what is promised."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.harness import fuzz_briefly, fuzz_long
+
+TARGET = "tests.fuzz.target_web_config"
+
+
+def test_a_few() -> None:
+    fuzz_briefly(TARGET)
+
+
+@pytest.mark.slow
+def test_a_million() -> None:
+    fuzz_long(TARGET)

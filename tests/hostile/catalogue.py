@@ -1,0 +1,86 @@
+"""The catalogue of attacks: for each a name, what is sent, and what must hold.
+
+What must hold under every attack, with default limits, is in COMMON; `holds` says what must hold besides.
+`attacks_*.py` modules in this folder each have an `ATTACKS` tuple, collected here. `run` sends the attack and
+calls `watch.meanwhile()` at its height: it returns once all observers were served, so the attack lasts that
+long and no longer. What `run` asserts after that is its `holds`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.hostile.victim import MIB, Victim, Watch, running
+
+COMMON = (
+    "memory grows by at most 512 MiB",
+    "/-/healthy answers",
+    "another client is served",
+    "scrapes go on",
+    "at most 200 log lines",
+)
+MAX_GROWTH_BYTES = 512 * MIB
+MAX_LOG_LINES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    name: str
+    sends: str
+    holds: str
+    run: Callable[[Victim, Watch], None]
+    command: tuple[str, ...] = ("server",)
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: int | None = None
+    """RLIMIT_NOFILE of the victim."""
+    question: str = "/api/v1/query?query=up"
+    """What the other client asks."""
+    prepare: Callable[[Victim], None] | None = None
+    """Before memory is measured: load a store, warm a cache."""
+    slow: bool = False
+    """More than about 3 s: run with SLOW=1 and by the benchmark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    growth_bytes: int
+    log_lines: int
+    healthy_p50: float
+    healthy_p99: float
+    healthy_failures: int
+    other_p50: float
+    other_longest: float
+    scrape_gap_longest: float
+
+
+def catalogue() -> tuple[Attack, ...]:
+    modules = sorted(path.stem for path in Path(__file__).parent.glob("attacks_*.py"))
+    found: list[Attack] = []
+    for module in modules:
+        found += importlib.import_module(f"tests.hostile.{module}").ATTACKS
+    return tuple(found)
+
+
+def carry_out(attack: Attack) -> Outcome:
+    """Runs one attack on a victim of its own; AssertionError from `run` if what it promises does not hold."""
+    with running(attack.command, env=attack.env, files=attack.files) as victim:
+        victim.get("/-/healthy"), victim.get(attack.question)  # what the first answer loads is no attack's
+        if attack.prepare is not None:
+            attack.prepare(victim)
+        lines = victim.log_lines()
+        with victim.watch(attack.question) as watch:
+            attack.run(victim, watch)
+            growth = watch.growth_bytes()
+        return Outcome(
+            growth,
+            victim.log_lines() - lines,
+            watch.healthy.p50(),
+            watch.healthy.p99(),
+            len(watch.healthy.failures),
+            watch.other.p50(),
+            watch.other.longest(),
+            max(watch.scrape_gaps(), default=0.0),
+        )

@@ -1,0 +1,58 @@
+"""As `test_dcgm_captures.py`, with two cards of our own: driver values in, dcgm-exporter's lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuscope.metrics.catalogue.dcgm import DEFAULT_COUNTERS, OPT_IN_COUNTERS
+from tests.fake_nvml.driver import FakeDriver
+from tests.fake_nvml.fixtures import driver as driver_or_skip
+from tests.goldens import check_golden
+from tests.metrics.dcgm_card_values import Machine, card_values, put_cards
+
+__all__ = ["driver_or_skip"]
+
+CARDS = Path(__file__).parents[1] / "captures" / "dcgm-exporter" / "two-h100.card-values.yaml"
+SHIPPED = "/etc/dcgm-exporter/"
+
+
+@pytest.fixture
+def driver(driver_or_skip: FakeDriver, tmp_path: Path) -> Iterator[FakeDriver]:
+    fake = FakeDriver(tmp_path / "cards", driver_version="550.163.01", cuda_version=12040)
+    put_cards(fake, card_values(CARDS), "H100")
+    yield fake
+    fake.heal()
+
+
+def machine(driver: FakeDriver, folder: Path, *argv: str) -> Machine:
+    made = Machine(driver, folder, "-c", "1000", *argv)
+    made.scrape()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("golden", "argv"),
+    [
+        ("two-h100.default", ()),
+        ("two-h100.default", ("-f", SHIPPED + "dcp-metrics-included.csv")),
+        ("two-h100.1x-names", ("-o", "-f", SHIPPED + "1.x-compatibility-metrics.csv")),
+    ],
+)
+def test_shipped_counters(golden: str, argv: tuple[str, ...], driver: FakeDriver, tmp_path: Path) -> None:
+    output = machine(driver, tmp_path, *argv).scrape()
+    check_golden(Path("dcgm") / f"{golden}.metrics", output.encode())
+
+
+def test_every_row_of_nvidias_files(driver: FakeDriver, tmp_path: Path) -> None:
+    counters = tmp_path / "every-row.csv"
+    rows = {row.id: row for row in (*OPT_IN_COUNTERS, *DEFAULT_COUNTERS)}.values()
+    counters.write_text("".join(f'{row.name},{row.type},"{row.help}"\n' for row in rows))
+    ours = machine(driver, tmp_path, "-f", str(counters))
+    driver.xid(1, 48)
+    for _ in range(3):
+        output = ours.scrape()
+    check_golden(Path("dcgm") / "two-h100.every-row.metrics", output.encode())
+    assert output.count('xid="48"} 1\n') == 1

@@ -1,0 +1,104 @@
+"""The memory that queries share: waited for, given back, never lost."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+
+import pytest
+
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, sample_pool
+from gpuscope.promql.budget import FREE_SAMPLES, Budget
+from gpuscope.promql.sample_pool import SamplePool
+from tests.promql.memory import MemoryStorage
+
+SIZE = 10 * FREE_SAMPLES
+
+
+@pytest.fixture
+def pool() -> SamplePool:
+    return SamplePool(SIZE)
+
+
+def budget(pool: SamplePool, cancelled: threading.Event | None = None) -> Budget:
+    return Budget(10**9, None, cancelled, 10**9, pool)
+
+
+def test_small_queries_take_nothing(pool: SamplePool) -> None:
+    one = budget(pool)
+    one.charge(FREE_SAMPLES)
+    assert pool.left == SIZE
+    one.charge(1)
+    assert pool.left == SIZE - FREE_SAMPLES
+
+
+def test_what_is_released_closed_or_forgotten_goes_back(pool: SamplePool) -> None:
+    one = budget(pool)
+    one.charge(5 * FREE_SAMPLES)
+    assert pool.left == SIZE - 4 * FREE_SAMPLES
+    one.release(2 * FREE_SAMPLES)
+    assert pool.left == SIZE - 2 * FREE_SAMPLES
+    one.close()
+    assert pool.left == SIZE
+    one.charge(5 * FREE_SAMPLES)
+    del one
+    gc.collect()
+    assert pool.left == SIZE
+
+
+def test_label_text_is_taken_from_it_too(pool: SamplePool) -> None:
+    one = budget(pool)
+    one.charge_labels(16 * 3 * FREE_SAMPLES, is_ascii=True)
+    assert pool.left <= SIZE - 2 * FREE_SAMPLES
+
+
+def test_a_query_waits_for_another(pool: SamplePool) -> None:
+    first, second = budget(pool), budget(pool)
+    first.charge(10 * FREE_SAMPLES)
+    waiter = threading.Thread(target=second.charge, args=(5 * FREE_SAMPLES,))
+    waiter.start()
+    first.close()
+    waiter.join()
+    assert pool.left == SIZE - 4 * FREE_SAMPLES
+
+
+def test_not_for_long(pool: SamplePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two queries may wait for each other."""
+    monkeypatch.setattr(sample_pool, "WAIT_SECONDS", 0.0)
+    before = LIMITS_REACHED.counts()["query_max_total_samples"]
+    first, second = budget(pool), budget(pool)
+    first.charge(10 * FREE_SAMPLES)
+    with pytest.raises(QueryTimeoutError, match="query_max_total_samples"):
+        second.charge(5 * FREE_SAMPLES)
+    assert LIMITS_REACHED.counts()["query_max_total_samples"] == before + 1
+
+
+def test_a_query_that_waits_can_be_cancelled(pool: SamplePool) -> None:
+    cancelled = threading.Event()
+    first, second = budget(pool), budget(pool, cancelled)
+    first.charge(10 * FREE_SAMPLES)
+    cancelled.set()
+    with pytest.raises(QueryCanceledError):
+        second.charge(5 * FREE_SAMPLES)
+
+
+def test_what_cannot_be_had_is_not_waited_for(pool: SamplePool) -> None:
+    one = budget(pool)
+    one.charge(6 * FREE_SAMPLES)
+    with pytest.raises(ExecutionError, match="query_max_total_samples"):
+        one.charge(6 * FREE_SAMPLES)
+
+
+@pytest.mark.parametrize(
+    "query", ["sum_over_time(vector(1)[300000s:1s])", "vector(1)[300000s:1s]", "vector(1)[1y:1s]"]
+)
+def test_an_engine_gives_back_what_its_queries_held(query: str) -> None:
+    pool = SamplePool(30 * FREE_SAMPLES)
+    engine = Engine(MemoryStorage(), max_samples=20 * FREE_SAMPLES, pool=pool)
+    for _ in range(3):
+        with contextlib.suppress(ExecutionError):
+            engine.instant(query, 0)
+        gc.collect()
+        assert pool.left == pool.size

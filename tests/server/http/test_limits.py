@@ -1,0 +1,409 @@
+"""Each limit of the HTTP server is reached: what is refused, what the client is told, what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import resource
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.server.http import connection, listening
+from gpuscope.server.http.addresses import Network
+from gpuscope.server.http.admission import MIN_RESERVED_FILES, Admission, fit_to_files
+from gpuscope.server.http.body_budget import FREE_BYTES, BodyBudget
+from gpuscope.server.http.client_log import MINUTE, ClientLog
+from gpuscope.server.http.fair_queue import FairQueue
+from gpuscope.server.http.listening import Server
+from gpuscope.server.http.messages import Request, Response, text
+from gpuscope.server.http.reading import MAX_READ_AHEAD, SLICE_BYTES, RequestReader
+from gpuscope.server.login.asked import parse_networks
+from tests.server.certificates import make_certificate
+from tests.server.http.support import GET, LAST, answer_to, ask, hello, with_server
+
+QUICK = Limits(request_head_timeout=0.2, client_stall_timeout=0.2, request_body_timeout=0.4)
+CHUNKED = b"POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@contextlib.contextmanager
+def reaches(limit: str) -> Iterator[None]:
+    before = LIMITS_REACHED.counts()[limit]
+    yield
+    assert LIMITS_REACHED.counts()[limit] > before
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.2)
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("rubbish", [b"ZZZ\r\n", b"-1\r\n", b"5\r\nhello!!!", b"ffffffffffffffffff\r\n"])
+@pytest.mark.parametrize("later", [True, False])
+def test_a_malformed_chunk_is_answered_at_once(rubbish: bytes, later: bool) -> None:
+    async def talk(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if later:
+            writer.write(CHUNKED.replace(b"host", b"expect: 100-continue\r\nhost"))
+            await reader.readuntil(b"100 Continue\r\n\r\n")  # the handler waits for the body now
+            writer.write(rubbish)
+        else:
+            writer.write(CHUNKED + rubbish)
+        answer = await reader.read()  # to the end: one answer, then it is closed
+        writer.close()
+        return answer
+
+    answer = with_server(talk)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"400"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_body_sent_byte_by_byte_has_a_total_time() -> None:
+    async def talk(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
+        answer = asyncio.create_task(reader.read())
+        for _ in range(100):  # each byte well within client_stall_timeout
+            if answer.done():
+                break
+            writer.write(b"b")
+            await asyncio.sleep(0.02)
+        writer.close()
+        return await answer
+
+    with reaches("request_body_timeout"):
+        assert with_server(talk, limits=QUICK).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_body_that_stalls_is_answered() -> None:
+    with reaches("client_stall_timeout"):
+        head = b"POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc"
+        assert answer_to(head, eof=False, limits=QUICK).startswith(b"HTTP/1.1 408 ")
+
+
+def test_bodies_share_a_budget_and_small_ones_are_free() -> None:
+    limits = Limits(max_request_bodies_bytes=4 * FREE_BYTES)
+
+    async def talk(port: int) -> list[bytes]:
+        size = 4 * FREE_BYTES
+        head = b"POST /count HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+        held_reader, held = await asyncio.open_connection("127.0.0.1", port)
+        held.write(head % size + b"b" * (3 * FREE_BYTES))  # half of the budget, the free part left out
+        await held.drain()
+        while server_budget(port) < 2 * FREE_BYTES:
+            await asyncio.sleep(0.01)
+        refused = await ask(port, head % size, b"b" * size, eof=False)
+        small = await ask(port, head % 100, b"b" * 100, eof=False)
+        held.write(b"b" * FREE_BYTES)  # one address may not hold more than half
+        over = await held_reader.read()
+        held.close()
+        after = await ask(port, head % (2 * FREE_BYTES), b"b" * (2 * FREE_BYTES), eof=False)
+        return [refused, small, over, after]
+
+    servers: list[Server] = []
+
+    def server_budget(port: int) -> int:
+        return servers[0].budget.held
+
+    async def run() -> list[bytes]:
+        from tests.server.http.support import ROUTER
+
+        servers.append(Server(ROUTER, limits=limits))
+        port = await servers[0].start("127.0.0.1", 0)
+        try:
+            return await talk(port)
+        finally:
+            await servers[0].stop()
+
+    with reaches("max_request_bodies_bytes"):
+        refused, small, over, after = asyncio.run(run())
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: " in refused
+    assert small.startswith(b"HTTP/1.1 200 ")
+    assert over.startswith(b"HTTP/1.1 503 ")
+    assert after.startswith(b"HTTP/1.1 200 "), "what was held is given back"
+    assert servers[0].budget == BodyBudget(limits.max_request_bodies_bytes)
+
+
+def test_a_trusted_proxy_may_hold_the_whole_budget() -> None:
+    budget = BodyBudget(100)
+    assert budget.take("", 100)
+    assert not budget.take("10.0.0.1", 1)
+    budget.give_back("", 100)
+    assert budget.take("10.0.0.1", 50)
+    assert not budget.take("10.0.0.1", 1)
+    assert budget.take("10.0.0.2", 50)
+
+
+def test_trailers_are_not_headers_and_not_endless() -> None:
+    seen: list[Request] = []
+
+    async def keep(request: Request) -> Response:
+        await request.body.read(100)
+        seen.append(request)
+        return text("ok")
+
+    trailer = b"0\r\nx-forwarded-user: root\r\n\r\n"
+    assert answer_to(CHUNKED + trailer, handler=keep).startswith(b"HTTP/1.1 200 ")
+    assert seen[0].header("x-forwarded-user") == ""
+    endless = CHUNKED + b"0\r\nx: " + b"y" * (2 * Limits().max_request_head_bytes)
+    assert answer_to(endless, handler=keep, eof=False).startswith(b"HTTP/1.1 431 ")
+
+
+# Heads
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 16])
+def test_a_head_that_comes_in_one_read_has_the_same_limit(size: int) -> None:
+    limits = Limits(max_request_head_bytes=size)
+    head = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n"
+    assert answer_to(head % (b"y" * (size - 200)), limits=limits).startswith(b"HTTP/1.1 200 ")
+    with reaches("max_request_head_bytes"):
+        assert answer_to(head % (b"y" * size), eof=False, limits=limits).startswith(b"HTTP/1.1 431 ")
+    assert re.findall(rb"1.1 (\d+) ", answer_to(GET + head % (b"y" * size), eof=False, limits=limits)) == [
+        b"200",
+        b"431",
+    ]
+
+
+def test_pipelined_requests_stay_bytes_until_it_is_their_turn() -> None:
+    reader = RequestReader("", False, lambda: None, Limits())
+    many = b"GET / HTTP/1.1\r\n\r\n" * 10_000
+    reader.feed(many)
+    assert MAX_READ_AHEAD <= len(reader.whole) <= MAX_READ_AHEAD + SLICE_BYTES // 18 + 1
+    came = 0
+    while reader.whole or reader.unfed:
+        came += len(reader.whole)
+        reader.whole.clear()
+        reader.feed(b"")
+    assert came == 10_000
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_head_and_an_idle_connection_have_a_time() -> None:
+    with reaches("request_head_timeout"), contextlib.suppress(ConnectionResetError):
+        assert answer_to(b"GET / HT", eof=False, limits=QUICK) == b""
+    with reaches("keep_alive_timeout"):
+        limits = replace(QUICK, keep_alive_timeout=0.1)
+        assert answer_to(GET, eof=False, limits=limits).endswith(b"hello\n")
+
+
+# Answers
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_answer_taken_too_slowly_is_cut_off_however_often_a_little_is_taken(streams: bool) -> None:
+    size, piece = 1 << 26, b"x" * (1 << 17)
+
+    async def pieces() -> asyncio.StreamReader:
+        for _ in range(size // len(piece)):
+            yield piece
+
+    async def much(request: Request) -> Response:
+        return Response(pieces=pieces()) if streams else Response(b"x" * size)
+
+    async def talk(port: int) -> int:
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        raw.setblocking(False)
+        loop, taken = asyncio.get_running_loop(), 0
+        await loop.sock_connect(raw, ("127.0.0.1", port))
+        await loop.sock_sendall(raw, LAST)
+        with contextlib.suppress(ConnectionError), raw:
+            for _ in range(1000):
+                got = await loop.sock_recv(raw, 1 << 14)
+                if not got:
+                    break
+                taken += len(got)
+                await asyncio.sleep(0.01)  # 1.6 MB/s
+        return taken
+
+    limits = Limits(client_stall_timeout=0.4, min_answer_rate=100 << 20)
+    with reaches("min_answer_rate"):
+        assert with_server(talk, much, limits=limits) < size
+
+
+# Connections
+
+
+async def _from(source: str, port: int, data: bytes = LAST) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    writer.write(data)
+    with contextlib.suppress(ConnectionError):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_one_address_cannot_take_all_connections() -> None:
+    async def talk(port: int) -> list[bytes]:
+        held = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(3)]
+        answers = [await _from(source, port) for source in ("127.0.0.2", "127.0.0.3")]
+        for _, writer in held:
+            writer.close()
+        return answers
+
+    with reaches("max_connections_per_address"):
+        same, other = with_server(talk, limits=Limits(max_connections_per_address=3))
+    assert same.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: " in same
+    assert other.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_trusted_proxy_is_exempt_and_its_clients_are_counted() -> None:
+    proxies: tuple[Network, ...] = parse_networks(["10.0.0.0/8"], "--proxy-auth-from")
+    admission = Admission(Limits(max_connections_per_address=2), proxies)
+    keys = [admission.enter("10.0.0.1") for _ in range(5)]
+    assert keys == [""] * 5
+    clients = ("192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2")
+    with contextlib.ExitStack() as stack:
+        may_ask = [stack.enter_context(admission.request_of(client)) for client in clients]
+        assert may_ask == [True, True, False, True]
+    for key in keys:
+        admission.leave(str(key))
+    assert (admission.total, admission.by_address) == (0, {})
+
+
+def test_addresses_of_one_ipv6_network_count_as_one() -> None:
+    admission = Admission(Limits(max_connections_per_address=1))
+    assert admission.enter("2001:db8::1") is not None
+    assert admission.enter("2001:db8::2") is None
+    assert admission.enter("2001:db8:0:1::2") is not None
+
+
+def test_connections_fit_the_files_a_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fitted(files: int, listeners: int = 1) -> int:
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+        return fit_to_files(Limits(), listeners).max_connections
+
+    assert fitted(64) == 64 - MIN_RESERVED_FILES
+    assert fitted(1024) == 512
+    assert fitted(1024, 3) == 256
+    assert fitted(8) == 1
+    assert fitted(resource.RLIM_INFINITY) == 512
+
+
+@pytest.mark.usefixtures("quick")
+def test_silent_tls_connections_are_counted_and_have_a_deadline(tmp_path: Path) -> None:
+    context = make_certificate(tmp_path).server_context()
+    limits = Limits(max_connections=3, tls_handshake_timeout=0.3)
+    trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+
+    async def secure(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=trust, server_hostname="localhost"
+        )
+        writer.write(LAST)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def talk(port: int) -> bytes:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        held[-1][1].write(b"\x16\x03\x01\x02")  # the beginning of a handshake
+        answer = await secure(port)  # in the place of the oldest
+        for reader, writer in held:
+            assert await reader.read() == b""  # the others ended by the deadline
+            writer.close()
+        assert (await secure(port)).endswith(b"hello\n")
+        return answer
+
+    with reaches("max_connections"), reaches("tls_handshake_timeout"):
+        assert with_server(talk, hello, limits=limits, tls=context).endswith(b"hello\n")
+
+
+def test_no_files_left_is_a_pause_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening, "PAUSE_SECONDS", 0.05)
+    accepted: list[int] = []
+
+    class NoFiles(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            accepted.append(1)
+            if len(accepted) < 4:
+                raise OSError(24, "Too many open files")
+            return super().accept()
+
+    monkeypatch.setattr(listening.socket, "socket", NoFiles)
+    with caplog.at_level(logging.DEBUG, "gpuscope.http"):
+        assert answer_to(GET).endswith(b"hello\n")
+    assert len(accepted) < 10, "it does not spin"
+    lines = [record for record in caplog.records if "cannot accept" in record.message]
+    assert len(lines) == 3
+    assert not any(record.exc_info for record in caplog.records)
+
+
+# Log lines
+
+
+def test_log_lines_are_bounded_per_minute_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    log = ClientLog(logging.getLogger("gpuscope.http"), 3, lambda: now[0])
+    with reaches("max_client_log_lines"):
+        for _ in range(1000):
+            log.warning("refused things", "one was refused")
+    log.warning("other things", "another")
+    now[0] += MINUTE
+    log.summarise()
+    log.summarise()
+    log.warning("refused things", "one was refused")
+    assert [record.message for record in caplog.records] == [
+        *["one was refused"] * 3,
+        "another",
+        "refused things: 997 more in the last minute",
+        "one was refused",
+    ]
+
+
+def test_a_page_that_always_fails_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    answers = answer_to(b"GET /broken HTTP/1.1\r\nhost: x\r\n\r\n" * 50, limits=Limits(max_client_log_lines=2))
+    assert answers.count(b"HTTP/1.1 500 ") == 50
+    assert len(caplog.records) == 2
+
+
+# Turns
+
+
+def test_addresses_take_turns_when_there_is_more_than_the_loop_can_answer() -> None:
+    order: list[str] = []
+
+    class Client:
+        def __init__(self, key: str, requests: int) -> None:
+            self.limit_key, self.left = key, requests
+
+        def take_turn(self) -> None:
+            order.append(self.limit_key)
+            self.left -= 1
+            if self.left:
+                turns.join(self)
+
+    async def run() -> None:
+        nonlocal turns
+        turns = FairQueue(asyncio.get_running_loop())
+        gone = Client("gone", 1)
+        for client in (*(Client("crowd", 5) for _ in range(3)), Client("one", 3), gone):
+            turns.join(client)
+            turns.join(client)
+        turns.leave(gone)
+        assert turns.must_queue()
+        while len(order) < 18:
+            await asyncio.sleep(0)
+        assert not turns.must_queue()
+
+    turns: FairQueue
+    asyncio.run(run())
+    assert order == ["crowd", "one"] * 3 + ["crowd"] * 12

@@ -1,0 +1,126 @@
+"""A data folder that is deleted while the store runs."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuscope.store import Store, StoreLockedError, StoreOptions
+from gpuscope.store.schema import FILE_NAME
+from tests.store.support import NOW, HandClock, contents_of, fill, labels, named, tick, timed_tick
+
+
+def filled(folder: Path, clock: HandClock) -> Store:
+    """Six hours, of which the last are not sealed."""
+    store = Store(folder, clock=clock)
+    fill(store, clock, 6)
+    store.maintain()
+    assert store.stats().blocks
+    return store
+
+
+def test_it_is_told_and_begun_anew_with_what_is_in_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, clock = tmp_path / "data", HandClock()
+    with filled(folder, clock) as store:
+        unsealed = store.stats().head_samples
+        (target,) = [state.id for state in store._catalog.states()]
+        ids = store.resolve(target, [labels("m0", node="a"), labels("new")]).tolist()
+        store.select([], 0, 2**62)  # a reader's connection to the old file
+        shutil.rmtree(folder)
+        assert store.append(tick(target, clock.at, ids, [7.0, 8.0])).accepted == 2
+        assert store.trouble() == f"the data folder {folder} was deleted while it was in use"
+        assert (store.stats().lost, store.stats().restarts) == (store.trouble(), 0)
+        assert caplog.text.count("was deleted while it was in use") == 1
+        store.maintain()
+        assert (store.trouble(), store.stats().restarts) == ("", 1)
+        assert store.stats().head_samples == unsealed + 2
+        assert store.stats().blocks == 0
+        kept = contents_of(store)
+        assert kept[labels("new")].keys() == {clock.at}
+        with pytest.raises(StoreLockedError):
+            Store(folder, clock=clock)
+        clock.at += 60_000
+        assert store.append(tick(target, clock.at, ids, [9.0, 9.0])).accepted == 2
+        store.seal()
+        assert store.check().problems == []
+        assert (folder.stat().st_mode & 0o777, (folder / FILE_NAME).stat().st_mode & 0o777) == (0o700, 0o600)
+    with Store(folder, clock=clock) as store:
+        found = contents_of(store)
+        assert found[labels("new")].keys() == {clock.at - 60_000, clock.at}
+        assert all(found[one].items() >= times.items() for one, times in kept.items())
+
+
+def test_while_it_cannot_be_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, clock = tmp_path / "data", HandClock()
+    with filled(folder, clock) as store:
+        before = store.stats().head_samples
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+        for _ in range(3):
+            store.maintain()
+            assert "was deleted" in store.trouble()
+            assert store.stats().head_samples == before, "nothing is sealed into a file without a name"
+        assert caplog.text.count("cannot be made again") == 1
+        folder.unlink()
+        store.maintain()
+        assert store.trouble() == ""
+        assert store.stats().head_samples == before
+
+
+def test_a_folder_that_was_replaced_is_left_alone(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "data", HandClock()
+    elsewhere = HandClock()
+    with Store(tmp_path / "other", clock=elsewhere) as other:
+        fill(other, elsewhere, 1)
+    with filled(folder, clock) as store:
+        folder.rename(tmp_path / "moved")
+        shutil.copytree(tmp_path / "other", folder)
+        contents = (folder / FILE_NAME).read_bytes()
+        store.maintain()
+        assert store.trouble()
+        assert "restart gpuscope" in (store.stats().last_error or "")
+        assert (folder / FILE_NAME).read_bytes() == contents
+        shutil.rmtree(folder)
+        (tmp_path / "moved").rename(folder)
+        store.maintain()
+        assert store.trouble() == ""
+        assert store.stats().blocks, "it has come back: nothing was lost"
+
+
+def test_late_samples_are_kept_too(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "data", HandClock()
+    with filled(folder, clock) as store:
+        (target,) = [state.id for state in store._catalog.states()]
+        store.seal()
+        (late,) = store.resolve(target, [labels("late")]).tolist()
+        store.append(timed_tick(target, [(late, clock.at - 1_800_000, 5.0)]))
+        shutil.rmtree(folder)
+        store.maintain()
+        assert list(contents_of(store)) == [labels("late")]
+    with Store(folder, clock=clock) as store:
+        assert list(contents_of(store)) == [labels("late")]
+
+
+def test_the_running_store_does_it_by_itself(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "data", HandClock()
+    with Store(folder, StoreOptions(maintain_every_s=3600), clock) as store:
+        store.start()
+        target = store.target("node")
+        (a,) = store.resolve(target, [labels("a")]).tolist()
+        store.append(tick(target, NOW, [a], [1.0]))
+        shutil.rmtree(folder)
+        restarted = threading.Event()
+        watch = store._writing().watch
+        found_again = watch.found_again
+        watch.found_again = lambda: (found_again(), restarted.set())  # type: ignore[method-assign,func-returns-value]
+        store.append(tick(target, NOW + 1, [a], [2.0]))
+        assert restarted.wait(60)
+        store.append(tick(target, NOW + 2, [a], [3.0]))
+        assert store.select(named("a"), 0, 2**62)[0].values.tolist() == [1.0, 2.0, 3.0]
+    with Store(folder, clock=clock) as store:
+        assert store.select(named("a"), 0, 2**62)[0].values.tolist() == [1.0, 2.0, 3.0]
