@@ -14,7 +14,6 @@ from gpuscope.collect.xids import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.native import NativeBuilder
 from gpuscope.readings import ABSENT, Device, Reading, Snapshot, Uuid, XidEvent
-from gpuscope.readings.xid_meanings import XID_MEANINGS, xid_meaning
 from gpuscope.settings import Settings
 from tests.fakes import FakeClock, FakeSource, spec_of
 
@@ -37,6 +36,10 @@ def _everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gpuscope.gpu")
 
 
+def explain(code: int) -> str:
+    return {79: "GPU has fallen off the bus", 13: "a program's mistake", 48: "double-bit ECC error"}[code]
+
+
 class Machine:
     """A collector on one source; `see` is a cycle in which the source answers this."""
 
@@ -46,7 +49,9 @@ class Machine:
         runner = Runner(spec_of(FakeSource(lambda: self._answer), "nvml"), Settings(), self.clock)
         ledger = XidLedger(state, boot_id="boot")
         self._runner = runner
-        self._collector = Collector([Planned(runner)], node="n", interval=1.0, clock=self.clock, ledger=ledger)
+        self._collector = Collector(
+            [Planned(runner)], node="n", interval=1.0, clock=self.clock, ledger=ledger, explain_xid=explain
+        )
 
     def see(self, *devices: Device, xids: tuple[XidEvent, ...] = (), seconds: float = 1.0) -> Snapshot:
         self.clock.pass_seconds(seconds)
@@ -114,7 +119,7 @@ def test_a_gpu_lost_from_the_start_is_said_once(caplog: pytest.LogCaptureFixture
 
 
 def test_a_storm_of_xids_writes_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
-    events = GpuEvents(since=START)
+    events = GpuEvents(START, explain)
     storm = [XidEvent(xid=13, at=START, channel="nvml", gpu_uuid=UUID)] * 1000
     latest = events.advance([GPU], storm, START)
     assert len(lines(caplog)) == MAX_LINES
@@ -124,7 +129,7 @@ def test_a_storm_of_xids_writes_a_bounded_number_of_lines(caplog: pytest.LogCapt
 
 
 def test_every_gpu_has_its_own_allowance(caplog: pytest.LogCaptureFixture) -> None:
-    events = GpuEvents(since=START)
+    events = GpuEvents(START, explain)
     other = Device(uuid=Uuid("GPU-2"), index=4)
     events.advance([GPU, other], [XidEvent(xid=13, at=START, channel="nvml", gpu_uuid=UUID)] * 100, START)
     events.advance([GPU, other], [XidEvent(xid=79, at=START, channel="nvml", gpu_uuid=other.uuid)], START)
@@ -154,8 +159,3 @@ def test_a_gpu_that_answers_is_never_given_what_it_was() -> None:
 def info(snapshot: Snapshot) -> str:
     text = encode_text(NativeBuilder().to_families(snapshot)).decode()
     return next(line for line in text.splitlines() if line.startswith("gpuscope_gpu_info{"))
-
-
-def test_meanings_are_short_sentences_without_an_end() -> None:
-    assert all(text and text == text.strip(" .") and len(text) < 70 for text in XID_MEANINGS.values())
-    assert xid_meaning(9999) == "a code that is not in NVIDIA's catalogue"

@@ -36,7 +36,7 @@ FLAGS = (0.0, 1.0)
 GPU_VALUES: dict[str, tuple[float, ...]] = {
     "gpuscope_gpu_up": FLAGS,
     "gpuscope_gpu_recovery_action": (0.0, 1.0, 7.0),
-    "gpuscope_gpu_xid_last_timestamp_seconds": (NOW - 5, NOW - 599, NOW - 600, NOW - 86400),
+    "gpuscope_gpu_xid_last_timestamp_seconds": (NOW - 5, NOW - 3599, NOW - 3600, NOW - 86400),
     "gpuscope_gpu_ecc_errors_total": (0.0, 3.0),
     "gpuscope_gpu_ecc_sram_threshold_exceeded": FLAGS,
     "gpuscope_gpu_row_remap_pending": FLAGS,

@@ -45,6 +45,7 @@ CAPPED: Sample = ("gpuscope_gpu_throttle_reason", {**LABELS, "reason": "sw_power
 FAILED: Sample = ("gpuscope_gpu_row_remap_failed", LABELS, 1.0)
 LOST: Sample = ("gpuscope_gpu_up", LABELS, 0.0)
 XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "79"}, NOW - 60)
+PROGRAM_XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "13"}, NOW - 60)
 OLD_XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "79"}, NOW - 86400)
 
 
@@ -61,6 +62,7 @@ OLD_XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": 
         ([BUSY, XID], "sick", "XID 79"),
         ([BUSY, OLD_XID], "busy", None),
         ([XID, LOST], "lost", "XID 79"),
+        ([BUSY, PROGRAM_XID], "busy", None),
     ],
 )
 def test_the_worst_state_wins(samples: list[Sample], state: str, why: str | None) -> None:

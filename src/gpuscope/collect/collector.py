@@ -53,6 +53,7 @@ class Collector:
         expected_gpus: Maybe[int] = ABSENT,
         integrator: Integrator | None = None,
         ownership: OwnershipBook | None = None,
+        explain_xid: Callable[[int], str] = lambda code: "no meaning given",
     ) -> None:
         self.plan = plan
         self._runners = [planned.runner for planned in plan]
@@ -64,7 +65,7 @@ class Collector:
         self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
         self._ownership = ownership or OwnershipBook()
         self._identities = Identities()
-        self._events = GpuEvents(since=clock.now())
+        self._events = GpuEvents(clock.now(), explain_xid)
         self._cpu = CpuMeter()
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []

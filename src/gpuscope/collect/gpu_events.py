@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.collect.xids import normal_pci_bus_id
 from gpuscope.readings import ABSENT, Device, GpuEvent, Maybe, Uuid, XidEvent
-from gpuscope.readings.xid_meanings import xid_meaning
 
 log = logging.getLogger("gpuscope.gpu")
 
@@ -45,8 +44,10 @@ class _Allowance:
 
 
 class GpuEvents:
-    def __init__(self, since: float) -> None:
+    def __init__(self, since: float, explain_xid: Callable[[int], str]) -> None:
+        """`explain_xid` gives the meaning of a code, for the log line."""
         self._since = since
+        self._explain_xid = explain_xid
         self._seen: dict[Uuid, Device] = {}
         self._at_address: dict[str, Uuid] = {}
         self._lost_at: dict[Uuid, float] = {}
@@ -96,7 +97,7 @@ class GpuEvents:
             name = _name(device)
         else:
             name = str(uuid) if uuid is not ABSENT else f"the GPU at PCI address {address}"
-        text = f"XID {event.xid} on {name}: {xid_meaning(event.xid)}"
+        text = f"XID {event.xid} on {name}: {self._explain_xid(event.xid)}"
         self._add("xid", text, device, now, at=event.at, uuid=uuid, address=address, xid=event.xid)
 
     def _add(

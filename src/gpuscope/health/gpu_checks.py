@@ -20,7 +20,7 @@ from gpuscope.health.thresholds import (
     SLOW_SIBLING_SHARE,
 )
 from gpuscope.health.throttles import HINDERING
-from gpuscope.health.xids import DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS, XIDS
+from gpuscope.health.xids import APPLICATION_XIDS, DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS
 from gpuscope.readings import ABSENT
 
 _DOWN = flag("gpuscope_gpu_up", 0)
@@ -29,8 +29,6 @@ _SRAM = flag("gpuscope_gpu_ecc_sram_threshold_exceeded")
 _PERSISTENCE_OFF = flag("gpuscope_gpu_persistence_mode", 0)
 _SAME_GPU = "on (instance, uuid)"
 _MINUTES = "it looks at the last minutes, not at one moment"
-APPLICATION_XIDS: Final = frozenset({32, 80, 94, *(code for code, row in XIDS.items() if row.is_application)})
-"""With three whose cause is the bus or the memory, but which hit one program and need no drain."""
 
 
 def _xids(codes: Iterable[int]) -> tuple[str, Live]:

@@ -15,8 +15,8 @@ STALE_SECONDS: Final = 30.0
 AGENT_STALE_SECONDS: Final = 60.0
 GONE_SHOWN_SECONDS: Final = 86400.0
 """How long a node or target that stopped answering stays in the picture."""
-RECENT_XID_SECONDS: Final = 600.0
-"""How long an XID counts as happening now."""
+RECENT_XID_SECONDS: Final = 3600.0
+"""How long an XID counts as news: long enough for somebody to see it."""
 SOURCE_SLOW_SECONDS: Final = 5.0
 
 HELD_IDLE_SECONDS: Final = 3600.0

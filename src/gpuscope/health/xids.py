@@ -62,10 +62,17 @@ class Xid:
 
     @property
     def is_application(self) -> bool:
-        """Whether the program that ran is the usual cause and the GPU is healthy."""
-        return self.xid_class is XidClass.APPLICATION
+        """Whether one program is hit and no drain is needed: its own mistake, or an error contained to it."""
+        return self.xid_class is XidClass.APPLICATION or self.code in _CONTAINED_XIDS
+
+    @property
+    def blames_gpu(self) -> bool:
+        """Whether the GPU is suspect after it, so that somebody should act."""
+        return not self.is_application and self.action is not XidAction.NONE
 
 
+_CONTAINED_XIDS: Final = frozenset({32, 80, 94})
+"""Their cause is the bus or the memory, but they hit one program."""
 HARDWARE_XIDS: Final = frozenset({48, 54, 64, 79, 95, 140, 142, 143, 156, 167, 171, 172})
 NVLINK_XIDS: Final = frozenset({74, 136, *range(144, 151), 155})
 DRIVER_XIDS: Final = frozenset({8, 38, 46, 60, 62, 66, 67, 109, 110, 119, 120, 158, 169})
@@ -277,6 +284,7 @@ _TABLE: Final[tuple[Xid, ...]] = (
 )  # fmt: skip
 
 XIDS: Final[dict[int, Xid]] = {row.code: row for row in _TABLE}
+APPLICATION_XIDS: Final = frozenset(code for code, row in XIDS.items() if row.is_application)
 MAX_LEGACY_XID: Final = 138
 
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Final
 
+from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.scrape.target_state import TargetState
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastSeen, last_seen_nodes, look_up
-from gpuscope.server.live import STALE_SECONDS
 from gpuscope.server.missing import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
 
 log = logging.getLogger("gpuscope.live")

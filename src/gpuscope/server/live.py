@@ -14,25 +14,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
+from gpuscope.health.thresholds import RECENT_XID_SECONDS, STALE_SECONDS, WORKING_RATIO
+from gpuscope.health.throttles import HINDERING
+from gpuscope.health.xids import explain_xid
 from gpuscope.server.missing import NOTHING_MISSING, Gone, Missing, Sample
 
 T = TypeVar("T")
-STALE_SECONDS = 30.0
-RECENT_XID_SECONDS = 3600.0
-WORKING_RATIO = 0.01  # below one percent a GPU does nothing worth the name
-
 _SESSION_TEXTS = {
     **{name: name for name in ("type", "command", "user", "namespace", "pod", "container")},
     "state": "state",  # of agents of earlier versions: a label there
     "slurm_job": "job",  # `job` itself is the scrape job's, in every Prometheus
 }
-_HINDERING = (
-    "hw_thermal_slowdown",
-    "sw_thermal_slowdown",
-    "hw_power_brake_slowdown",
-    "hw_slowdown",
-    "sync_boost",
-)
 
 
 @dataclass(slots=True)
@@ -172,7 +164,8 @@ def _throttle_reason(tables: _Tables, labels: Mapping[str, str], value: float) -
 
 
 def _xid_last(tables: _Tables, labels: Mapping[str, str], value: float) -> None:
-    if tables.now - value < RECENT_XID_SECONDS:
+    code = labels.get("xid", "")
+    if tables.now - value < RECENT_XID_SECONDS and code.isdecimal() and explain_xid(int(code)).blames_gpu:
         gpu = tables.gpu(labels)
         gpu.sick_with.append(f"XID {labels.get('xid', '')}")
         gpu.since = value if gpu.since is None else max(gpu.since, value)
@@ -326,7 +319,7 @@ def _judged(gpu: _Gpu, stale: bool, sessions: list[Mapping[str, Any]]) -> dict[s
         sick_with.append(f"PCIe x{gpu.lanes:.0f} of x{gpu.most_lanes:.0f}")
     if sick_with:
         return _state("sick", sick_with[0], gpu.since)
-    hindered = next((reason for reason in _HINDERING if reason in gpu.throttled_by), "")
+    hindered = next((reason for reason in HINDERING if reason in gpu.throttled_by), "")
     if hindered:
         return _state("throttled", hindered)
     working = gpu.shown.get("busy", gpu.shown.get("sm"))

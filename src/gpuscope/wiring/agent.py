@@ -18,6 +18,7 @@ from gpuscope.collect.runner import Runner
 from gpuscope.collect.xids import XidLedger
 from gpuscope.errors import NoGpuReadable
 from gpuscope.exposition.textfile import TextfileWriter
+from gpuscope.health.xids import explain_xid
 from gpuscope.limits import Limits
 from gpuscope.readings import ABSENT, Device, Snapshot
 from gpuscope.server.exporter import Exporter
@@ -111,6 +112,7 @@ def build_collector(
         ledger=XidLedger(Path(state_dir) / "xids.json" if state_dir else None),
         expected_gpus=expected_gpus(settings),
         ownership=ownership,
+        explain_xid=lambda code: explain_xid(code).meaning,
     )
 
 

@@ -16,6 +16,7 @@ from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.sessions import Sessions
 from gpuscope.collect.xids import XidLedger
+from gpuscope.health.xids import explain_xid
 from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec
@@ -99,6 +100,7 @@ def build_demo(settings: Settings) -> Demo:
                 integrator=integrators[index],
                 ownership=ownership[index],
                 expected_gpus=fleet.gpus_per_node,
+                explain_xid=lambda code: explain_xid(code).meaning,
             )
         )
     return Demo(fleet, collectors, integrators, ledgers, ownership)
