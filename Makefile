@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 
-.PHONY: setup page demo run test check bench engines golden docs clean
+.PHONY: setup page demo run test test-fast check bench engines golden docs clean
 
 setup: $(VENV)/.ready-to-test page
 
@@ -37,6 +37,10 @@ engines: setup
 test: setup engines
 	@$(BIN)/python tools/page.py test
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations 15
+
+# Under a minute: no network, no engine, no process of its own.
+test-fast: setup
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not not_fast and not slow"
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -1,8 +1,13 @@
-"""What holds for all tests: `slow` ones run only when SLOW=1, and no test has a wall-clock limit."""
+"""What holds for all tests: which run when, and no test has a wall-clock limit.
+
+`make test-fast` leaves out what starts a process, an engine or a browser, or runs for seconds: the paths in NOT_FAST.
+Tests marked `slow` run only with SLOW=1.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,10 +16,23 @@ from hypothesis import settings
 settings.register_profile("gpuscope", deadline=None)
 settings.load_profile("gpuscope")
 
+HERE = Path(__file__).parent
+NOT_FAST = (
+    "cli/test_commands.py", "cli/test_gone.py", "cli/test_server.py", "cli/test_user.py", "clients",
+    "collect/test_sessions_churn.py", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
+    "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py", "metrics/test_sessions_prometheus.py",
+    "owners/test_agent.py", "page", "promql/test_differential.py", "promql/test_public_corpus.py",
+    "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
+    "server/login/test_running.py", "sources/test_nvml_peers.py", "sources/test_nvml_trouble.py",
+    "sources/test_nvml_stuck_calls.py", "store/test_kill.py", "test_engines.py", "test_fake_nvml.py",
+    "test_package.py", "wiring/test_serving.py",
+)  # fmt: skip
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.environ.get("SLOW") == "1":
-        return
     for item in items:
-        if item.get_closest_marker("slow"):
+        path = item.path.relative_to(HERE).as_posix()
+        if any(path == one or path.startswith(f"{one}/") for one in NOT_FAST):
+            item.add_marker(pytest.mark.not_fast)
+        if item.get_closest_marker("slow") and os.environ.get("SLOW") != "1":
             item.add_marker(pytest.mark.skip(reason="slow: run with SLOW=1"))
