@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.store_bench import METRICS, labels, node_matrix
-from gpuscope.exposition.remote_write import encode_labels, varint
+from gpuscope.exposition.remote_write import encode_labels
 from gpuscope.store import Store, StoreOptions, Tick
 from gpuscope.store.series import Labels
+from gpuscope.varint import encode_varint
 
 STEP_MS = 15_000
 HOUR_MS = 3_600_000
@@ -106,7 +107,7 @@ def write_requests(fleet: Fleet) -> Iterator[bytes]:
             for column, name in enumerate(names[node]):
                 samples["value"] = values[chosen, column]
                 message = name + samples.tobytes()
-                parts += (b"\x0a", varint(len(message)), message)
+                parts += (b"\x0a", encode_varint(len(message)), message)
         yield bytes(cramjam.snappy.compress_raw(b"".join(parts)))
 
 
@@ -126,7 +127,7 @@ def tick_requests(fleet: Fleet, ticks: int) -> Iterator[bytes]:
         whole = samples.tobytes()
         for number, name in enumerate(names):
             message = name + whole[number * _SAMPLE.itemsize : (number + 1) * _SAMPLE.itemsize]
-            parts += (b"\x0a", varint(len(message)), message)
+            parts += (b"\x0a", encode_varint(len(message)), message)
         yield bytes(cramjam.snappy.compress_raw(b"".join(parts)))
 
 

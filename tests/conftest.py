@@ -1,7 +1,7 @@
 """What holds for all tests: which run when, and no test has a wall-clock limit.
 
-`make test-fast` leaves out what starts a process, an engine or a browser, or runs for seconds: the paths in NOT_FAST.
-Tests marked `slow` run only with SLOW=1.
+`make test-fast` leaves out what starts a process, an engine or a browser, or runs for seconds: the paths in
+NOT_FAST. Tests marked `slow` run only with SLOW=1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 NOT_FAST = (
     "cli/test_commands.py", "cli/test_gone.py", "cli/test_server.py", "cli/test_user.py", "clients",
     "collect/test_sessions_churn.py", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
-    "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py", "metrics/test_sessions_prometheus.py",
+    "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
+    "metrics/test_sessions_prometheus.py",
     "owners/test_agent.py", "page", "promql/test_differential.py", "promql/test_public_corpus.py",
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
     "server/login/test_running.py", "sources/test_nvml_peers.py", "sources/test_nvml_trouble.py",

@@ -8,7 +8,11 @@ _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 _MAX_SHIFT = 63
 
 
-class VarintError(ValueError):
+class WireError(ValueError):
+    """The bytes are not in the format they should be in; says what is wrong."""
+
+
+class VarintError(WireError):
     """The bytes end inside a number, or a number is longer than 64 bits."""
 
 

@@ -12,8 +12,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.exposition.remote_write import Labels, WireError, WriteDecoder, encode_labels, encode_samples
+from gpuscope.exposition.remote_write import Labels, WriteDecoder, encode_labels, encode_samples
 from gpuscope.store.series import STALE_NAN_BITS
+from gpuscope.varint import WireError
 
 STALE = struct.unpack("<d", struct.pack("<Q", STALE_NAN_BITS))[0]
 

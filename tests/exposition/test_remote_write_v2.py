@@ -9,14 +9,13 @@ from gpuscope.exposition.remote_write import (
     Decoded,
     Labels,
     MessageLimits,
-    WireError,
     WriteDecoder,
     encode_labels,
     encode_samples,
-    varint,
 )
 from gpuscope.exposition.remote_write_v2 import WriteDecoderV2
 from gpuscope.limits import LIMITS_REACHED
+from gpuscope.varint import WireError, encode_varint
 from tests.exposition.write_v2 import RequestV2, SeriesV2, encode_v2, message, sample
 
 A = (("__name__", "a"), ("gpu", "0"))
@@ -61,7 +60,8 @@ def test_samples_and_what_is_only_counted() -> None:
 
 def test_symbols_may_come_last_and_fields_of_later_versions_are_skipped() -> None:
     request = RequestV2().add(SeriesV2(A, [(1, 2.0)]))
-    start_time = message(2, sample(7, 3.0) + b"\x18" + varint(5))  # 2.0-rc.4: the sample's start timestamp
+    # 2.0-rc.4: the sample's start timestamp.
+    start_time = message(2, sample(7, 3.0) + b"\x18" + encode_varint(5))
     request.series[0] += start_time + message(99, b"new") + b"\xf8\x06\x01"
     whole = request.encode()
     symbols = b"".join(message(4, text.encode()) for text in request.symbols)
@@ -91,15 +91,15 @@ def test_a_series_is_asked_for_once_and_refused_ones_each_time() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (message(5, message(1, varint(0) + varint(1))), "reference 1 is beyond the 0 symbols"),
-        (message(4, b"") + message(5, message(1, varint(0) * 3)), "odd number"),
-        (message(4, b"\xff") + message(5, message(1, varint(0) * 2)), "not UTF-8"),
-        (message(4, b"") + message(5, message(1, varint(2**40) * 2)), "beyond the 1 symbols"),
+        (message(5, message(1, encode_varint(0) + encode_varint(1))), "reference 1 is beyond the 0 symbols"),
+        (message(4, b"") + message(5, message(1, encode_varint(0) * 3)), "odd number"),
+        (message(4, b"\xff") + message(5, message(1, encode_varint(0) * 2)), "not UTF-8"),
+        (message(4, b"") + message(5, message(1, encode_varint(2**40) * 2)), "beyond the 1 symbols"),
         (b"\x08\x01", "not a remote-write 2.0"),
         (message(0, b"x"), "not a remote-write 2.0"),
         (b"\x22\x05ab", "cut short"),
         (b"\x2a\x03\x0a\x05\x01", "cut short"),
-        (b"\x2a\x02\x08\xff", "cut short"),
+        (b"\x2a\x02\x08\xff", "end inside a number"),
         (b"\x2a\x01\x0b", "unknown kind"),
     ],
 )

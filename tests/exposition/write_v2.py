@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import cramjam
 
-from gpuscope.exposition.remote_write import varint
+from gpuscope.varint import encode_varint
 
 
 def message(number: int, payload: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
+    return encode_varint(number << 3 | 2) + encode_varint(len(payload)) + payload
 
 
 def sample(at: int, value: float) -> bytes:
-    return b"\x09" + struct.pack("<d", value) + b"\x10" + varint(at)
+    return b"\x09" + struct.pack("<d", value) + b"\x10" + encode_varint(at)
 
 
 @dataclass
@@ -43,15 +43,15 @@ class RequestV2:
     def add(self, one: SeriesV2) -> RequestV2:
         refs = [self.ref(text) for pair in one.labels for text in pair]
         if one.packed:
-            body = message(1, b"".join(map(varint, refs)))
+            body = message(1, b"".join(map(encode_varint, refs)))
         else:
-            body = b"".join(b"\x08" + varint(ref) for ref in refs)
+            body = b"".join(b"\x08" + encode_varint(ref) for ref in refs)
         body += b"".join(message(2, sample(at, value)) for at, value in one.samples)
         body += message(3, b"\x08\x05\x78\x01") * one.histograms
         body += message(4, b"\x11" + struct.pack("<d", 1.0) + b"\x18\x01") * one.exemplars
-        body += message(5, b"\x08\x01\x18" + varint(self.ref(one.help)))
+        body += message(5, b"\x08\x01\x18" + encode_varint(self.ref(one.help)))
         if one.created:
-            body += b"\x30" + varint(one.created)
+            body += b"\x30" + encode_varint(one.created)
         self.series.append(body)
         return self
 

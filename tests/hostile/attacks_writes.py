@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import time
 
-from gpuscope.exposition.remote_write import encode_labels, encode_samples, varint
+from gpuscope.exposition.remote_write import encode_labels, encode_samples
+from gpuscope.varint import encode_varint
 from tests.exposition.write_v2 import message, packed, sample
 from tests.hostile.catalogue import Attack
 from tests.hostile.victim import Victim, Watch
@@ -78,7 +79,7 @@ def _symbol_bombs(victim: Victim, watch: Watch) -> None:
         (message(4, b"a") * 8_000_000, "write_max_symbols"),
         (table + message(5, b"") * 8_000_000, "write_max_samples"),
         (table + message(5, message(1, b"\x00" * 16_000_000)), "write_max_samples"),
-        (table + message(5, message(1, varint(2**31) * 2)), "beyond the 3 symbols"),
+        (table + message(5, message(1, encode_varint(2**31) * 2)), "beyond the 3 symbols"),
         (
             message(4, b"x" * 20_000_000) + message(5, message(1, b"\x00\x00" * 400_000)),
             "write_max_decoded_bytes",
@@ -92,7 +93,7 @@ def _symbol_bombs(victim: Victim, watch: Watch) -> None:
 
 def _snappy_bomb(victim: Victim, watch: Watch) -> None:
     for size in (1 << 31, (32 << 20) + 1):
-        status, body = victim.request("POST", "/api/v1/write", varint(size) + b"\x00" * 1000, V1)
+        status, body = victim.request("POST", "/api/v1/write", encode_varint(size) + b"\x00" * 1000, V1)
         assert (status, b"write_max_decoded_bytes" in body) == (400, True)
     watch.meanwhile()
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.exposition.remote_write import WireError, encode_labels, encode_samples, varint
+from gpuscope.exposition.remote_write import encode_labels, encode_samples
 from gpuscope.scrape.appender import STALE
 from gpuscope.scrape.config import Limits
 from gpuscope.scrape.receive import Receiver, unpack
 from gpuscope.store import Store
 from gpuscope.store.series import Matcher, MatchOp
+from gpuscope.varint import WireError, encode_varint
 from tests.scrape.test_scraped import is_stale
 
 NOW = time.time_ns() // 1_000_000 - 60_000
@@ -96,7 +97,7 @@ def test_series_that_were_removed_come_back(store: Store) -> None:
 
 def test_a_packed_size_that_lies_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(WireError, match="unpacked"):
-        unpack(varint(1 << 31) + b"\x00", LIMIT)
+        unpack(encode_varint(1 << 31) + b"\x00", LIMIT)
     with pytest.raises(WireError, match="snappy"):
         unpack(b"\x05\xff\xff\xff", LIMIT)
     with pytest.raises(WireError, match="snappy"):

@@ -17,12 +17,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from gpuscope.cli.plot import render_plot, short_number
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
+from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
 from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
 
@@ -103,8 +103,7 @@ def _time(text: str | None, now: float, flag: str) -> float:
         try:
             return float(text)
         except ValueError:
-            when = datetime.fromisoformat(text)
-            return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+            return parse_rfc3339(text)
     except ValueError:
         raise UsageError(
             f"{flag}: {text!r} is not a time such as -1h, 1700000000 or 2026-01-31T12:00:00Z"
@@ -205,7 +204,7 @@ def _print_matrix(result: Sequence[dict[str, Any]], colour: bool) -> None:
 
 
 def _time_text(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return to_rfc3339(at, "milliseconds")
 
 
 def _write_csv(data: dict[str, Any]) -> None:

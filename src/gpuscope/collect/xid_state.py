@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuscope.atomic_write import WORLD_READABLE, write_atomically
 from gpuscope.readings import ABSENT, XidEvent
 
 log = logging.getLogger("gpuscope.xids")
@@ -124,12 +124,7 @@ class StateFile:
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_name(self._path.name + ".new")
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        write_atomically(self._path, content, mode=WORLD_READABLE)
 
 
 def _encode(state: State) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.varint import WireError, encode_varint, read_varint
 
 Labels = tuple[tuple[str, str], ...]
 Resolve = Callable[[Labels], int | None]
@@ -27,23 +28,8 @@ _UNKNOWN = -1
 _INVALID = -2
 
 
-class WireError(ValueError):
-    """The bytes are not a remote-write request; says what is wrong."""
-
-
-def varint(value: int) -> bytes:
-    """A 64-bit number; negative ones take ten bytes, as protobuf's int64 does."""
-    value &= 0xFFFF_FFFF_FFFF_FFFF
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _field(number: int, payload: bytes) -> bytes:
-    return bytes((number << 3 | 2,)) + varint(len(payload)) + payload
+    return bytes((number << 3 | 2,)) + encode_varint(len(payload)) + payload
 
 
 def encode_labels(labels: Iterable[tuple[str, str]]) -> bytes:
@@ -59,10 +45,10 @@ def encode_samples(samples: Iterable[tuple[bytes, int, float]]) -> bytes:
     for labels, at, value in samples:
         tail = times.get(at)
         if tail is None:
-            tail = times[at] = b"\x10" + varint(at)
+            tail = times[at] = b"\x10" + encode_varint(at)
         sample = b"\x09" + pack(value) + tail
         length = len(labels) + len(sample) + 2
-        parts += (b"\x0a", varint(length), labels, b"\x12", bytes((len(sample),)), sample)
+        parts += (b"\x0a", encode_varint(length), labels, b"\x12", bytes((len(sample),)), sample)
     return b"".join(parts)
 
 
@@ -214,21 +200,6 @@ class _Times(dict[bytes, int | None]):
         whole = packed[-1] < 0x80 and all(byte >= 0x80 for byte in packed[:-1])
         self[packed] = value = read_varint(packed, 0, len(packed))[0] if whole else None
         return value
-
-
-def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if position >= end:
-            raise WireError("the message is cut short")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, position
-        shift += 7
-        if shift > 63:
-            raise WireError("a number is longer than 64 bits")
 
 
 def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:

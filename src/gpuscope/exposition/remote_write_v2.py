@@ -14,12 +14,11 @@ from gpuscope.exposition.remote_write import (
     Labels,
     MessageLimits,
     Resolve,
-    WireError,
     read_length,
     read_sample,
-    read_varint,
     skip_number,
 )
+from gpuscope.varint import WireError, read_varint
 
 _SYMBOLS, _TIMESERIES = 4, 5
 _LABELS_REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS = 1, 2, 3, 4

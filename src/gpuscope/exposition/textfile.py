@@ -6,10 +6,9 @@ The temporary file lies beside the target, with a name that does not end in `.pr
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
+from gpuscope.atomic_write import WORLD_READABLE, write_atomically
 from gpuscope.errors import UsageError
 
 
@@ -21,27 +20,7 @@ class TextfileWriter:
 
     def write(self, exposition: bytes) -> None:
         """Replaces the file as a whole; on any error the old one stays."""
-        handle, temporary = tempfile.mkstemp(
-            prefix=f".{self._target.name}.", suffix=".tmp", dir=self._target.parent
-        )
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(exposition)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)
-                os.fsync(file.fileno())
-            Path(temporary).replace(self._target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        self._sync_folder()
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_atomically(self._target, exposition, mode=WORLD_READABLE)
 
     def remove(self) -> None:
         """On a clean stop: yesterday's numbers must not be scraped for ever."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import promql_parser
 
+from gpuscope.anchored_regex import compile_anchored
 from gpuscope.promql.durations import INSTANT, QueryTimes, evaluate_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
 from gpuscope.promql.lexical import check_size, restored, simplified
-from gpuscope.promql.regex import compile_whole
 from gpuscope.promql.spelling import spelled
 from gpuscope.promql.syntax import (
     Aggregate,
@@ -301,7 +301,7 @@ def read_matcher(node: Any) -> Matcher:
     if op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
         # The library has tried it with another engine, whose limits are not RE2's.
         try:
-            compile_whole(node.value)
+            compile_anchored(node.value)
         except ValueError as error:
             raise BadQueryError(f"parse error: regular expression for {node.name}: {error}") from error
     return Matcher(node.name, op, node.value)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpuscope.anchored_regex import compile_anchored
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import Frame
-from gpuscope.promql.regex import compile_whole
 from gpuscope.store.series import Labels
 
 # Go's template: $1, $name or ${name}; $$ is a dollar. The name is as long as it can be.
@@ -26,7 +26,7 @@ _Template = list[str | int]
 def label_replace(frame: Frame, target: str, template: str, source: str, pattern: str, budget: Budget) -> Frame:
     """Where the whole value of `source` matches, `target` becomes the filled-in template."""
     try:
-        regex = compile_whole(pattern)
+        regex = compile_anchored(pattern)
     except ValueError as error:
         raise ExecutionError(f"invalid regular expression in label_replace(): {pattern}") from error
     check_label_name(target, "invalid destination label name in label_replace(): {}")

@@ -16,14 +16,7 @@ import cramjam
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscope.exposition.remote_write import (
-    NO_ROOM,
-    Decoded,
-    Labels,
-    MessageLimits,
-    WireError,
-    WriteDecoder,
-)
+from gpuscope.exposition.remote_write import NO_ROOM, Decoded, Labels, MessageLimits, WriteDecoder
 from gpuscope.exposition.remote_write_v2 import WriteDecoderV2
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.limits import Limits as ServerLimits
@@ -32,6 +25,7 @@ from gpuscope.scrape.config import Limits
 from gpuscope.scrape.fetch import ScrapeError
 from gpuscope.scrape.scraped import check_labels
 from gpuscope.store import Store, Tick, UnknownSeriesError
+from gpuscope.varint import WireError
 
 INVALID = "invalid_labels"
 HISTOGRAM = "native_histogram"

@@ -14,6 +14,8 @@ from typing import Any
 
 import re2
 
+from gpuscope.anchored_regex import compile_anchored
+
 ACTIONS = (
     "replace", "keep", "drop", "keepequal", "dropequal", "hashmod", "labelmap", "labeldrop", "labelkeep",
     "lowercase", "uppercase",
@@ -21,18 +23,13 @@ ACTIONS = (
 
 # Go's template: $1, $name or ${name}, the name as long as it can be; $$ is a dollar, any other $ stays.
 _REFERENCE = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))", re.ASCII)
-_QUIET = re2.Options()
-_QUIET.log_errors = False  # a user's slip is answered, not written to our standard error
 
 
-def compile_anchored(pattern: str) -> Any:
-    """Raises ValueError with RE2's reason."""
+def _compile(pattern: str) -> Any:
     try:
-        return re2.compile(f"(?s:{pattern})", _QUIET)
-    except re2.error as error:
-        reason = error.args[0] if error.args else "not valid"
-        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise ValueError(f"{pattern!r} is not a regular expression: {text}") from None
+        return compile_anchored(pattern)
+    except ValueError as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def expand(template: str, match: Any) -> str:
@@ -65,7 +62,7 @@ class RelabelRule:
     compiled: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "compiled", compile_anchored(self.regex))
+        object.__setattr__(self, "compiled", _compile(self.regex))
 
     def source(self, labels: Mapping[str, str]) -> str:
         return self.separator.join([labels.get(name, "") for name in self.source_labels])

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, ScrapeConfig
 from gpuscope.scrape.discovery import Discovery
@@ -32,6 +32,8 @@ from gpuscope.scrape.sink import Sink
 from gpuscope.scrape.target import Dropped, Target, build_targets, duration_text
 from gpuscope.scrape.target_state import TargetState
 from gpuscope.store import Store, StoreError
+
+NEVER = "0001-01-01T00:00:00Z"  # Go's zero time
 
 log = logging.getLogger("gpuscope.scrape")
 
@@ -304,15 +306,9 @@ def _active(loop: ScrapeLoop) -> dict[str, Any]:
         "scrapeUrl": target.url,
         "globalUrl": target.url,
         "lastError": loop.last_error,
-        "lastScrape": _rfc3339(loop.last_scrape),
+        "lastScrape": to_rfc3339(loop.last_scrape) if loop.last_scrape else NEVER,
         "lastScrapeDuration": loop.last_duration,
         "health": loop.health,
         "scrapeInterval": duration_text(target.interval),
         "scrapeTimeout": duration_text(target.timeout),
     }
-
-
-def _rfc3339(at: float) -> str:
-    if not at:
-        return "0001-01-01T00:00:00Z"  # Go's zero time: never
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

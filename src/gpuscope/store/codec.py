@@ -17,6 +17,7 @@ import numpy as np
 from pcodec import ChunkConfig, standalone
 
 from gpuscope.store.tick import Bools, Float64s, Int64s
+from gpuscope.varint import VarintError, encode_varint, read_varint
 
 _CONST_INT, _CONST_BITS, _INTEGERS, _FLOATS, _BITS, _RAW = range(6)
 _WHOLE, _RANGE, _BITMAP, _OWN = (kind << 4 for kind in range(4))
@@ -100,20 +101,23 @@ def encode_values(values: Float64s, *, quick: bool = False) -> bytes:
     filled = _carry_forward(values, special)
     kind, payload = _encode_plain(filled, filled.view(np.int64), config)
     gaps = np.diff(positions, prepend=0)
-    table = b"".join(_varint(int(gap)) for gap in gaps) + bits[positions].astype("<i8").tobytes()
-    return bytes([kind | _EXCEPTIONS]) + _varint(count) + table + payload
+    table = b"".join(encode_varint(int(gap)) for gap in gaps) + bits[positions].astype("<i8").tobytes()
+    return bytes([kind | _EXCEPTIONS]) + encode_varint(count) + table + payload
 
 
 def join_chunk(values: bytes, where: Where) -> bytes:
     """The bytes of a chunk: encoded values, where they belong, and a CRC."""
     if where.own is not None:
-        place, head = _OWN, _varint(len(where.own)) + where.own
+        place, head = _OWN, encode_varint(len(where.own)) + where.own
     elif where.bitmap is not None:
-        place, head = _BITMAP, _varint(where.column) + _varint(len(where.bitmap)) + where.bitmap
+        place, head = _BITMAP, encode_varint(where.column) + encode_varint(len(where.bitmap)) + where.bitmap
     elif where.length:
-        place, head = _RANGE, _varint(where.column) + _varint(where.first) + _varint(where.length)
+        place, head = (
+            _RANGE,
+            encode_varint(where.column) + encode_varint(where.first) + encode_varint(where.length),
+        )
     else:
-        place, head = _WHOLE, _varint(where.column)
+        place, head = _WHOLE, encode_varint(where.column)
     body = bytes([values[0] | place]) + head + values[1:]
     return body + zlib.crc32(body).to_bytes(4, "little")
 
@@ -168,7 +172,7 @@ def decode_values(data: bytes, count: int) -> Float64s:
 def pack_columns(columns: Sequence[Int64s]) -> bytes:
     """A block's shared timestamps: each column packed, a length before each, a CRC behind."""
     packed = [pack_integers(column) for column in columns]
-    body = _varint(len(packed)) + b"".join(_varint(len(part)) + part for part in packed)
+    body = encode_varint(len(packed)) + b"".join(encode_varint(len(part)) + part for part in packed)
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 
@@ -189,7 +193,7 @@ def _encode_plain(values: Float64s, bits: Int64s, config: ChunkConfig) -> tuple[
     if (bits == bits[0]).all():
         number = float(values[0])
         if number.is_integer() and abs(number) < _EXACT:
-            return _CONST_INT, _varint(_zigzag(int(number)))
+            return _CONST_INT, encode_varint(_zigzag(int(number)))
         return _CONST_BITS, struct.pack("<q", int(bits[0]))
     for exponent in _EXPONENTS:
         integers = _scaled(values, bits, exponent)
@@ -259,23 +263,8 @@ def _unzigzag(number: int) -> int:
     return -((number + 1) >> 1) if number & 1 else number >> 1
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise ChunkDamagedError("a torn number")
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return number, at
-        shift += 7
+    try:
+        return read_varint(data, at, len(data))
+    except VarintError as error:
+        raise ChunkDamagedError(str(error)) from None

@@ -6,9 +6,9 @@ from before this file existed is a demo's if every agent in it said that it was 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from gpuscope.atomic_write import PRIVATE, write_atomically
 from gpuscope.store.errors import StoreError
 from gpuscope.store.series import Matcher, MatchOp
 from gpuscope.store.store import Store
@@ -59,12 +59,7 @@ def _recognise(store: Store) -> str:
 def _write(path: Path, kind: str) -> None:
     if _read(path) == kind:
         return
-    new = path.with_suffix(".new")
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(f"{kind}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        write_atomically(path, f"{kind}\n".encode(), mode=PRIVATE)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import re2
-
+from gpuscope.anchored_regex import compile_anchored
 from gpuscope.store.errors import BadMatcherError
 from gpuscope.store.series import Matcher, MatchOp
 
@@ -52,18 +51,8 @@ def _regex(pattern: str) -> Predicate:
         prefix = pattern.removesuffix(wildcard)
         if len(prefix) < len(pattern) and not _META.intersection(prefix):
             return lambda value: len(value) >= len(prefix) + least and value.startswith(prefix)
-    options = re2.Options()
-    options.log_errors = False
-    options.never_capture = True
     try:
-        compiled = re2.compile(f"(?s:{pattern})", options)
-        # `a)|(?:b` would escape the group: the pattern must be valid on its own.
-        re2.compile(pattern, options)
-    except (re2.error, UnicodeEncodeError) as error:
-        raise BadMatcherError(f"invalid regular expression {pattern!r}: {_reason(error)}") from error
+        compiled = compile_anchored(pattern, captures=False)
+    except ValueError as error:
+        raise BadMatcherError(f"invalid regular expression {pattern!r}: {error}") from error
     return lambda value: compiled.fullmatch(value) is not None
-
-
-def _reason(error: Exception) -> str:
-    reason = error.args[0] if error.args else error
-    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)

@@ -13,6 +13,7 @@ from gpuscope.collect.collector import Collector
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import Builder, load_family
 from gpuscope.readings import Snapshot
+from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.scrape.local import LocalTarget
 from gpuscope.scrape.receive import Receiver
 from gpuscope.server.api.embedded import EmbeddedApi
@@ -120,7 +121,7 @@ class LocalTargets:
             "scrapeUrl": "",
             "globalUrl": "",
             "lastError": "; ".join(troubles),
-            "lastScrape": _rfc3339(snapshot.taken_at),
+            "lastScrape": to_rfc3339(snapshot.taken_at),
             "lastScrapeDuration": 0,
             "health": "up" if snapshot.devices else "unknown",
             "scrapeInterval": "5s",
@@ -140,12 +141,6 @@ class LocalTargets:
 
     def config_text(self) -> str:
         return ""
-
-
-def _rfc3339(at: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
 def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callable[[Store], None]) -> None:

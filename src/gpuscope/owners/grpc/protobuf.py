@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuscope.errors import SourceError
+from gpuscope.varint import VarintError, read_varint
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Value = int | bytes
@@ -43,21 +44,10 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
     try:
-        byte = message[at]
-        if byte < 0x80:  # nearly always
-            return byte, at + 1
-        while byte >= 0x80:
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            at += 1
-            if shift > 63:
-                raise WireError("a number has no end")
-            byte = message[at]
-    except IndexError:
-        raise WireError("a message breaks off") from None
-    return value | byte << shift, at + 1
+        return read_varint(message, at, len(message))
+    except VarintError as error:
+        raise WireError(str(error)) from None
 
 
 def text(value: Value) -> str:

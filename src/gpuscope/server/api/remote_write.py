@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 
-from gpuscope.exposition.remote_write import WireError
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.receive import Received, Receiver
 from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Header, Request, Response, text
 from gpuscope.server.http.routing import Route
 from gpuscope.store import StoreError
+from gpuscope.varint import WireError
 
 MAX_AT_ONCE = 4
 VERSIONS = {"prometheus.writerequest": 1, "io.prometheus.write.v2.request": 2}

@@ -10,11 +10,11 @@ import socket
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscope import __version__
+from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_int
 from gpuscope.server.api.parameters import ApiError, Parameters
@@ -53,13 +53,13 @@ async def build(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
 
 async def runtime(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     stats = await api.evaluate(request, lambda cancelled: api.store.stats())
-    started = _rfc3339(api.started_at)
+    started = to_rfc3339(api.started_at)
     return data_answer(
         {
             "startTime": started,
             "CWD": str(Path.cwd()),
             "hostname": socket.gethostname(),
-            "serverTime": _rfc3339(time.time()),
+            "serverTime": to_rfc3339(time.time()),
             "reloadConfigSuccess": True,
             "lastConfigTime": started,
             "corruptionCount": stats.damaged_chunks,
@@ -75,10 +75,6 @@ def _retention(api: EmbeddedApi) -> str:
     if options.retention_bytes is not None:
         limits.append(f"{options.retention_bytes}B")
     return " or ".join(limits)
-
-
-def _rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
 async def tsdb(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
