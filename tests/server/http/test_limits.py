@@ -248,16 +248,53 @@ async def _from(source: str, port: int, data: bytes = LAST) -> bytes:
     return answer
 
 
+HALF_A_BODY = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\na"
+
+
+async def _hold(port: int, count: int, data: bytes) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    held = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(count)]
+    for _, writer in held:
+        writer.write(data)
+        await writer.drain()
+    return held
+
+
+def test_idle_connections_of_an_address_make_room_for_its_new_ones() -> None:
+    """A client that opens a connection for each request, and closes none, must not shut itself out."""
+
+    async def talk(port: int) -> bytes:
+        held = await _hold(port, 3, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        for reader, _ in held:
+            await reader.readuntil(b"hello\n")
+        answer = await _from("127.0.0.2", port)
+        for _, writer in held:
+            writer.close()
+        return answer
+
+    answer = with_server(talk, limits=Limits(max_connections_per_address=3))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
 def test_one_address_cannot_take_all_connections() -> None:
+    waiting = []
+
+    async def waits(request: Request) -> Response:
+        if request.method == "POST":
+            waiting.append(request)
+            await request.body.read(10)
+        return await hello(request)
+
     async def talk(port: int) -> list[bytes]:
-        held = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(3)]
+        held = await _hold(port, 3, HALF_A_BODY)
+        while len(waiting) < 3:
+            await asyncio.sleep(0)
         answers = [await _from(source, port) for source in ("127.0.0.2", "127.0.0.3")]
         for _, writer in held:
             writer.close()
         return answers
 
     with reaches("max_connections_per_address"):
-        same, other = with_server(talk, limits=Limits(max_connections_per_address=3))
+        same, other = with_server(talk, waits, limits=Limits(max_connections_per_address=3))
     assert same.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: " in same
     assert other.startswith(b"HTTP/1.1 200 ")

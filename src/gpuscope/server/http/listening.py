@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.server.http.addresses import Network
+from gpuscope.server.http.addresses import Network, limit_key
 from gpuscope.server.http.admission import Admission
 from gpuscope.server.http.body_budget import BodyBudget
 from gpuscope.server.http.client_log import ClientLog
@@ -120,8 +120,8 @@ class Server:
     def _admit(self, accepted: socket.socket, peer: str) -> bool:
         """False if another connection had to make room."""
         key = self._admission.enter(peer)
-        is_full = key is None and self._admission.is_full
-        if is_full and self._make_room():
+        is_full = key is None
+        if is_full and self._make_room("" if self._admission.is_full else limit_key(peer)):
             key = self._admission.enter(peer)
         if key is None:
             self.log.warning("refused connections", "too many connections; one of %s was refused", peer)
@@ -137,12 +137,18 @@ class Server:
         self._admitted[connection] = opening
         return not is_full
 
-    def _make_room(self) -> bool:
-        """Closes the oldest connection that has not asked anything yet, else one that waits between requests.
+    def _make_room(self, key: str) -> bool:
+        """Closes the oldest connection that has not asked anything yet, else one that waits between requests:
+        of the address with this key, or of any if it is empty.
 
-        Without this, slow clients on many addresses would shut out everybody for as long as a head may take.
+        Without this, slow clients on many addresses would shut out everybody for as long as a head may take,
+        and a client that opens a connection for each request, and closes none, would shut itself out.
         """
-        waiting = [one for one in self._admitted if one not in self.connections or one.is_waiting]
+        waiting = [
+            one
+            for one in self._admitted
+            if (not key or one.limit_key == key) and (one not in self.connections or one.is_waiting)
+        ]
         if not waiting:
             return False
         has_not_asked = (one for one in waiting if one not in self.connections or not one.has_asked)
