@@ -20,6 +20,7 @@ MAX_YAML_BYTES = 4 << 20
 """1,000 jobs have 300 KiB."""
 MAX_DEPTH = 64
 MAX_MESSAGE_CHARACTERS = 1000
+MAX_NUMBER_CHARACTERS = 64
 MAX_NODES = 200_000
 """Keys and values, as many times as aliases repeat them: a `billion laughs` file has 10⁹ in 1 KiB."""
 
@@ -117,6 +118,18 @@ class TypedLoader(TextLoader):
 
     yaml_implicit_resolvers = yaml.SafeLoader.yaml_implicit_resolvers
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {_MAP: _construct_mapping}
+
+
+def _construct_number(loader: TypedLoader, node: yaml.ScalarNode) -> object:
+    """A long one takes time with the square of its length (1:1:1… is to the base 60) and cannot be shown."""
+    if len(node.value) > MAX_NUMBER_CHARACTERS:
+        raise _mistake(f"a number of {len(node.value)} characters", node.start_mark)
+    number: object = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+    return number
+
+
+TypedLoader.add_constructor("tag:yaml.org,2002:int", _construct_number)
+TypedLoader.add_constructor("tag:yaml.org,2002:float", _construct_number)
 
 
 class TextDumper(yaml.SafeDumper):

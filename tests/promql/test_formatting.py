@@ -84,6 +84,23 @@ def test_short_queries_fit_a_line(text: str, formatted: str) -> None:
     assert format_query(text) == formatted
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "offset + (5)",
+        "offset - 5m",
+        "+offset - +x",
+        "x * on (a) offset + (2 - 3) ^ 2",
+        "offset offset (5 + 1)",
+        "and and offset + (5)",
+        "and offset 5m",
+    ],
+)
+def test_a_metric_called_offset_is_no_modifier(text: str) -> None:
+    assert format_query(text) == text
+    parse(text)
+
+
 def test_long_queries_are_broken_into_lines() -> None:
     text = (
         "sum by (node) (rate(gpuscope_gpu_energy_joules_total{job='gpuscope'}[5m])) "

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gpuscope.promql import BadQueryError, UnsupportedError, parse
 from gpuscope.promql.syntax import At, Binary, Call, MatrixSelector, Number, Subquery, VectorSelector
+from gpuscope.promql.written import parse_selector
 from gpuscope.store.series import Matcher, MatchOp
 
 TOKENS = [
@@ -162,6 +163,31 @@ def test_what_is_wrong_is_bad_data(text: str) -> None:
     with pytest.raises(BadQueryError) as caught:
         parse(text)
     assert caught.value.error_type == "bad_data"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "x[9e18]",
+            "x[1e30]",
+            "x[5m:1e30]",
+            "x[18446744073709551616]",
+            "x[0x7fffffffffffffff]",
+            "x[ 1e30 # c\n]",
+        ),
+        *("x offset Inf", "x offset -NaN", "x offset +1e30", "and offset Inf", "x and y offset NaN"),
+    ],
+)
+def test_a_duration_out_of_range_does_not_reach_the_library(
+    text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its panics write to stderr, which no limit on log lines sees; or it raises OverflowError."""
+    with pytest.raises(BadQueryError, match="duration out of range"):
+        parse(text)
+    with pytest.raises(BadQueryError, match="duration out of range"):
+        parse_selector(text)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_selector_keeps_its_matchers_in_order() -> None:

@@ -48,6 +48,22 @@ def test_what_is_released_closed_or_forgotten_goes_back(pool: SamplePool) -> Non
     assert pool.left == SIZE
 
 
+def test_memory_is_taken_from_it_before_it_is_allocated(pool: SamplePool) -> None:
+    """Else every query of twenty has allocated its frame by the time it waits for the others."""
+    one, other = budget(pool), budget(pool, cancelled := threading.Event())
+    one.afford(3 * FREE_SAMPLES)
+    one.afford(5 * FREE_SAMPLES)
+    assert pool.left == SIZE - 7 * FREE_SAMPLES
+    cancelled.set()
+    with pytest.raises(QueryCanceledError):  # it waits
+        other.afford(8 * FREE_SAMPLES)
+    one.charge(8 * FREE_SAMPLES)
+    assert pool.left == SIZE - 7 * FREE_SAMPLES
+    one.afford(FREE_SAMPLES)
+    one.close()
+    assert pool.left == SIZE
+
+
 def test_label_text_is_taken_from_it_too(pool: SamplePool) -> None:
     one = budget(pool)
     one.charge_labels(16 * 3 * FREE_SAMPLES, is_ascii=True)

@@ -46,6 +46,7 @@ class Budget:
         "_max_label_bytes",
         "_max_samples",
         "_pool",
+        "_reserved",
         "_taken",
         "peak",
         "samples",
@@ -59,7 +60,7 @@ class Budget:
         max_label_bytes: int = _DEFAULTS.query_max_label_bytes,
         pool: SamplePool | None = None,
     ) -> None:
-        self.samples = self.peak = self._label_bytes = self._taken = 0
+        self.samples = self.peak = self._label_bytes = self._reserved = self._taken = 0
         self._pool = pool
         self._max_samples = max_samples
         self._max_label_bytes = max_label_bytes
@@ -110,9 +111,10 @@ class Budget:
         return runs[0]
 
     def charge(self, samples: int) -> None:
-        """Count samples that are, or are about to be, held in memory."""
-        self.afford(samples)
+        """Count samples that are, or are about to be, held in memory; what was set aside for them is theirs."""
+        self._refuse_beyond(self.samples + samples)
         self.samples += samples
+        self._reserved = 0
         if self.samples > self.peak:
             self.peak = self.samples
         self._settle_with_pool()
@@ -129,7 +131,7 @@ class Budget:
 
     def close(self) -> None:
         """All that was held is held no longer."""
-        self.samples = self._label_bytes = 0
+        self.samples = self._label_bytes = self._reserved = 0
         self._settle_with_pool()
 
     def __del__(self) -> None:
@@ -139,7 +141,7 @@ class Budget:
 
     def _settle_with_pool(self) -> None:
         """Take from the pool what is held beyond what every query may, or give it back."""
-        held = self.samples + self._label_bytes // BYTES_PER_SAMPLE
+        held = self.samples + self._reserved + self._label_bytes // BYTES_PER_SAMPLE
         if held <= FREE_SAMPLES and not self._taken:
             return
         # In steps: label text comes in many small parts.
@@ -157,8 +159,16 @@ class Budget:
         return self._max_samples - self.samples
 
     def afford(self, samples: int) -> None:
-        """Refuse a step that would need more memory than is left, before it takes it."""
-        if self.samples + samples > self._max_samples:
+        """Set memory aside for a step before it takes it; refuse one that needs more than is left.
+
+        From the pool, too: else twenty queries at once would all have taken it before they count it.
+        """
+        self._refuse_beyond(self.samples + samples)
+        self._reserved += samples
+        self._settle_with_pool()
+
+    def _refuse_beyond(self, samples: int) -> None:
+        if samples > self._max_samples:
             LIMITS_REACHED.count("query_max_samples")
             raise ExecutionError("query processing would load too many samples into memory in query execution")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gpuscope.promql.errors import BadQueryError
-from gpuscope.promql.lexical import OPAQUE, check_size
+from gpuscope.promql.lexical import OPAQUE, check_size, is_offset_modifier
 
 MAX_SECONDS = 2**63 / 1e9  # what Go's time.Duration holds
 
@@ -28,6 +28,8 @@ _TOKEN = re.compile(
 )
 # A cheap look for what may be one: an operator or a parenthesis in brackets, or after `offset`.
 _SUSPECT = re.compile(r"\[[^\]]*[-+*/%^(]|\boffset\s*[-+]?\s*(?:\(|[a-z])", re.IGNORECASE)
+# A number that may be out of range: the library panics on it, which writes to stderr, or overflows.
+_HUGE = re.compile(r"(?:\[|:|\boffset\b)\s*[-+]?\s*(?:0x|inf|nan|[\d.]{10}|[\d.]+e)", re.IGNORECASE)
 MAX_KNOWN_CHARACTERS = 2_000
 """Of a text that is remembered to have no duration expression, as most have none and are asked again."""
 _FUNCTIONS_OF_TWO: dict[str, Callable[[float, float], float]] = {
@@ -102,6 +104,17 @@ def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> st
     return "".join([*pieces, text[end:]])
 
 
+def check_literals(text: str) -> None:
+    """Refuse a range, step or offset that is one number and out of range."""
+    if _HUGE.search(text) is None:
+        return
+    try:
+        for _ in _find(text):
+            pass
+    except RecursionError as error:
+        raise BadQueryError("parse error: the query is nested too deeply") from error
+
+
 def _milliseconds(found: FoundDuration, times: QueryTimes) -> int:
     return checked_ms(_evaluate(found.expr, times), found)
 
@@ -171,13 +184,13 @@ def _find(text: str) -> Iterator[FoundDuration]:
     tokens = [token for token in _TOKEN.finditer(text) if token.lastgroup != "comment"]
     at = 0
     while at < len(tokens):
-        word = tokens[at].group().lower()
+        is_offset = is_offset_modifier(tokens, at)
         at += 1
-        if word not in ("[", "offset"):
+        if not is_offset and tokens[at - 1].group() != "[":
             continue
         reader = _Reader(tokens, at)
         try:
-            found = reader.offset() if word == "offset" else reader.brackets()
+            found = reader.offset() if is_offset else reader.brackets()
         except _NoDuration:
             continue
         yield from found
@@ -269,6 +282,8 @@ class _Reader:
                 return _literal(_seconds(token.group()), is_duration=True)
             case "number":
                 return _literal(_number(token.group()), is_duration=False)
+            case "name" if token.group().lower() in ("inf", "nan"):
+                raise BadQueryError("parse error: duration out of range")
             case "name" if token.group().lower() in _FUNCTIONS:
                 return self._call(token.group().lower())
             case _:

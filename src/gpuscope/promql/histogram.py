@@ -53,7 +53,9 @@ def quantile(rank: Floats, frame: Frame, notes: Notes, budget: Budget) -> Frame:
             notes.info(FALLING_COUNTS)
         return _quantiles(here, bounds, fixed)
 
-    return _solve_each(frame, notes, solve, budget)
+    # As Prometheus, which looks at the rank before it looks for the bucket +Inf.
+    open_ended = np.where(rank < 0, -np.inf, np.where(rank > 1, np.inf, np.nan))
+    return _solve_each(frame, notes, solve, budget, open_ended)
 
 
 def fraction(lower: Floats, upper: Floats, frame: Frame, notes: Notes, budget: Budget) -> Frame:
@@ -62,10 +64,11 @@ def fraction(lower: Floats, upper: Floats, frame: Frame, notes: Notes, budget: B
     def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
         return _fractions(lower[steps], upper[steps], bounds, counts)
 
-    return _solve_each(frame, notes, solve, budget)
+    return _solve_each(frame, notes, solve, budget, np.full(frame.values.shape[1], np.nan))
 
 
-def _solve_each(frame: Frame, notes: Notes, solve: Solve, budget: Budget) -> Frame:
+def _solve_each(frame: Frame, notes: Notes, solve: Solve, budget: Budget, open_ended: Floats) -> Frame:
+    """`open_ended` is the answer, one per step, where there is no bucket +Inf."""
     histograms = list(_histograms(frame, notes, budget))
     values = np.full((len(histograms), frame.values.shape[1]), np.nan)
     present = np.zeros(values.shape, dtype=np.bool_)
@@ -80,6 +83,8 @@ def _solve_each(frame: Frame, notes: Notes, solve: Solve, budget: Budget) -> Fra
             counts = frame.values[histogram.rows][buckets][:, steps]
             if bounds[-1] == np.inf:
                 values[row, steps] = solve(*_coalesce(bounds, counts), steps)
+            else:
+                values[row, steps] = open_ended[steps]
     return Frame([one.labels for one in histograms], values, present).without_empty_rows().merged(budget)
 
 

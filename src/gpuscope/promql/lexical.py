@@ -8,6 +8,7 @@ takes `\\xff` for a character where Go has a byte.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from gpuscope.promql.errors import BadQueryError
 
@@ -29,6 +30,42 @@ _ESCAPES = re.compile(r"(?P<bytes>(?:\\x[0-9a-fA-F]{2}|\\[0-3][0-7]{2})+)|\\.", 
 _STAND_INS = {0xDC00 + byte: chr(0x10FF00 + byte) for byte in range(0x80, 0x100)}
 _BYTES = {ord(stand_in): chr(surrogate) for surrogate, stand_in in _STAND_INS.items()}
 _FIRST_STAND_IN = chr(0x10FF80)
+
+_OPERATOR_LISTS = frozenset({"on", "ignoring", "group_left", "group_right"})
+_SET_OPERATORS = frozenset({"and", "or", "unless"})
+_BEFORE_OPERANDS = frozenset({"and", "or", "unless", "atan2", "bool", "group_left", "group_right"})
+
+
+def operand_follows(before: str) -> bool:
+    """By the word before: "" at the start, "list" after a list of labels that belongs to an operator."""
+    return (
+        before in ("", "(", ",", "list")
+        or before in _BEFORE_OPERANDS
+        or not (before[-1].isalnum() or before[-1] in "_:)}]\"'`")
+    )
+
+
+def is_offset_modifier(tokens: Sequence[re.Match[str]], at: int) -> bool:
+    """Whether this token is the keyword `offset`, and not a metric of that name: `offset + (5)` is a sum."""
+    if tokens[at].group().lower() != "offset":
+        return False
+    # A set operator's name, too, may be a metric's, by what stands before it; `check_size` bounds how many.
+    flips = 0
+    while at - flips > 0 and tokens[at - flips - 1].group().lower() in _SET_OPERATORS:
+        flips += 1
+    at -= flips
+    before = tokens[at - 1].group().lower() if at else ""
+    is_list = before == ")" and _closes_operator_list(tokens, at - 1)
+    return operand_follows("list" if is_list else before) == (flips % 2 == 1)
+
+
+def _closes_operator_list(tokens: Sequence[re.Match[str]], at: int) -> bool:
+    """A list of labels has no parentheses inside, so the next one to the left opens it."""
+    for position in range(at - 1, 0, -1):
+        if tokens[position].group() in ("(", ")"):
+            opens = tokens[position].group() == "("
+            return opens and tokens[position - 1].group().lower() in _OPERATOR_LISTS
+    return False
 
 
 def check_size(text: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import promql_parser
 
 from gpuscope.anchored_regex import compile_anchored
-from gpuscope.promql.durations import INSTANT, QueryTimes, evaluate_durations
+from gpuscope.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
 from gpuscope.promql.errors import BadQueryError, UnsupportedError
 from gpuscope.promql.lexical import check_size, restored, simplified
 from gpuscope.promql.spelling import spelled
@@ -172,8 +172,12 @@ def grammar_tree(text: str) -> Any:
     check_size(text)
     if not text:
         raise BadQueryError("unknown position: parse error: no expression found in input")
+    plain = simplified(text)
+    check_literals(plain)
     try:
-        return promql_parser.parse(simplified(text))
+        return promql_parser.parse(plain)
+    except OverflowError as error:
+        raise BadQueryError("parse error: duration out of range") from error
     except ValueError as error:
         raise BadQueryError(f"parse error: {error}") from error
     except BaseException as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from gpuscope.promql.lexical import OPAQUE
+from gpuscope.promql.lexical import OPAQUE, is_offset_modifier, operand_follows
 
 _TOKEN = re.compile(
     rf"{OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|(?P<number>0[xX][0-9a-fA-F]+|(?:\d[\d.]*|\.\d+)(?:[eE][-+]?\d+)?(?:[a-z]\w*)?)"
@@ -18,8 +18,6 @@ _TOKEN = re.compile(
 )
 _DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+")
 _LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
-_BEFORE_OPERANDS = frozenset({"and", "or", "unless", "atan2", "bool", "group_left", "group_right"})
-_BEFORE_TIMES = frozenset({"offset", "@"})
 
 
 @dataclass(slots=True)
@@ -36,21 +34,12 @@ def spelled(text: str) -> Spelling:
         kind, word = token.lastgroup, token.group()
         if kind == "number" or (kind == "name" and word.lower() in ("inf", "nan")):
             found.durations.append(_DURATION.fullmatch(word) is not None)
-        elif kind == "sign" and _is_unary(before) and not after:
+        elif kind == "sign" and operand_follows(before) and not after:
             found.signs.append(word)
             pieces += [text[end : token.start()], "-"]
             end = token.end()
     found.text = "".join([*pieces, text[end:]])
     return found
-
-
-def _is_unary(before: str) -> bool:
-    """By the word before a sign; "list" is the end of one that belongs to an operator."""
-    return (
-        before in ("", "(", ",", "list")
-        or before in _BEFORE_OPERANDS
-        or not (before[-1].isalnum() or before[-1] in "_:)}]\"'`")
-    )
 
 
 def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
@@ -59,6 +48,7 @@ def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
     tokens = [token for token in _TOKEN.finditer(text) if token.lastgroup != "comment"]
     found: list[tuple[str, re.Match[str], bool]] = []
     before, closing, closed = "", "", ""
+    time_follows = False
     for position, token in enumerate(tokens):
         word = token.group()
         if closing:
@@ -70,10 +60,11 @@ def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
         elif word == "(" and before.lower() in _LISTS:
             # An operand follows the operator's lists, but not those after an aggregation.
             closing, closed = ")", ")" if before.lower() in ("by", "without") else "list"
-        elif before.lower() in _BEFORE_TIMES:
-            # What follows is a time, whatever its sign.
-            before = before if token.lastgroup == "sign" else "time1"
+        elif time_follows:
+            # Whatever its sign.
+            time_follows, before = token.lastgroup == "sign", "time1"
         else:
+            time_follows = word == "@" or is_offset_modifier(tokens, position)
             found.append((before.lower(), token, _leads_to_a_number(tokens, position)))
             before = word
     return found

@@ -21,7 +21,6 @@ from gpuscope.server.web_tls import TLS_KEYS, Tls, build_tls
 
 log = logging.getLogger("gpuscope")
 
-MAX_FILE_BYTES = 1 << 20
 SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
 HEADERS: Mapping[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
@@ -74,21 +73,12 @@ def load_web_config(path: Path, limits: Limits | None = None) -> WebConfig:
 
 
 def _read_yaml(path: Path) -> object:
-    import yaml
+    from gpuscope.yaml_file import load_yaml
 
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"web config file {path}: {error}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise UsageError(f"web config file {path}: larger than {MAX_FILE_BYTES} bytes")
-    try:
-        return yaml.safe_load(content) or {}
-    # PyYAML lets through whatever its constructors meet: `!!int ""` is an IndexError, a month 13 a ValueError.
-    except Exception as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(f"web config file {path}: not valid YAML: {why}") from None
+        return load_yaml(path, typed=True) or {}
+    except UsageError as error:
+        raise UsageError(f"web config file {error}") from None
 
 
 def _mapping(value: object, path: Path, name: str) -> Table:

@@ -14,7 +14,7 @@ from gpuscope.server.http.messages import Handler
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
 from gpuscope.store.data_kind import claim_folder
-from gpuscope.wiring.heap import give_back_regularly
+from gpuscope.wiring.heap import give_back_regularly, return_large_blocks
 from gpuscope.wiring.listeners import build_server
 from gpuscope.wiring.login import Web, address_text
 
@@ -68,6 +68,7 @@ async def _serve(server: Server, listen: tuple[str, int], on_hangup: Callable[[]
         # Through the loop: a plain handler could be interrupted by the next signal and finish after it.
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
     port = await server.start(*listen)
+    return_large_blocks()
     memory = loop.create_task(give_back_regularly())
     log.info("gpuscope is at %s://%s", server.scheme, address_text((listen[0], port)))
     await stop.wait()

@@ -27,14 +27,19 @@ async def _as_coroutine(work: Coroutine[Any, Any, None], waits_for: Any) -> None
 
 @types.coroutine
 def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    failure: BaseException | None
     while True:
+        value = failure = None
         try:
             value = yield waits_for
         except BaseException as error:
-            failure: BaseException | None = error
-        else:
-            failure = None
+            failure = error
+        # An error knows this frame, by its traceback, and the future that was waited for has it: to keep either
+        # here is a cycle, and all that the failed work held would stay in memory until the next collection.
+        waits_for = None
         try:
             waits_for = work.send(value) if failure is None else work.throw(failure)
         except StopIteration:
             return
+        finally:
+            failure = None
