@@ -18,7 +18,8 @@ from gpuscope.scrape.receive import Receiver
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.own_metrics import build_families, limit_families, store_families
+from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.own_metrics import build_families, store_families
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError
