@@ -136,5 +136,7 @@ class GoneWatch:
         successes = [at for at in (state.last_success, seen.up_at) if at is not None]
         if successes:
             return Gone(since=max(successes), why=state.error)
+        if state.first_try is None and seen.first_try is None:
+            seen.first_try = self._clock()  # kept: history is asked once, and `since` must not move
         tries = [at for at in (state.first_try, seen.first_try) if at is not None]
-        return Gone(since=min(tries, default=self._clock()), why=state.error, answered=seen.answered)
+        return Gone(since=min(tries), why=state.error, answered=seen.answered)

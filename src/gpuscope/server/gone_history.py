@@ -1,7 +1,7 @@
 """What history knows of nodes that are gone, asked in PromQL of the embedded store or of another engine.
 
 A subquery with a step of a minute finds the time of a series' last sample: `since` may be a minute early, never
-late. A GPU belongs to a node's last picture if it was seen at most a look-back before the node itself.
+late; the first try of a target that never answered may be a minute late. A GPU belongs to a node's last picture if it was seen at most a look-back before the node itself.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ INSTANCES_A_QUERY: Final = 100
 LOOK_BACK_SECONDS: Final = 300.0
 # A little more than a day: what began before the day did is told from what began at its first minute.
 _WINDOW: Final = "1d5m"
+# To the minute over the day, closer over the last minutes: a subquery of a minute's step may see nothing there.
+_WINDOWS: Final = (f"{_WINDOW}:1m", "10m:5s")
 _IDENTITY: Final = ("gpuscope_agent_info", "gpuscope_gpu_info", "gpuscope_mig_info")
 
 Found = tuple[Mapping[str, str], float]
@@ -66,9 +68,10 @@ async def _look_up_scrapes(ask: Ask, only: str, now: float, seen: dict[str, Last
     for labels, at in await _last_times(ask, f"timestamp({up}) and {up} == 1", now):
         one = seen[labels["instance"]]
         one.up_at = at if one.up_at is None else max(one.up_at, at)
-    for labels, at in await ask(f"min_over_time(timestamp({up})[{_WINDOW}:1m])", now):
-        one = seen[labels["instance"]]
-        one.first_try = at if one.first_try is None else min(one.first_try, at)
+    for window in _WINDOWS:
+        for labels, at in await ask(f"min_over_time(timestamp({up})[{window}])", now):
+            one = seen[labels["instance"]]
+            one.first_try = at if one.first_try is None else min(one.first_try, at)
     for labels, _ in await ask(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now):
         seen[labels["instance"]].was_scraped = True
 
@@ -90,9 +93,9 @@ async def _look_up_identity(ask: Ask, only: str, now: float, seen: dict[str, Las
 
 
 async def _last_times(ask: Ask, times: str, now: float) -> list[Found]:
-    """The latest of each series of timestamps: to the minute over the day, closer over the last minutes."""
+    """The latest of each series of timestamps."""
     found = []
-    for window in (f"{_WINDOW}:1m", "10m:5s"):
+    for window in _WINDOWS:
         found += list(await ask(f"max_over_time(({times})[{window}])", now))
     return sorted(found, key=lambda one: one[1])
 
