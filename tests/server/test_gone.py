@@ -147,7 +147,7 @@ def test_one_that_never_answered_has_its_first_try(history: History) -> None:
 
 @pytest.mark.parametrize("first_try", [START + 7, None])
 def test_since_when_it_never_answered_does_not_move(history: History, first_try: int | None) -> None:
-    """Also where the engine's first scrape is seconds old, or not in its history yet, when it is first asked."""
+    """Also where the first scrape is seconds old, or not in the history yet, when that is asked."""
     if first_try is not None:
         history.write(first_try, first_try + HOUR, plain("up", "never:1"), value=0.0)
     now = [START + 17.0]

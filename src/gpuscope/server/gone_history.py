@@ -1,7 +1,8 @@
 """What history knows of nodes that are gone, asked in PromQL of the embedded store or of another engine.
 
 A subquery with a step of a minute finds the time of a series' last sample: `since` may be a minute early, never
-late; the first try of a target that never answered may be a minute late. A GPU belongs to a node's last picture if it was seen at most a look-back before the node itself.
+late; the first try of a target that never answered may be a minute late. A GPU belongs to a node's last picture
+if it was seen at most a look-back before the node itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ LOOK_BACK_SECONDS: Final = 300.0
 _WINDOW: Final = "1d5m"
 # To the minute over the day, closer over the last minutes: a subquery of a minute's step may see nothing there.
 _WINDOWS: Final = (f"{_WINDOW}:1m", "10m:5s")
-_IDENTITY: Final = ("gpuscope_agent_info", "gpuscope_gpu_info", "gpuscope_mig_info")
+_GPU_IDENTITY: Final = ("gpuscope_gpu_info", "gpuscope_mig_info")
+_IDENTITY: Final = ("gpuscope_agent_info", *_GPU_IDENTITY)
 
 Found = tuple[Mapping[str, str], float]
 Ask = Callable[[str, float], Awaitable[Iterable[Found]]]
@@ -41,6 +43,14 @@ class LastSeen:
     samples: list[Sample] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class LastRead:
+    """The GPUs an instance had when they were last read; without any, the time is 0."""
+
+    read_at: float = 0.0
+    samples: list[Sample] = field(default_factory=list)
+
+
 async def last_seen_nodes(ask: Ask, now: float) -> dict[str, str]:
     """The job of every node seen within a day, by instance."""
     found = await ask(f"count_over_time(gpuscope_agent_info[{_WINDOW}])", now)
@@ -55,6 +65,24 @@ async def look_up(ask: Ask, instances: Iterable[str], now: float) -> dict[str, L
         await _look_up_scrapes(ask, only, now, seen)
         await _look_up_identity(ask, only, now, seen)
     return seen
+
+
+async def last_read_gpus(ask: Ask, instances: Iterable[str], now: float) -> dict[str, LastRead]:
+    wanted = sorted(instances)
+    read: dict[str, LastRead] = {instance: LastRead() for instance in wanted}
+    for start in range(0, len(wanted), INSTANCES_A_QUERY):
+        only = _matcher(wanted[start : start + INSTANCES_A_QUERY])
+        for name in _GPU_IDENTITY:  # whole GPUs first: the last of them says when it was
+            times = await _last_times(ask, f"timestamp({name}{only})", now)
+            latest = {_key(labels): (labels, at) for labels, at in times}
+            for labels, at in latest.values():
+                one = read[labels["instance"]]
+                one.read_at = max(one.read_at, at)
+            for labels, at in latest.values():
+                one = read[labels["instance"]]
+                if at > one.read_at - LOOK_BACK_SECONDS:
+                    one.samples.append((name, labels, 1.0))
+    return read
 
 
 def _matcher(instances: Iterable[str]) -> str:
