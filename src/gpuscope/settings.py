@@ -108,7 +108,9 @@ class Settings(Limits):
         "", str, "ask the kubelet for the node's pods over HTTPS; needs `nodes/pods`", "https://HOST:10250"
     )
     kubelet_insecure: bool = _setting(
-        False, parse_switch, "believe whoever answers at --kubelet-url; the token is sent to them"
+        False,
+        parse_switch,
+        "skip TLS verification of the kubelet at --kubelet-url; the token is sent all the same",
     )
     kubernetes_api: bool = _setting(
         False, parse_switch, "ask the API server for the node's pods; needs `pods` list"

@@ -145,6 +145,26 @@ def test_one_that_never_answered_has_its_first_try(history: History) -> None:
     assert (node["name"], node["stale"]) == ("never:1", True)
 
 
+@pytest.mark.parametrize("first_try", [START + 7, None])
+def test_since_when_it_never_answered_does_not_move(history: History, first_try: int | None) -> None:
+    """Also where the first scrape is seconds old, or not in the history yet, when that is asked."""
+    if first_try is not None:
+        history.write(first_try, first_try + HOUR, plain("up", "never:1"), value=0.0)
+    now = [START + 17.0]
+
+    async def targets() -> Sequence[TargetState]:
+        return [down("never:1")]
+
+    async def look_twice() -> list[float]:
+        watch = GoneWatch(history.ask, targets, clock=lambda: now[0])
+        found = [(await watch.look([])).nodes["never:1"].since]
+        now[0] += 600
+        return [*found, (await watch.look([])).nodes["never:1"].since]
+
+    expected = START + 17.0 if first_try is None else first_try
+    assert asyncio.run(look_twice()) == [expected, expected]
+
+
 def test_somebody_elses_exporter_is_a_target_and_no_node(history: History) -> None:
     history.write(START, START + 600, plain("up", "exporter:1"), plain("scrape_duration_seconds", "exporter:1"))
     missing = history.look(START + HOUR, down("exporter:1"))

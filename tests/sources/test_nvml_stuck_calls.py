@@ -155,6 +155,12 @@ def test_a_stuck_call_costs_its_number_on_its_gpu_only(rig: Rig, caplog: pytest.
     assert line.endswith(" s; its number is absent, other numbers go on")
 
 
+def test_a_call_is_named_without_the_version_of_its_struct() -> None:
+    memory = Call("", "GPU 3", "nvmlDeviceGetMemoryInfo", (0x2000028,), 0.0)
+    assert str(memory) == "GPU 3: nvmlDeviceGetMemoryInfo"
+    assert str(Call("", "", "nvmlDeviceGetPcieThroughput", (1,), 0.0)) == "nvmlDeviceGetPcieThroughput(1)"
+
+
 def test_when_it_returns_the_number_comes_back_and_the_log_says_so(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,8 +55,9 @@ export function findFindings(picture: LivePicture, nodes: readonly NodeCells[] =
     const missing = (node.gpus_expected ?? 0) - (node.gpus_seen ?? node.gpus_expected ?? 0);
     if (missing > 0) found.push(plain("missing", node.name, missing));
     if (node.stale) found.push({ ...plain("node_stale", node.name, 1), ...sinceOf(node.taken_at) });
+    const unread = picture.gpus.find((gpu) => gpu.node === node.name && gpu.state === "stale")?.since;
     for (const source of node.sources ?? []) {
-      if (!source.up) found.push({ ...plain("source_down", node.name, 1), why: source.name });
+      if (!source.up) found.push({ ...plain("source_down", node.name, 1), why: source.name, ...sinceOf(unread) });
     }
   }
   // A target that is a node has been told already.

@@ -165,6 +165,13 @@ it("puts what is worst first, with who and since when", () => {
   expect(findFindings(shown)[4]).toMatchObject({ why: "XID 48", since: 900, uuids: ["GPU-2"] });
 });
 
+it("tells since when a source does not answer from the GPUs it does not read", () => {
+  const shown = picture([gpu("0", "stale", { since: 700 })], [], {
+    nodes: [{ name: "n1", instance: "a:1", sources: [{ name: "nvml", up: false }], stale: false, taken_at: 5 }],
+  });
+  expect(findFindings(shown)[0]).toMatchObject({ kind: "source_down", since: 700 });
+});
+
 it("draws absent as absent", () => {
   expect(levelOf(gpu("0", "idle"), "busy")).toBeUndefined();
   expect(levelOf(gpu("0", "idle", { memory_used: 1 }), "memory")).toBeUndefined();

@@ -12,12 +12,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Final
 
 from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.scrape.target_state import TargetState
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastSeen, last_seen_nodes, look_up
 from gpuscope.server.missing import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
+from gpuscope.server.unread_gpus import UnreadGpus
 
 log = logging.getLogger("gpuscope.live")
 
@@ -51,6 +53,7 @@ class GoneWatch:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._ask = ask
+        self._unread = UnreadGpus(ask, clock)
         self._read_targets = read_targets
         self._known_jobs_only = known_jobs_only
         self._clock = clock
@@ -62,8 +65,13 @@ class GoneWatch:
         self._looked_at = float("-inf")
         self._trouble = ""
 
-    async def look(self, samples: Iterable[Sample]) -> Missing:
-        """What is missing beside these samples of now; asked anew when a node has left, or after a while."""
+    async def look(self, samples: Sequence[Sample]) -> Missing:
+        """What is missing beside these samples of now."""
+        gone, unread = await self._look_for_gone(samples), await self._unread.look(samples)
+        return replace(gone, samples=[*gone.samples, *unread.samples], unread=unread.unread)
+
+    async def _look_for_gone(self, samples: Sequence[Sample]) -> Missing:
+        """Asked anew when a node has left, or after a while."""
         now = self._clock()
         present = await asyncio.to_thread(_present, samples)
         is_fresh = 0 <= now - self._looked_at < REFRESH_SECONDS and not self._unexplained
@@ -136,5 +144,7 @@ class GoneWatch:
         successes = [at for at in (state.last_success, seen.up_at) if at is not None]
         if successes:
             return Gone(since=max(successes), why=state.error)
+        if state.first_try is None and seen.first_try is None:
+            seen.first_try = self._clock()  # kept: history is asked once, and `since` must not move
         tries = [at for at in (state.first_try, seen.first_try) if at is not None]
-        return Gone(since=min(tries, default=self._clock()), why=state.error, answered=seen.answered)
+        return Gone(since=min(tries), why=state.error, answered=seen.answered)

@@ -1,7 +1,8 @@
 """What history knows of nodes that are gone, asked in PromQL of the embedded store or of another engine.
 
 A subquery with a step of a minute finds the time of a series' last sample: `since` may be a minute early, never
-late. A GPU belongs to a node's last picture if it was seen at most a look-back before the node itself.
+late; the first try of a target that never answered may be a minute late. A GPU belongs to a node's last picture
+if it was seen at most a look-back before the node itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ INSTANCES_A_QUERY: Final = 100
 LOOK_BACK_SECONDS: Final = 300.0
 # A little more than a day: what began before the day did is told from what began at its first minute.
 _WINDOW: Final = "1d5m"
-_IDENTITY: Final = ("gpuscope_agent_info", "gpuscope_gpu_info", "gpuscope_mig_info")
+# To the minute over the day, closer over the last minutes: a subquery of a minute's step may see nothing there.
+_WINDOWS: Final = (f"{_WINDOW}:1m", "10m:5s")
+_GPU_IDENTITY: Final = ("gpuscope_gpu_info", "gpuscope_mig_info")
+_IDENTITY: Final = ("gpuscope_agent_info", *_GPU_IDENTITY)
 
 Found = tuple[Mapping[str, str], float]
 Ask = Callable[[str, float], Awaitable[Iterable[Found]]]
@@ -36,6 +40,14 @@ class LastSeen:
     first_try: float | None = None  # the first scrape within the day
     was_scraped: bool = False
     node_at: float = 0.0  # the last sample of its agent; 0: it never was a node
+    samples: list[Sample] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LastRead:
+    """The GPUs an instance had when they were last read; without any, the time is 0."""
+
+    read_at: float = 0.0
     samples: list[Sample] = field(default_factory=list)
 
 
@@ -55,6 +67,24 @@ async def look_up(ask: Ask, instances: Iterable[str], now: float) -> dict[str, L
     return seen
 
 
+async def last_read_gpus(ask: Ask, instances: Iterable[str], now: float) -> dict[str, LastRead]:
+    wanted = sorted(instances)
+    read: dict[str, LastRead] = {instance: LastRead() for instance in wanted}
+    for start in range(0, len(wanted), INSTANCES_A_QUERY):
+        only = _matcher(wanted[start : start + INSTANCES_A_QUERY])
+        for name in _GPU_IDENTITY:  # whole GPUs first: the last of them says when it was
+            times = await _last_times(ask, f"timestamp({name}{only})", now)
+            latest = {_key(labels): (labels, at) for labels, at in times}
+            for labels, at in latest.values():
+                one = read[labels["instance"]]
+                one.read_at = max(one.read_at, at)
+            for labels, at in latest.values():
+                one = read[labels["instance"]]
+                if at > one.read_at - LOOK_BACK_SECONDS:
+                    one.samples.append((name, labels, 1.0))
+    return read
+
+
 def _matcher(instances: Iterable[str]) -> str:
     return "{instance=~" + quote("|".join(map(re.escape, instances))) + "}"
 
@@ -66,9 +96,10 @@ async def _look_up_scrapes(ask: Ask, only: str, now: float, seen: dict[str, Last
     for labels, at in await _last_times(ask, f"timestamp({up}) and {up} == 1", now):
         one = seen[labels["instance"]]
         one.up_at = at if one.up_at is None else max(one.up_at, at)
-    for labels, at in await ask(f"min_over_time(timestamp({up})[{_WINDOW}:1m])", now):
-        one = seen[labels["instance"]]
-        one.first_try = at if one.first_try is None else min(one.first_try, at)
+    for window in _WINDOWS:
+        for labels, at in await ask(f"min_over_time(timestamp({up})[{window}])", now):
+            one = seen[labels["instance"]]
+            one.first_try = at if one.first_try is None else min(one.first_try, at)
     for labels, _ in await ask(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now):
         seen[labels["instance"]].was_scraped = True
 
@@ -90,9 +121,9 @@ async def _look_up_identity(ask: Ask, only: str, now: float, seen: dict[str, Las
 
 
 async def _last_times(ask: Ask, times: str, now: float) -> list[Found]:
-    """The latest of each series of timestamps: to the minute over the day, closer over the last minutes."""
+    """The latest of each series of timestamps."""
     found = []
-    for window in (f"{_WINDOW}:1m", "10m:5s"):
+    for window in _WINDOWS:
         found += list(await ask(f"max_over_time(({times})[{window}])", now))
     return sorted(found, key=lambda one: one[1])
 

@@ -2,8 +2,8 @@
 
 The same function reads this process's own snapshots, the embedded store, or another engine's answer to one
 instant query, so the page shows the same thing over all of them. A number nobody gave has no key. The states,
-worst first: lost, gone (its node has no samples any more), stale, sick, throttled, then held (somebody has it
-and it does nothing), busy, idle.
+worst first: lost, gone (its node has no samples any more), stale (nobody reads it), sick, throttled, then held
+(somebody has it and it does nothing), busy, idle.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def fleet_state(
         "simulated": tables.simulated,
         "source": source,
         "nodes": sorted(nodes, key=lambda node: str(node["name"])),
-        "gpus": _gpus(tables, names, sessions),
+        "gpus": _gpus(tables, names, sessions, missing.unread),
         "sessions": sessions,
         "targets": [target.to_json() for target in missing.targets],
     }
@@ -264,7 +264,10 @@ def _sessions(tables: _Tables, nodes: Mapping[str, Mapping[str, Any]]) -> list[d
 
 
 def _gpus(
-    tables: _Tables, nodes: Mapping[str, Mapping[str, Any]], sessions: Iterable[Mapping[str, Any]]
+    tables: _Tables,
+    nodes: Mapping[str, Mapping[str, Any]],
+    sessions: Iterable[Mapping[str, Any]],
+    unread: Mapping[str, float],
 ) -> list[dict[str, Any]]:
     holders: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for session in sessions:
@@ -278,8 +281,12 @@ def _gpus(
         on_it = holders.get(uuid, [])
         gpu.shown["processes"] = len(on_it)
         gpu.shown["users"] = sorted({str(session["user"]) for session in on_it if "user" in session})
-        gone = node.get("gone")
-        gpu.shown |= _judged(gpu, bool(node["stale"]), on_it) if gone is None else _state("gone", **_told(gone))
+        if gone := node.get("gone"):
+            gpu.shown |= _state("gone", **_told(gone))
+        elif gpu.instance in unread:
+            gpu.shown |= _state("stale", since=unread[gpu.instance])
+        else:
+            gpu.shown |= _judged(gpu, bool(node["stale"]), on_it)
         shown.append(gpu.shown)
     _join_families(shown)
     return sorted(shown, key=_by_node_and_number)

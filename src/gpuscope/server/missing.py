@@ -1,4 +1,4 @@
-"""What is missing beside the numbers of now: nodes and scrape targets that are gone, as values."""
+"""What is missing beside the numbers of now: nodes and targets that are gone, GPUs nobody reads. As values."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Missing:
     samples: Sequence[Sample] = ()  # the last known identity of the nodes and their GPUs
     nodes: Mapping[str, Gone] = field(default_factory=dict)  # by instance
     targets: Sequence[GoneTarget] = ()
+    unread: Mapping[str, float] = field(default_factory=dict)  # by instance: when its GPUs were last read
 
 
 NOTHING_MISSING: Final = Missing()

@@ -9,7 +9,6 @@ import platform
 from collections.abc import Iterator
 
 from gpuscope import __version__
-from gpuscope.limits import LIMITS_REACHED, Limits, limit_names
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.server.api.traffic import Traffic
 from gpuscope.store.maintenance import Stats
@@ -51,23 +50,6 @@ def store_families(stats: Stats) -> Iterator[MetricFamily]:
     refused = [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.refused.items())]
     yield MetricFamily(
         "gpuscope_store_refused_samples_total", "counter", "Samples refused, by reason.", refused
-    )
-
-
-def limit_families(limits: Limits) -> Iterator[MetricFamily]:
-    """A limit that is set to nothing has no number."""
-    values = {name: getattr(limits, name) for name in limit_names()}
-    yield MetricFamily(
-        "gpuscope_limit",
-        "gauge",
-        "The limits in force, in bytes, seconds or items; docs/security.md explains each.",
-        [Sample(LabelSet((("limit", name),)), value) for name, value in values.items() if value is not None],
-    )
-    yield MetricFamily(
-        "gpuscope_limit_reached_total",
-        "counter",
-        "Times something was refused because it reached this limit.",
-        [Sample(LabelSet((("limit", name),)), count) for name, count in LIMITS_REACHED.counts().items()],
     )
 
 

@@ -10,16 +10,16 @@ import asyncio
 import mimetypes
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import orjson
 
 from gpuscope.errors import GpuscopeError
 from gpuscope.server.api.answers import JSON
 from gpuscope.server.api.encode import failure
-from gpuscope.server.gone import GoneWatch
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
 from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
 from gpuscope.server.live import fleet_state
@@ -52,6 +52,12 @@ class _Answer:
     gzipped: bytes
 
 
+class Watch(Protocol):
+    """Knows what is missing beside the samples of now: `GoneWatch`, `UnreadGpus`."""
+
+    async def look(self, samples: Sequence[Sample]) -> Missing: ...
+
+
 class LiveFleet:
     """Makes a new answer when somebody asks and the last one is old: one for all viewers, and none of them
     waits for it. They have the last one meanwhile, unless that is too old to show; then they wait together."""
@@ -60,12 +66,12 @@ class LiveFleet:
         self,
         read: ReadSamples,
         source: str,
-        gone: GoneWatch | None = None,
+        watch: Watch | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._read = read
         self._source = source
-        self._gone = gone
+        self._watch = watch
         self._clock = clock
         self._answer: _Answer | None = None
         self._making: asyncio.Task[_Answer] | None = None
@@ -83,9 +89,9 @@ class LiveFleet:
 
     async def _make(self, began_at: float) -> _Answer:
         samples, missing = await self._read(), NOTHING_MISSING
-        if self._gone is not None:
+        if self._watch is not None:
             samples = samples if isinstance(samples, list) else list(samples)  # it is gone through twice
-            missing = await self._gone.look(samples)
+            missing = await self._watch.look(samples)
         return await asyncio.to_thread(self._encode, samples, missing, began_at)
 
     def _made(self, making: asyncio.Task[_Answer]) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpuscope.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from gpuscope.readings import ABSENT, Device, Snapshot
 from gpuscope.server.exporter import Exporter
 from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import guarded
+from gpuscope.server.limit_metrics import HttpLimitBuilder
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
@@ -204,7 +206,7 @@ async def _serve_agent(running: Running, plans: Sequence[ListenerPlan], limits: 
     servers = []
     try:
         for plan in plans:
-            exporter = build_exporter(plan)
+            exporter = build_exporter(_with_limits(plan, limits))
             running.collector.subscribe(exporter.publish)
             servers.append(await _listen(plan, exporter, limits))
         running.start()
@@ -213,6 +215,13 @@ async def _serve_agent(running: Running, plans: Sequence[ListenerPlan], limits: 
         for server in servers:
             await server.stop()
         await loop.run_in_executor(None, running.stop)
+
+
+def _with_limits(plan: ListenerPlan, limits: Limits) -> ListenerPlan:
+    """A stand-in shows what the exporter it stands in for shows, and nothing else."""
+    if "native" not in plan.families:
+        return plan
+    return replace(plan, builders=(*plan.builders, HttpLimitBuilder(limits)))
 
 
 async def _listen(plan: ListenerPlan, exporter: Exporter, limits: Limits) -> Server:

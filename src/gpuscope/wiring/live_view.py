@@ -1,10 +1,12 @@
-"""The live view of `server`: its samples and what is gone, from the embedded store or from another engine."""
+"""The live view: its samples and what is missing, from this process, the embedded store or another engine."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
+from gpuscope.collect.collector import Collector
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from gpuscope.scrape.scraper import Scraper
@@ -14,6 +16,14 @@ from gpuscope.server.gone import GoneWatch
 from gpuscope.server.live import LIVE_QUERY
 from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import LiveFleet
+from gpuscope.server.unread_gpus import UnreadGpus
+from gpuscope.wiring.own_samples import OwnSamples
+
+
+def live_from_collectors(collectors: Sequence[Collector], engine: Engine) -> LiveFleet:
+    # A simulated fleet is always read, and is too large to go through twice.
+    unread = UnreadGpus(lambda expression, at: _ask_store(engine, expression, at))
+    return LiveFleet(OwnSamples(collectors).read, "this process", unread if len(collectors) == 1 else None)
 
 
 def live_from_store(engine: Engine, scraper: Scraper) -> LiveFleet:

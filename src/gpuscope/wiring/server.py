@@ -25,7 +25,8 @@ from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.remote import RemoteApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.own_metrics import build_families, engine_families, limit_families, store_families
+from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.own_metrics import build_families, engine_families, store_families
 from gpuscope.server.page_routes import page_routes
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store

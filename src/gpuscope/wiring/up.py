@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.collect.collector import Collector
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import Builder, load_family
+from gpuscope.promql import Engine
 from gpuscope.readings import Snapshot
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.scrape.local import LocalTarget
@@ -19,14 +20,15 @@ from gpuscope.scrape.receive import Receiver
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.remote_write import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.own_metrics import build_families, limit_families, store_families
-from gpuscope.server.page_routes import LiveFleet, page_routes
+from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.own_metrics import build_families, store_families
+from gpuscope.server.page_routes import page_routes
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError
 from gpuscope.wiring.agent import Running
 from gpuscope.wiring.listeners import fit_limits
+from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import build_web
-from gpuscope.wiring.own_samples import OwnSamples
 from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 from gpuscope.wiring.turns import RunningInTurns
@@ -164,7 +166,8 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             with_admin=settings.admin_api,
         )
         receiver = Receiver(store, server_limits=settings)
-        live = LiveFleet(OwnSamples(collectors).read, "this process")
+        # The page's own question is not a client's: limits set for those must not blind it.
+        live = live_from_collectors(collectors, Engine(store))
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(

@@ -163,7 +163,14 @@ function Leaf({ cell, measure, dim, tabbed, size, holders: colours }: CellProps)
         </span>
         <span class="who">
           <Name
-            text={holders || (gpu.state === "idle" ? t("fleet.free") : gpu.state === "gone" ? stateName("gone") : "")}
+            text={
+              holders ||
+              (gpu.state === "idle"
+                ? t("fleet.free")
+                : gpu.state === "gone" || gpu.state === "stale"
+                  ? stateName(gpu.state)
+                  : "")
+            }
           />
         </span>
         {more && (

@@ -111,7 +111,6 @@ class DemoFleet:
             processes=tuple(process for _, processes in read for process in processes),
             host=read_host(node.machine, at, node.busy_seconds, held),
             xids=tuple(sorted(xids, key=lambda event: event.at)),
-            failures={f"reading GPU {device.index}": 1 for device in devices if device.lost},
             simulated=True,
         )
 

@@ -25,6 +25,7 @@ MAX_THREADS_LEFT_BEHIND: Final = 32  # in this process; from here on no thread i
 RELAPSE_SECONDS: Final = 600.0  # a call that is stuck again within this time is asked less and less often,
 FIRST_REST_SECONDS: Final = 10.0  # from this
 MAX_REST_SECONDS: Final = 300.0  # to this: otherwise a call that takes 3 s each time would fill the log
+STRUCT_VERSION: Final = 1 << 24  # NVML's version arguments begin here; sensors, links and field ids are small
 LOOK_SECONDS: Final = 0.05  # while lanes are waited for, how often it is looked whether a call is overdue
 
 Job = Callable[[], None]
@@ -45,7 +46,9 @@ class Call(NamedTuple):
     since: float
 
     def __str__(self) -> str:
-        arguments = f"({', '.join(map(str, self.about))})" if self.about else ""
+        # The version of a struct (its size and a number, 0x2000028) tells a reader nothing.
+        told = [str(one) for one in self.about if not (isinstance(one, int) and one >= STRUCT_VERSION)]
+        arguments = f"({', '.join(told)})" if told else ""
         return f"{self.who}: {self.name}{arguments}" if self.who else f"{self.name}{arguments}"
 
 

@@ -1,0 +1,59 @@
+"""GPUs that nobody reads now although their node's agent answers: the driver blocks every call.
+
+Such an agent has no number of any GPU. Samples of now go in; out come, from the history, the GPUs the node had
+when they were last read, and when that was. A node that had none within the last day has none here either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastRead, last_read_gpus
+from gpuscope.server.missing import Missing, Sample
+
+log = logging.getLogger("gpuscope.live")
+
+
+def _nodes_without_readings(samples: Iterable[Sample]) -> set[str]:
+    present, trouble, read = set(), set(), set()
+    for name, labels, value in samples:
+        instance = labels.get("instance", "")
+        if name == SNAPSHOT_METRIC:
+            present.add(instance)
+        elif name == "gpuscope_source_up" and value == 0:
+            trouble.add(instance)
+        elif name == "gpuscope_gpu_info":
+            read.add(instance)
+    return (present & trouble) - read
+
+
+class UnreadGpus:
+    def __init__(self, ask: Ask, clock: Callable[[], float] = time.time) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._found: dict[str, LastRead] = {}  # by instance; asked once while its GPUs are not read
+        self._trouble = ""
+
+    async def look(self, samples: Iterable[Sample]) -> Missing:
+        now = self._clock()
+        unread = await asyncio.to_thread(_nodes_without_readings, samples)
+        self._found = {instance: last for instance, last in self._found.items() if instance in unread}
+        if new := unread - self._found.keys():
+            await self._look_up(new, now)
+        recent = {one: last for one, last in self._found.items() if now - last.read_at < DAY_SECONDS}
+        return Missing(
+            samples=[sample for last in recent.values() for sample in last.samples],
+            unread={instance: last.read_at for instance, last in recent.items()},
+        )
+
+    async def _look_up(self, instances: set[str], now: float) -> None:
+        try:
+            self._found |= await last_read_gpus(self._ask, instances, now)
+            self._trouble = ""
+        except Exception as error:  # the live numbers themselves go on
+            if str(error) != self._trouble:
+                log.warning("GPUs that are not read cannot be looked up: %s", error)
+            self._trouble = str(error)
