@@ -145,7 +145,7 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
         ("global: [a]\n", "global: must be a mapping, not a list (line 1, column 1)"),
         (
             "scrape_configs: [{job_name: a, relabel_configs: [{regex: '(\t'}]}]\n",
-            "missing ): (?s:(\\t) (line 1, ",
+            "missing ): (\\t (line 1, ",
         ),
         ("'\\e[2J\x1b': a\n", "is not allowed in YAML"),
         ('"\\e[2J": a\n', "'\\x1b[2J': there is no such key here"),
