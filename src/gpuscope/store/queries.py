@@ -90,14 +90,25 @@ class Queries:
     ) -> Iterator[Labels]:
         """Label sets of series that meet any of the selectors, each once: 900 selectors may each find them all,
         and to compare label sets takes a hundred times as long as to compare ids."""
+        found = self._any_with_data(selectors, start_ms, end_ms).tolist()
+        yield from filter(None, map(self._index.labels, found))  # none of one removed meanwhile
+
+    def any_pairs(
+        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
+    ) -> dict[str, list[str]]:
+        """Label names and values of series that meet any of the selectors."""
+        return self._index.pairs_of(self._any_with_data(selectors, start_ms, end_ms))
+
+    def _any_with_data(
+        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
+    ) -> Int64s:
         chosen = np.zeros(0, np.bool_)
         for matchers in selectors:
             sids = self._index.select(matchers)
             if len(sids) and sids[-1] >= len(chosen):  # ascending: the last is the largest
                 chosen = np.append(chosen, np.zeros(int(sids[-1]) + 1 - len(chosen), np.bool_))
             chosen[sids] = True
-        found = self._having_data(np.flatnonzero(chosen), start_ms, end_ms).tolist()
-        yield from filter(None, map(self._index.labels, found))  # none of one removed meanwhile
+        return self._having_data(np.flatnonzero(chosen), start_ms, end_ms)
 
     def _pairs(
         self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None

@@ -223,6 +223,15 @@ class Store:
         """As `series`, of those that meet any of the selectors, each once."""
         return self._queries.any_series(selectors, start_ms, end_ms)
 
+    def any_pairs(
+        self,
+        selectors: Iterable[Sequence[Matcher]],
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+    ) -> dict[str, list[str]]:
+        """Label names and their sorted values, of series that meet any of the selectors."""
+        return self._queries.any_pairs(selectors, start_ms, end_ms)
+
     def label_names(
         self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None
     ) -> list[str]:

@@ -57,14 +57,20 @@ def _checked(selectors: Iterable[list[Matcher]], budget: Budget) -> Iterator[lis
 
 async def labels(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     limit, span = asked.limit(), asked.span_ms()
-    return await _names(api, request, asked, limit, lambda matchers: api.store.label_names(matchers, *span))
+
+    def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
+        return api.store.label_names((), *span) if selectors is None else api.store.any_pairs(selectors, *span)
+
+    return await _names(api, request, asked, limit, find)
 
 
 async def label_values(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     name, limit, span = _label_name(request), asked.limit(), asked.span_ms()
 
-    def find(matchers: list[Matcher]) -> Iterable[str]:
-        return api.store.label_values(name, matchers, *span)
+    def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
+        if selectors is None:
+            return api.store.label_values(name, (), *span)
+        return api.store.any_pairs(selectors, *span).get(name, [])
 
     return await _names(api, request, asked, limit, find)
 
@@ -74,16 +80,15 @@ async def _names(
     request: Request,
     asked: Parameters,
     limit: int | None,
-    find: Callable[[list[Matcher]], Iterable[str]],
+    find: Callable[[Iterable[list[Matcher]] | None], Iterable[str]],
 ) -> Response:
-    """What `find` gives for any of the selectors, sorted."""
+    """What `find` gives for any of the selectors (None: for all series), sorted."""
     packs = packer(request)
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         budget = api.engine.budget(None, cancelled)
-        found: set[str] = set()
-        for matchers in _checked(asked.selectors() or [[]], budget):
-            found.update(find(matchers))
+        selectors = asked.selectors()
+        found = find(_checked(selectors, budget) if selectors else None)
         first, warnings = _limited(budget.sort(found), limit)
         return packs.pack(success_pieces(list_pieces(first), warnings), budget)
 
