@@ -27,17 +27,17 @@ def _during(victim: Victim, watch: Watch, queries: list[str], **more: object) ->
         return [answer.result()[0] for answer in answers]
 
 
-def _nested(function: str, inner: str, depth: int) -> str:
+def nested(function: str, inner: str, depth: int) -> str:
     for _ in range(depth):
         inner = function.replace("{}", inner)
     return inner
 
 
-REPLACED = _nested(
+REPLACED = nested(
     'label_replace({},"a","$1$1$1$1$1$1$1$1$1$1","a","(.*)")', 'label_replace(vector(1),"a","x","","")', 9
 )
 LONG_WINDOW = "sum_over_time(vector(time())[50d:1s])"
-DEEP_SCALAR = f"sum_over_time(vector({_nested('time()+({})', 'time()', 150)})[50d:1s])"
+DEEP_SCALAR = f"sum_over_time(vector({nested('time()+({})', 'time()', 150)})[50d:1s])"
 LARGE_ANSWER = "vector(time())[10d:1s]"
 
 
@@ -47,7 +47,7 @@ def _label_replace(victim: Victim, watch: Watch) -> None:
 
 
 def _label_join(victim: Victim, watch: Watch) -> None:
-    query = _nested(
+    query = nested(
         'label_join({},"a","","a","a","a","a","a","a","a","a","a","a")',
         'label_replace(vector(1),"a","x","","")',
         9,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,12 @@ from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, sample_pool
 from gpuscope.promql.budget import FREE_SAMPLES, Budget
 from gpuscope.promql.sample_pool import SamplePool
+from gpuscope.store import Store
 from tests.promql.memory import MemoryStorage
+from tests.store.support import NOW, HandClock, labels, named, tick
 
 SIZE = 10 * FREE_SAMPLES
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -118,3 +122,34 @@ def test_an_engine_gives_back_what_its_queries_held(query: str) -> None:
             engine.instant(query, 0)
         gc.collect()
         assert pool.left == pool.size
+
+
+def test_overhead_is_taken_from_the_pool_but_is_no_sample(pool: SamplePool) -> None:
+    one = budget(pool)
+    one.charge(10, 3 * FREE_SAMPLES)
+    assert (one.samples, one.peak) == (10, 10)
+    assert pool.left == SIZE - 3 * FREE_SAMPLES
+    one.keep(10)
+    assert pool.left == SIZE
+
+
+def test_a_store_is_stopped_before_it_loads_more_than_the_pool_holds(tmp_path: Path) -> None:
+    hours = 150
+    with Store(tmp_path, clock=HandClock(NOW + hours * HOUR_MS)) as store:
+        target = store.target("node")
+        series = store.resolve(target, [labels("x", gpu="0")])
+        for hour in range(hours):
+            store.append(tick(target, NOW + hour * HOUR_MS, series, (1.0,)))
+        asked: list[tuple[int, int]] = []
+        whole = store.select(named("x"), NOW, NOW + hours * HOUR_MS, lambda *some: asked.append(some))
+        assert sum(samples for _, samples in asked) >= len(whole[0].timestamps) == hours
+        engine = Engine(store, max_samples=hours - 1)
+        with pytest.raises(ExecutionError, match="too many samples"):
+            engine.instant(f"sum_over_time(x[{hours}h])", NOW + hours * HOUR_MS)
+
+
+def test_few_samples_are_loaded_without_asking(tmp_path: Path) -> None:
+    with Store(tmp_path, clock=HandClock(NOW)) as store:
+        target = store.target("node")
+        store.append(tick(target, NOW, store.resolve(target, [labels("x", gpu="0")]), (1.0,)))
+        assert store.select(named("x"), NOW - HOUR_MS, NOW, lambda *_: pytest.fail("asked"))

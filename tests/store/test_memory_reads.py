@@ -89,3 +89,26 @@ def test_how_much_is_held_is_known_once_it_was_asked_for(store: Store) -> None:
     store.select(X, *SPAN)
     assert store.held(X, *SPAN) == (2, 6)
     assert store.held(X, NOW, NOW + 1000) == (2, 3)  # about half of the block's time
+
+
+def test_a_read_that_needs_the_file_asks_once(store: Store) -> None:
+    store.seal()
+    store._reader.use_new_file()  # nothing is cached
+    asked: list[tuple[int, int]] = []
+    groups = store._queries._selections.groups(X)
+    store._reader.read(groups, *SPAN, lambda *some: asked.append(some))
+    assert sum(samples for _, samples in asked) == 6
+
+
+def test_series_that_several_selectors_find_come_once_and_lazily(store: Store) -> None:
+    gpu = (Matcher("gpu", MatchOp.EQUAL, "1"),)
+    assert sorted(store.any_series([X, gpu, X])) == [labels("x", gpu="0"), labels("x", gpu="1")]
+    assert list(store.any_series([gpu], *SPAN)) == [labels("x", gpu="1")]
+    assert list(store.any_series([], *SPAN)) == []
+
+    def selectors() -> Iterator[tuple[Matcher, ...]]:
+        yield X
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        list(store.any_series(selectors()))

@@ -26,6 +26,10 @@ ITEMS_PER_CHECK = 1024
 LABEL_SET_BYTES = 128
 """What a label set takes beside its text: its tuple, its new pair, its place in lists and dictionaries."""
 BYTES_PER_SAMPLE = 16
+SAMPLES_PER_SERIES = 32
+"""What a loaded series takes beside its samples, in samples: its object, two arrays, places in dictionaries."""
+SAMPLES_PER_LABEL_SET = 8
+"""What a label set takes that has no new text, in samples."""
 FREE_SAMPLES = 100_000
 """Of each query, not from the pool: small queries never wait for large ones."""
 LABELS_PER_LIMIT = 64
@@ -45,6 +49,7 @@ class Budget:
         "_label_bytes",
         "_max_label_bytes",
         "_max_samples",
+        "_overhead",
         "_pool",
         "_reserved",
         "_taken",
@@ -60,7 +65,7 @@ class Budget:
         max_label_bytes: int = _DEFAULTS.query_max_label_bytes,
         pool: SamplePool | None = None,
     ) -> None:
-        self.samples = self.peak = self._label_bytes = self._reserved = self._taken = 0
+        self.samples = self.peak = self._label_bytes = self._overhead = self._reserved = self._taken = 0
         self._pool = pool
         self._max_samples = max_samples
         self._max_label_bytes = max_label_bytes
@@ -110,28 +115,33 @@ class Budget:
                 runs.append(merged)
         return runs[0]
 
-    def charge(self, samples: int) -> None:
-        """Count samples that are, or are about to be, held in memory; what was set aside for them is theirs."""
+    def charge(self, samples: int, overhead: int = 0) -> None:
+        """Count samples that are, or are about to be, held in memory; what was set aside for them is theirs.
+
+        `overhead` is memory beside them, in samples: taken from the pool, but no samples of the query's.
+        """
         self._refuse_beyond(self.samples + samples)
         self.samples += samples
+        self._overhead += overhead
         self._reserved = 0
         if self.samples > self.peak:
             self.peak = self.samples
         self._settle_with_pool()
         self.check()
 
-    def release(self, samples: int) -> None:
-        """Samples that were charged and are held no longer."""
+    def release(self, samples: int, overhead: int = 0) -> None:
+        """What was charged and is held no longer."""
         self.samples -= samples
+        self._overhead -= overhead
         self._settle_with_pool()
 
     def keep(self, samples: int) -> None:
         """Of all that was charged only a result of so many samples is left."""
-        self.release(max(0, self.samples - samples))
+        self.release(max(0, self.samples - samples), self._overhead)
 
     def close(self) -> None:
         """All that was held is held no longer."""
-        self.samples = self._label_bytes = self._reserved = 0
+        self.samples = self._label_bytes = self._overhead = self._reserved = 0
         self._settle_with_pool()
 
     def __del__(self) -> None:
@@ -141,7 +151,7 @@ class Budget:
 
     def _settle_with_pool(self) -> None:
         """Take from the pool what is held beyond what every query may, or give it back."""
-        held = self.samples + self._reserved + self._label_bytes // BYTES_PER_SAMPLE
+        held = self.samples + self._overhead + self._reserved + self._label_bytes // BYTES_PER_SAMPLE
         if held <= FREE_SAMPLES and not self._taken:
             return
         # In steps: label text comes in many small parts.
@@ -166,6 +176,12 @@ class Budget:
         self._refuse_beyond(self.samples + samples)
         self._reserved += samples
         self._settle_with_pool()
+
+    def admit(self, series: int, samples: int) -> None:
+        """`afford` for a store that is about to load so many; few series are not worth asking for."""
+        if samples or series > ITEMS_PER_CHECK:
+            self.afford(samples + series * SAMPLES_PER_SERIES)
+            self.check()
 
     def _refuse_beyond(self, samples: int) -> None:
         if samples > self._max_samples:

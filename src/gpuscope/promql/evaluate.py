@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from gpuscope.promql import aggregate, calendar, functions, matching, rank, select
-from gpuscope.promql.budget import Budget
+from gpuscope.promql.budget import SAMPLES_PER_SERIES, Budget
 from gpuscope.promql.errors import BadQueryError, ExecutionError
 from gpuscope.promql.frame import Floats, Frame, Ints, Steps
 from gpuscope.promql.notes import Notes
@@ -63,9 +64,14 @@ class Evaluator:
     """Evaluates the nodes of one query."""
 
     def __init__(self, storage: Storage, settings: Settings, budget: Budget, notes: Notes) -> None:
-        self._storage = storage
+        every: Callable[..., Sequence[Series]] = storage.select
         # A store may know a quicker way to only the newest sample of each series.
-        self._newest: _Select = getattr(storage, "latest", storage.select)
+        newest: Callable[..., Sequence[Series]] = getattr(storage, "latest", every)
+        if getattr(storage, "asks_before_loading", False):
+            # The budget's method, not one of this: a cycle would keep what was loaded until it is collected.
+            every, newest = partial(every, admit=budget.admit), partial(newest, admit=budget.admit)
+        self._all: _Select = every
+        self._newest: _Select = newest
         self._settings = settings
         self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], Sequence[Series]] = {}
         # By identity: the tree outlives this, and hashing a node means hashing all below it.
@@ -104,7 +110,8 @@ class Evaluator:
             part = Steps(now[0].start_ms, steps.step_ms, sum(one.count for one in now))
             parts.append(self._vector(expr, part))
             samples = sum(map(_count_samples, self._selected.values()))
-            self.budget.release(samples)
+            series = sum(map(len, self._selected.values()))
+            self.budget.release(samples, series * SAMPLES_PER_SERIES)
             self._selected.clear()
             few = min(FEW_SAMPLES, self.budget.left() // 10)
             together = max(1, few * len(now) // max(1, samples))
@@ -160,7 +167,7 @@ class Evaluator:
         if selector.at is not None:
             at = at[:1]
         start_ms, end_ms = int(at[0]) - self._settings.lookback_ms + 1, int(at[-1])
-        ask = self._newest if len(at) == 1 else self._storage.select
+        ask = self._newest if len(at) == 1 else self._all
         series = self._select(ask, selector, start_ms, end_ms)
         self.budget.afford(len(series) * len(at))
         return series, at
@@ -173,14 +180,14 @@ class Evaluator:
             raise BadQueryError(f"{value_type(expr).value} where a range vector is expected")
         ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
         start_ms, end_ms = int(ends[0]) - expr.range_ms + 1, int(ends[-1])
-        series = self._select(self._storage.select, expr.vector, start_ms, end_ms)
+        series = self._select(self._all, expr.vector, start_ms, end_ms)
         return [one.labels for one in series], select.windows(series, ends, expr.range_ms)
 
     def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
         """A range asked for by itself, at one time: what is stored, markers left out."""
         selector = expr.vector
         end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
-        series = self._load(self._storage.select, selector, end_ms - expr.range_ms + 1, end_ms)
+        series = self._load(self._all, selector, end_ms - expr.range_ms + 1, end_ms)
         return [select.without_markers(one) for one in self.budget.watch(series)]
 
     def _subquery_windows(
@@ -236,7 +243,7 @@ class Evaluator:
 
     def _load(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
         series = ask(selector.matchers, start_ms, end_ms)
-        self.budget.charge(_count_samples(series))
+        self.budget.charge(_count_samples(series), len(series) * SAMPLES_PER_SERIES)
         return series
 
     def _aggregate(self, expr: Aggregate, steps: Steps) -> Frame:

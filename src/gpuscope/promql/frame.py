@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
-from gpuscope.promql.budget import Budget
+from gpuscope.promql.budget import ITEMS_PER_CHECK, SAMPLES_PER_LABEL_SET, Budget
 from gpuscope.promql.errors import ExecutionError
 from gpuscope.store.series import Labels
 
@@ -84,6 +84,8 @@ class Frame:
 
     def nameless(self, budget: Budget) -> Frame:
         """Without metric names; rows that then have equal labels become one."""
+        if len(self.labels) > ITEMS_PER_CHECK:
+            budget.charge(0, len(self.labels) * SAMPLES_PER_LABEL_SET)
         return self.relabelled(label_sets.drop_name, budget).merged(budget)
 
     def merged(self, budget: Budget) -> Frame:

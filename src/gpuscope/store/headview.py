@@ -55,6 +55,14 @@ class HeadView:
         """Whether any sample lies in [start, end]."""
         return any(bool(((times >= start) & (times <= end)).any()) for times in (self.times, self.side[0]))
 
+    def count(self, series: Int64s, start: int, end: int) -> int:
+        """At most how many samples `read` would give."""
+        columns = len(self._known(series)[0])
+        if not columns:
+            return 0
+        inside = np.count_nonzero((self.times >= start) & (self.times <= end))
+        return int(columns * inside) + len(self.side[0])
+
     def read(self, series: Int64s, start: int, end: int) -> dict[int, Samples]:
         """Samples of each series in [start, end], in time order; series with equal times share the array."""
         known, columns = self._known(series)

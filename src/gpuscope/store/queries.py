@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from gpuscope.store.headview import Samples
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
 from gpuscope.store.selections import Selections
-from gpuscope.store.series import Labels, Matcher, Series
+from gpuscope.store.series import Admit, Labels, Matcher, Series
 from gpuscope.store.tick import Int64s
 
+FEW_SERIES_MS = 100 * 3_600_000
+"""A hundred series of an hour, or one of four days: so few are loaded without asking whether they may be."""
 EVER_START, EVER_END = -(2**62), 2**62
 
 
@@ -27,12 +29,24 @@ class Queries:
         self._reader = reader
         self._selections = Selections(index)
 
-    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
+    def select(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> list[Series]:
         groups = self._selections.groups(matchers)
-        return self._named(self._reader.read(groups, start_ms, end_ms))
+        if admit is not None:
+            count = sum(map(len, groups.values()))
+            if count * (end_ms - start_ms) <= FEW_SERIES_MS:
+                admit = None
+            else:
+                admit(count, 0)
+        return self._named(self._reader.read(groups, start_ms, end_ms, admit))
 
-    def latest(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
+    def latest(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> list[Series]:
         groups = self._selections.groups(matchers)
+        if admit is not None:
+            admit(sum(map(len, groups.values())), 0)
         return self._named(self._reader.latest(groups, start_ms, end_ms))
 
     def held(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> tuple[int, int] | None:
@@ -49,7 +63,9 @@ class Queries:
 
     def with_data(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Int64s:
         """Matching series; with a time range only those in a head or block that overlaps it."""
-        sids = self._index.select(matchers)
+        return self._having_data(self._index.select(matchers), start_ms, end_ms)
+
+    def _having_data(self, sids: Int64s, start_ms: int | None, end_ms: int | None) -> Int64s:
         if start_ms is None and end_ms is None:
             return sids
         start = EVER_START if start_ms is None else start_ms
@@ -68,6 +84,31 @@ class Queries:
 
     def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[Labels]:
         return [self._index.labels(sid) for sid in self.with_data(matchers, start_ms, end_ms).tolist()]
+
+    def any_series(
+        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
+    ) -> Iterator[Labels]:
+        """Label sets of series that meet any of the selectors, each once: 900 selectors may each find them all,
+        and to compare label sets takes a hundred times as long as to compare ids."""
+        found = self._any_with_data(selectors, start_ms, end_ms).tolist()
+        yield from filter(None, map(self._index.labels, found))  # none of one removed meanwhile
+
+    def any_pairs(
+        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
+    ) -> dict[str, list[str]]:
+        """Label names and values of series that meet any of the selectors."""
+        return self._index.pairs_of(self._any_with_data(selectors, start_ms, end_ms))
+
+    def _any_with_data(
+        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
+    ) -> Int64s:
+        chosen = np.zeros(0, np.bool_)
+        for matchers in selectors:
+            sids = self._index.select(matchers)
+            if len(sids) and sids[-1] >= len(chosen):  # ascending: the last is the largest
+                chosen = np.append(chosen, np.zeros(int(sids[-1]) + 1 - len(chosen), np.bool_))
+            chosen[sids] = True
+        return self._having_data(np.flatnonzero(chosen), start_ms, end_ms)
 
     def _pairs(
         self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +27,7 @@ from gpuscope.store.errors import StoreClosedError, from_sqlite
 from gpuscope.store.headview import Samples, merge_samples
 from gpuscope.store.health import Health
 from gpuscope.store.schema import BLOCK_BITS, connect
+from gpuscope.store.series import Admit
 from gpuscope.store.tick import Int64s
 
 log = logging.getLogger(__name__)
@@ -119,9 +121,12 @@ class Reader:
             db.close()
         self.cache = ChunkCache(self._cache_bytes)
 
-    def read(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
+    def read(
+        self, groups: dict[int, Int64s], start: int, end: int, admit: Admit | None = None
+    ) -> dict[int, Samples]:
         """Samples in [start, end] of each series that has any; `groups` is series by target."""
-        return self._answer(_read, groups, start, end)
+        work = _read if admit is None else partial(_read, loading=Loading(admit))
+        return self._answer(work, groups, start, end)
 
     def latest(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
         """The newest sample in [start, end] of each series: from the head's last rows where it is there."""
@@ -202,11 +207,18 @@ def _begin(db: sqlite3.Connection) -> None:
 
 
 def _read(
-    blocks: _Blocks, views: dict[int, TargetView], groups: dict[int, Int64s], start: int, end: int
+    blocks: _Blocks,
+    views: dict[int, TargetView],
+    groups: dict[int, Int64s],
+    start: int,
+    end: int,
+    loading: Loading | None = None,
 ) -> dict[int, Samples]:
     found: dict[int, Samples] = {}
+    if loading is not None:
+        loading.begin()
     for target, view in views.items():
-        fresh = _read_target(blocks, view, groups[target], start, end)
+        fresh = _read_target(blocks, view, groups[target], start, end, loading)
         # Two targets may write one series: the home target's samples win.
         for sid in found.keys() & fresh.keys():
             fresh[sid] = merge_samples([found[sid], fresh[sid]])
@@ -239,13 +251,20 @@ def _latest(
     return found
 
 
-def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, end: int) -> dict[int, Samples]:
+def _read_target(
+    blocks: _Blocks, view: TargetView, series: Int64s, start: int, end: int, loading: Loading | None = None
+) -> dict[int, Samples]:
+    if loading is not None:
+        loading.ask(sum(head.count(series, start, end) for head in (view.head, *view.late)))
     if not (view.blocks or view.late):
         return view.head.read(series, start, end)
     parts: dict[int, list[Samples]] = {}
     for block in view.blocks:
         cut = Cut(start, end, inside=block.first >= start and block.last <= end)
-        for sid, samples in blocks.read(block, series).items():
+        found = blocks.read(block, series)
+        if loading is not None:  # one block late: only its chunks say how many they hold
+            loading.ask(sum(len(times) for times, _ in found.values()))
+        for sid, samples in found.items():
             kept = cut(samples)
             if len(kept[0]):
                 parts.setdefault(sid, []).append(kept)
@@ -254,6 +273,23 @@ def _read_target(blocks: _Blocks, view: TargetView, series: Int64s, start: int, 
             parts.setdefault(sid, []).append(samples)
     joined = Joined()
     return {sid: some[0] if len(some) == 1 else joined(some) for sid, some in parts.items()}
+
+
+class Loading:
+    """Asks whether samples may be loaded; a second attempt asks only for what the first did not."""
+
+    def __init__(self, admit: Admit) -> None:
+        self._admit = admit
+        self._granted = self._wanted = 0
+
+    def begin(self) -> None:
+        self._wanted = 0
+
+    def ask(self, samples: int) -> None:
+        self._wanted += samples
+        if self._wanted > self._granted:
+            self._admit(0, self._wanted - self._granted)
+            self._granted = self._wanted
 
 
 class Cut:

@@ -7,7 +7,7 @@ pattern `STALE_NAN_BITS`; a store keeps the bits, an evaluator looks for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -46,6 +46,10 @@ class Series:
     labels: Labels
     timestamps: NDArray[np.int64]
     values: NDArray[np.float64]
+
+
+Admit = Callable[[int, int], None]
+"""Told how many series and samples are about to be loaded; raises if that is too much, waits if it is now."""
 
 
 class Storage(Protocol):

@@ -30,7 +30,7 @@ from gpuscope.store.queries import Queries
 from gpuscope.store.reader import PinnedReader, Reader
 from gpuscope.store.salvage import salvage
 from gpuscope.store.schema import FILE_NAME, connect, migrate
-from gpuscope.store.series import Labels, Matcher, Series
+from gpuscope.store.series import Admit, Labels, Matcher, Series
 from gpuscope.store.tick import Appended, Int64s, Tick
 from gpuscope.store.write_side import WriteSide
 
@@ -188,13 +188,20 @@ class Store:
 
     # Reading
 
-    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
-        """Every series that matches and has a sample in [start_ms, end_ms], those samples only."""
-        return self._queries.select(matchers, start_ms, end_ms)
+    asks_before_loading = True
+    """For an evaluator: `select` and `latest` take `admit`, and call it before they load much."""
 
-    def latest(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
+    def select(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> Sequence[Series]:
+        """Every series that matches and has a sample in [start_ms, end_ms], those samples only."""
+        return self._queries.select(matchers, start_ms, end_ms, admit)
+
+    def latest(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> Sequence[Series]:
         """As `select`, but only the newest sample of each series: what an instant query needs."""
-        return self._queries.latest(matchers, start_ms, end_ms)
+        return self._queries.latest(matchers, start_ms, end_ms, admit)
 
     def held(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> tuple[int, int] | None:
         """How many series and, at most, samples a question asked before would find, if it were answered from
@@ -206,6 +213,24 @@ class Store:
     ) -> list[Labels]:
         """Label sets of matching series with data in (blocks that overlap) the time range."""
         return self._queries.series(matchers, start_ms, end_ms)
+
+    def any_series(
+        self,
+        selectors: Iterable[Sequence[Matcher]],
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+    ) -> Iterator[Labels]:
+        """As `series`, of those that meet any of the selectors, each once."""
+        return self._queries.any_series(selectors, start_ms, end_ms)
+
+    def any_pairs(
+        self,
+        selectors: Iterable[Sequence[Matcher]],
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+    ) -> dict[str, list[str]]:
+        """Label names and their sorted values, of series that meet any of the selectors."""
+        return self._queries.any_pairs(selectors, start_ms, end_ms)
 
     def label_names(
         self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None

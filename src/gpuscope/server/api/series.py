@@ -7,11 +7,12 @@ near the ends of a span it may name a series that has no sample in it; this stor
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from gpuscope.promql import BadQueryError
+from gpuscope.promql.budget import Budget
 from gpuscope.promql.labels import quote
 from gpuscope.server.api.answers import Body, LargeBody, packer
 from gpuscope.server.api.encode import list_pieces, success_pieces
@@ -20,7 +21,7 @@ from gpuscope.server.api.go_values import unescape_name
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
 from gpuscope.server.api.queries import TRUNCATED, now_ms
 from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.store.series import Labels, Matcher
+from gpuscope.store.series import Matcher
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
@@ -40,26 +41,36 @@ async def series(api: EmbeddedApi, request: Request, asked: Parameters) -> Respo
         except ApiError as error:
             raise bad("match[]", error) from None
         budget = api.engine.budget(None, cancelled)
-        found: set[Labels] = set()
-        for matchers in selectors:
-            found.update(budget.watch(api.store.series(matchers, *span)))
-            budget.check()
+        found = api.store.any_series(_checked(selectors, budget), *span)
         first, warnings = _limited(budget.sort(found), limit)
         return packs.pack(success_pieces(list_pieces(map(dict, first)), warnings), budget)
 
     return await api.answer(request, work)
 
 
+def _checked(selectors: Iterable[list[Matcher]], budget: Budget) -> Iterator[list[Matcher]]:
+    """One may take a tenth of a second to look up: between two, see whether time is up or the client gone."""
+    for matchers in selectors:
+        budget.check()
+        yield matchers
+
+
 async def labels(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     limit, span = asked.limit(), asked.span_ms()
-    return await _names(api, request, asked, limit, lambda matchers: api.store.label_names(matchers, *span))
+
+    def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
+        return api.store.label_names((), *span) if selectors is None else api.store.any_pairs(selectors, *span)
+
+    return await _names(api, request, asked, limit, find)
 
 
 async def label_values(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
     name, limit, span = _label_name(request), asked.limit(), asked.span_ms()
 
-    def find(matchers: list[Matcher]) -> Iterable[str]:
-        return api.store.label_values(name, matchers, *span)
+    def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
+        if selectors is None:
+            return api.store.label_values(name, (), *span)
+        return api.store.any_pairs(selectors, *span).get(name, [])
 
     return await _names(api, request, asked, limit, find)
 
@@ -69,17 +80,15 @@ async def _names(
     request: Request,
     asked: Parameters,
     limit: int | None,
-    find: Callable[[list[Matcher]], Iterable[str]],
+    find: Callable[[Iterable[list[Matcher]] | None], Iterable[str]],
 ) -> Response:
-    """What `find` gives for any of the selectors, sorted."""
+    """What `find` gives for any of the selectors (None: for all series), sorted."""
     packs = packer(request)
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         budget = api.engine.budget(None, cancelled)
-        found: set[str] = set()
-        for matchers in asked.selectors() or [[]]:
-            found.update(find(matchers))
-            budget.check()
+        selectors = asked.selectors()
+        found = find(_checked(selectors, budget) if selectors else None)
         first, warnings = _limited(budget.sort(found), limit)
         return packs.pack(success_pieces(list_pieces(first), warnings), budget)
 

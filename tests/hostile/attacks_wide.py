@@ -1,0 +1,111 @@
+"""Attacks with queries over many series: 20,000, which a remote writer may make with default limits."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
+
+from gpuscope.exposition.remote_write import encode_labels, encode_samples
+from tests.exposition.write_v2 import packed
+from tests.hostile.attacks_query import FORM, nested
+from tests.hostile.catalogue import Attack
+from tests.hostile.victim import Victim, Watch
+
+SERIES = 20_000
+SAMPLES = 5
+STEP_SECONDS = 15
+WRITE = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
+
+
+def _fill(victim: Victim) -> None:
+    """20,000 series with five samples each, up to now."""
+    labels = [
+        encode_labels([("__name__", "wide"), ("host", f"host-{n % 500}"), ("id", f"series-{n:05d}")])
+        for n in range(SERIES)
+    ]
+    newest = time.time_ns() // 1_000_000
+    for number in reversed(range(SAMPLES)):
+        at = newest - number * STEP_SECONDS * 1000
+        for first in range(0, SERIES, 5_000):
+            part = range(first, first + 5_000)
+            body = packed(encode_samples((labels[n], at, float(n)) for n in part))
+            status, text = victim.request("POST", "/api/v1/write", body, WRITE)
+            assert status == 204, text
+
+
+def _send(victim: Victim, watch: Watch, count: int, path: str, **form: object) -> set[int]:
+    """The statuses of equal requests sent at once; the observers are served while they run."""
+    body = urlencode(form, doseq=True).encode()
+    with ThreadPoolExecutor(count) as attackers:
+        answers = [attackers.submit(victim.request, "POST", path, body, FORM) for _ in range(count)]
+        watch.meanwhile()
+        return {answer.result()[0] for answer in answers}
+
+
+def _label_replace(victim: Victim, watch: Watch) -> None:
+    query = nested('label_replace({},"a","$1-$1","id","(.*)")', "wide", 30)
+    assert _send(victim, watch, 20, "/api/v1/query", query=query, timeout="30s") <= {200, 422, 503}
+
+
+def _count_values(victim: Victim, watch: Watch) -> None:
+    assert _send(victim, watch, 20, "/api/v1/query", query='count_values("v", wide * time())') <= {200, 503}
+
+
+def _query_range(victim: Victim, watch: Watch) -> None:
+    now = time.time()
+    span = {"start": now - 900, "end": now, "step": 5}
+    assert _send(victim, watch, 12, "/api/v1/query_range", query="wide", **span) <= {200, 422, 503}
+
+
+def _sum_over_time(victim: Victim, watch: Watch) -> None:
+    assert _send(victim, watch, 20, "/api/v1/query", query="sum_over_time(wide[30d])") <= {200, 422, 503}
+
+
+def _many_series(victim: Victim, watch: Watch) -> None:
+    selectors = [f'wide{{id!="{n}"}}' for n in range(900)]
+    assert _send(victim, watch, 8, "/api/v1/series", **{"match[]": selectors}) <= {200, 503}
+
+
+ATTACKS = (
+    Attack(
+        "nested label_replace over many series",
+        "20 queries, each a label_replace 30 deep over 20,000 series",
+        "each is answered, waits for the others' memory or is refused",
+        _label_replace,
+        prepare=_fill,
+        slow=True,
+    ),
+    Attack(
+        "count_values over many series",
+        "20 queries that count 20,000 different values",
+        "each is answered, waits for the others' memory or is refused",
+        _count_values,
+        prepare=_fill,
+        slow=True,
+    ),
+    Attack(
+        "range queries over many series",
+        "12 queries for 181 points of each of 20,000 series",
+        "each is answered, waits for the others' memory or is refused",
+        _query_range,
+        prepare=_fill,
+        slow=True,
+    ),
+    Attack(
+        "long ranges of many series",
+        "20 queries for the sum over 30 days of 20,000 series",
+        "memory is set aside before samples are loaded",
+        _sum_over_time,
+        prepare=_fill,
+        slow=True,
+    ),
+    Attack(
+        "900 selectors of many series",
+        "eight requests for series with 900 match[], each of which matches 20,000 series",
+        "each series is found once; other clients are served",
+        _many_series,
+        prepare=_fill,
+        slow=True,
+    ),
+)
