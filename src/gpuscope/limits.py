@@ -162,7 +162,7 @@ class Limits:
         20,
         parse_positive,
         "query",
-        "large queries evaluated at once; others wait",
+        "large queries evaluated at once; others wait, and each that does counts as reaching it",
         why="Prometheus' own default",
     )
     query_log_max_bytes: int = _limit(
