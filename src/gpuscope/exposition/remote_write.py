@@ -96,9 +96,9 @@ class MessageLimits:
             LIMITS_REACHED.count("write_max_label_value_bytes")
             raise OversizedLabels
 
-    def check_fields_of_series(self, count: int) -> None:
+    def max_fields_per_series(self) -> int:
         """Whatever they are: a series of 16 million empty ones is refused before they are in memory."""
-        self.check_samples(count - self.max_labels_per_series)
+        return self.max_samples + 2 * self.max_labels_per_series
 
     def check_symbols(self, count: int) -> None:
         if count > self.max_symbols:
@@ -185,8 +185,10 @@ class WriteDecoder:
         labels: list[bytes] = []
         samples: list[tuple[int, float]] = []
         histograms = 0
+        max_fields = self._limits.max_fields_per_series()
         for count, (number, payload) in enumerate(_fields(message)):
-            self._limits.check_fields_of_series(count)
+            if count > max_fields:
+                self._limits.check_samples(count)
             if number == 1:
                 labels.append(payload)
                 self._limits.check_labels_of_series(len(labels))

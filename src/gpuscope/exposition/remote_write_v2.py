@@ -87,9 +87,11 @@ class WriteDecoderV2:
         refs: list[int] = []
         samples: list[tuple[int, float]] = []
         histograms = count = 0
+        max_fields = self._limits.max_fields_per_series()
         while position < end:
             count += 1
-            self._limits.check_fields_of_series(count - 2 * self._limits.max_labels_per_series)
+            if count > max_fields:
+                self._limits.check_samples(count)
             tag, position = read_varint(body, position, end)
             number, kind = tag >> 3, tag & 7
             if kind != 2:
@@ -117,8 +119,6 @@ class WriteDecoderV2:
         raw = _referred(refs, symbols)
         found.text_bytes += sum(map(len, raw))
         self._limits.check_text(found.text_bytes)
-        for name, value in zip(raw[::2], raw[1::2], strict=True):
-            self._limits.check_label(len(name), len(value))
         _add(found, self._number(raw), samples, histograms)
 
     def _number(self, raw: list[bytes]) -> int | None:
@@ -127,6 +127,8 @@ class WriteDecoderV2:
         # A symbol with the separator in it is no UTF-8 and could look like other labels.
         if number is not None and key.count(_SEPARATOR) == len(raw) - 1:
             return number
+        for name, value in zip(raw[::2], raw[1::2], strict=True):
+            self._limits.check_label(len(name), len(value))
         number = self._resolve(_labels(raw)) if raw else None
         if number is not None and number >= 0:
             if len(self._known) >= MAX_CACHED:
