@@ -11,16 +11,15 @@ from gpuscope.exposition.remote_write import (
     Decoded,
     Labels,
     MessageLimits,
-    WireError,
     WriteDecoder,
     encode_labels,
     encode_samples,
-    varint,
 )
 from gpuscope.exposition.remote_write_v2 import WriteDecoderV2
+from gpuscope.varint import WireError, encode_varint
 from tests.exposition.write_v2 import RequestV2, SeriesV2, message, sample
 
-LIMITS = MessageLimits(max_samples=200, max_symbols=50)
+LIMITS = MessageLimits(max_samples=200, max_symbols=50, max_labels_per_series=5, max_name_bytes=10)
 A = (("__name__", "up"), ("instance", "a"), ("job", "j"))
 _V2 = RequestV2()
 _V2.add(SeriesV2(A, [(1_700_000_000_000, 1.0), (1_700_000_015_000, 0.0)], help="Help.", exemplars=1))
@@ -28,7 +27,9 @@ _V2.add(SeriesV2([("__name__", "h")], histograms=2, created=5)).add(SeriesV2(A, 
 
 SEEDS = (
     b"\x01" + encode_samples([(encode_labels(A), 1_700_000_000_000, 1.0), (encode_labels(A), 5, 0.0)]),
-    b"\x01" + message(1, encode_labels(A) + message(2, b"\x10" + varint(1_700_000_000_000))) + message(3, b"x"),
+    b"\x01"
+    + message(1, encode_labels(A) + message(2, b"\x10" + encode_varint(1_700_000_000_000)))
+    + message(3, b"x"),
     b"\x01" + message(1, encode_labels(A) + message(2, sample(1, 2.0)) + message(4, b"\x08\x01")),
     b"\x02" + _V2.encode(),
     b"\x02" + message(5, message(1, b"\x00\x01")) + message(4, b"a") + message(4, b"b"),
@@ -71,4 +72,14 @@ def _check(found: Decoded, known: int) -> None:
 
 def _seen(found: Decoded) -> str:
     """All but how many labels had to be parsed; as text, because NaN is not equal to itself."""
-    return repr((found.series, found.times, found.values, found.invalid, found.histograms, found.no_room))
+    return repr(
+        (
+            found.series,
+            found.times,
+            found.values,
+            found.invalid,
+            found.oversized,
+            found.histograms,
+            found.no_room,
+        )
+    )
