@@ -162,7 +162,7 @@ class Limits:
         20,
         parse_positive,
         "query",
-        "large queries evaluated at once; others wait",
+        "large queries evaluated at once; others wait, and each that does counts as reaching it",
         why="Prometheus' own default",
     )
     query_log_max_bytes: int = _limit(
@@ -298,6 +298,29 @@ class Limits:
         "write",
         "strings in the table of one remote-write 2.0 request",
         why="20 MiB; 2,000 series with ten labels of their own have 20,000",
+    )
+    write_max_labels: int = _limit(
+        512,
+        parse_positive,
+        "write",
+        "labels of a series in a remote-write request; a series with more is refused, others are kept",
+        why="as for scrapes; a request of one series could have two million labels, 400 MiB",
+    )
+    write_max_label_name_bytes: int = _limit(
+        1024,
+        parse_bytes,
+        "write",
+        "length of a label's name in a remote-write request; a series with a longer one is refused",
+        why="as for scrapes",
+        metavar="1KiB",
+    )
+    write_max_label_value_bytes: int = _limit(
+        64 << 10,
+        parse_bytes,
+        "write",
+        "length of a label's value in a remote-write request; a series with a longer one is refused",
+        why="as for scrapes",
+        metavar="64KiB",
     )
 
     # group "store": the history (up, server)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,6 +150,105 @@ def test_limits(body: bytes, limit: str) -> None:
 def test_limits_of_version_1(body: bytes) -> None:
     with pytest.raises(WireError, match="write_max_samples"):
         WriteDecoder(Known(), MessageLimits(10, 10)).decode(body)
+
+
+LABEL_LIMITS = {"max_labels_per_series": 3, "max_name_bytes": 8, "max_value_bytes": 20}
+
+
+@pytest.mark.parametrize(
+    ("labels", "limit"),
+    [
+        ([*A, ("x", "1"), ("y", "2")], "write_max_labels"),
+        ([*A, ("n" * 9, "1")], "write_max_label_name_bytes"),
+        ([*A, ("é" * 5, "1")], "write_max_label_name_bytes"),
+        ([*A, ("x", "v" * 21)], "write_max_label_value_bytes"),
+        ([*A, ("x", "v" * 1000)], "write_max_label_value_bytes"),
+    ],
+)
+def test_a_series_beyond_the_limits_of_labels_is_refused_alone(
+    labels: list[tuple[str, str]], limit: str
+) -> None:
+    before = LIMITS_REACHED.counts()[limit]
+    v1 = encode_samples([(encode_labels(one), 1, 1.0) for one in (A, labels, B)])
+    series = [SeriesV2(A, [(1, 1.0)]), SeriesV2(labels, [(1, 1.0)]), SeriesV2(B, [(1, 1.0)])]
+    unpacked = [SeriesV2(one.labels, one.samples, packed=False) for one in series]
+    limits = MessageLimits(**LABEL_LIMITS)
+    for decoder, body in (
+        (WriteDecoder(Known(), limits), v1),
+        (WriteDecoderV2(Known(), limits), encode_v2(*series)),
+        (WriteDecoderV2(Known(), limits), encode_v2(*unpacked)),
+    ):
+        found = decoder.decode(body)
+        assert (found.series, found.oversized, found.invalid) == ([0, 1], 1, 0)
+    assert LIMITS_REACHED.counts()[limit] == before + 3
+
+
+@pytest.mark.parametrize(
+    ("decoder", "body"),
+    [
+        (WriteDecoder, message(1, encode_labels([("a", "b")]) * 200_000)),
+        (WriteDecoder, message(1, message(1, b"\x0a\x00" * 500_000))),
+        (WriteDecoder, message(1, message(1, message(2, b"v" * 2_000_000)))),
+        (WriteDecoderV2, message(4, b"a") + message(5, message(1, b"\x00" * 200_000))),
+        (WriteDecoderV2, message(4, b"a") + message(5, b"\x08\x00" * 200_000)),
+    ],
+)
+def test_oversized_labels_are_refused_before_they_are_built(
+    decoder: type[WriteDecoder | WriteDecoderV2], body: bytes
+) -> None:
+    made = decoder(Known())
+    tracemalloc.start()
+    try:
+        found = made.decode(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found.oversized, found.size()) == (1, 1), "a refusal also where the series has no sample"
+    assert peak < 4 * len(body) + 200_000, "no more than copies of the message and a few labels"
+
+
+@pytest.mark.parametrize(
+    ("decoder", "body"),
+    [
+        (WriteDecoder, message(1, message(2, b"") * 200_000)),
+        (WriteDecoder, message(1, b"\x78\x00" * 200_000)),
+        (WriteDecoder, message(3, b"") * 200_000),
+        (WriteDecoderV2, message(5, message(2, b"") * 200_000)),
+        (WriteDecoderV2, message(5, b"\x78\x00" * 200_000)),
+        (WriteDecoderV2, message(9, b"") * 200_000),
+    ],
+)
+def test_tiny_fields_are_refused_before_all_are_read(
+    decoder: type[WriteDecoder | WriteDecoderV2], body: bytes
+) -> None:
+    made = decoder(Known(), MessageLimits(max_samples=1000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="write_max_samples"):
+            made.decode(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(body) + 400_000
+
+
+def test_the_smallest_symbols_are_read_without_a_call_for_each() -> None:
+    """Calls made reading 200,000 of them take 0.2 s, in which the event loop waits for the interpreter."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    body = message(4, b"") * 1_000_000
+    decoder = WriteDecoderV2(Known(), MessageLimits(max_symbols=10_000))
+    sys.setprofile(count)
+    try:
+        with pytest.raises(WireError, match="write_max_symbols"):
+            decoder.decode(body)
+    finally:
+        sys.setprofile(None)
+    assert calls < 100
 
 
 texts = st.text(max_size=5)

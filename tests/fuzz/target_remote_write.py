@@ -19,7 +19,7 @@ from gpuscope.exposition.remote_write_v2 import WriteDecoderV2
 from gpuscope.varint import WireError, encode_varint
 from tests.exposition.write_v2 import RequestV2, SeriesV2, message, sample
 
-LIMITS = MessageLimits(max_samples=200, max_symbols=50)
+LIMITS = MessageLimits(max_samples=200, max_symbols=50, max_labels_per_series=5, max_name_bytes=10)
 A = (("__name__", "up"), ("instance", "a"), ("job", "j"))
 _V2 = RequestV2()
 _V2.add(SeriesV2(A, [(1_700_000_000_000, 1.0), (1_700_000_015_000, 0.0)], help="Help.", exemplars=1))
@@ -72,4 +72,14 @@ def _check(found: Decoded, known: int) -> None:
 
 def _seen(found: Decoded) -> str:
     """All but how many labels had to be parsed; as text, because NaN is not equal to itself."""
-    return repr((found.series, found.times, found.values, found.invalid, found.histograms, found.no_room))
+    return repr(
+        (
+            found.series,
+            found.times,
+            found.values,
+            found.invalid,
+            found.oversized,
+            found.histograms,
+            found.no_room,
+        )
+    )

@@ -66,9 +66,14 @@ def _long_labels(victim: Victim, watch: Watch) -> None:
 
 def _tiny_pieces(victim: Victim, watch: Watch) -> None:
     labels = message(1, message(1, b"") * 8_000_000)
-    for body in (message(1, b"") * 8_000_000, labels):
+    samples = message(1, message(2, b"") * 8_000_000)
+    for body, why in (
+        (message(1, b"") * 8_000_000, "write_max_samples"),
+        (labels, "write_max_labels"),
+        (samples, "write_max_samples"),
+    ):
         status, text = _post(victim, body, V1)
-        assert (status, "write_max_samples" in text) == (400, True), text
+        assert (status, why in text) == (400, True), text
     watch.meanwhile()
 
 
@@ -79,9 +84,10 @@ def _symbol_bombs(victim: Victim, watch: Watch) -> None:
         (message(4, b"a") * 8_000_000, "write_max_symbols"),
         (table + message(5, b"") * 8_000_000, "write_max_samples"),
         (table + message(5, message(1, b"\x00" * 16_000_000)), "write_max_samples"),
+        (table + message(5, message(1, b"\x01\x02" * 100_000)), "write_max_labels"),
         (table + message(5, message(1, encode_varint(2**31) * 2)), "beyond the 3 symbols"),
         (
-            message(4, b"x" * 20_000_000) + message(5, message(1, b"\x00\x00" * 400_000)),
+            message(4, b"n") + message(4, b"x" * 60_000) + message(5, message(1, b"\x00\x01" * 500)) * 5,
             "write_max_decoded_bytes",
         ),
     ):
@@ -123,7 +129,7 @@ ATTACKS = (
     ),
     Attack(
         "tiny pieces",
-        "16 MB of empty series, and of empty labels of one series, compressed to some kB",
+        "16 MB of empty series, and of empty labels or samples of one series, compressed to some kB",
         "400 before all of them are read",
         _tiny_pieces,
         slow=True,

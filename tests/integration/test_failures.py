@@ -83,6 +83,8 @@ def test_a_driver_that_blocks_every_call_makes_its_source_stale_and_nothing_else
         assert _threads(agent) <= MAX_THREADS_LEFT_BEHIND + 9 + 8
         driver.heal()
         agent.until(nvml_up)
+        about_calls = re.findall(r"source nvml: \S.* (?:has|have) not returned.*", agent.log())
+        assert len(about_calls) <= 3, "a call, perhaps the driver's own, and that there is no answer"
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import (
     BadQueryError,
     Engine,
@@ -161,17 +162,21 @@ def test_of_a_long_range_one_day_is_held_at_a_time() -> None:
 
 @pytest.mark.parametrize("expr", ["x", "rate(x[5m])", "sum_over_time(vector(1)[10m:1s])", "x @ 5"])
 def test_too_many_samples(storage: MemoryStorage, expr: str) -> None:
+    before = LIMITS_REACHED.counts()["query_max_samples"]
     with pytest.raises(ExecutionError, match="too many samples"):
         Engine(storage, max_samples=50).range(expr, 0, 600_000, 10_000)
+    assert LIMITS_REACHED.counts()["query_max_samples"] == before + 1
     Engine(storage, max_samples=100_000).range(expr, 0, 600_000, 10_000)
 
 
 def test_time_runs_out(storage: MemoryStorage) -> None:
+    before = LIMITS_REACHED.counts()["query_timeout"]
     with pytest.raises(QueryTimeoutError) as caught:
         Engine(storage, timeout_seconds=0).instant("x", 0)
     assert caught.value.error_type == "timeout"
     with pytest.raises(QueryTimeoutError):
         Engine(storage).range("x", 0, 10, 1, timeout_seconds=0)
+    assert LIMITS_REACHED.counts()["query_timeout"] == before + 2
 
 
 def test_a_query_nobody_waits_for_is_canceled(storage: MemoryStorage) -> None:

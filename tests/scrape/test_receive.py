@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.exposition.remote_write import encode_labels, encode_samples
+from gpuscope.limits import Limits
 from gpuscope.scrape.appender import STALE
-from gpuscope.scrape.config import Limits
 from gpuscope.scrape.receive import Receiver, unpack
 from gpuscope.store import Store
 from gpuscope.store.series import Matcher, MatchOp
@@ -77,11 +77,11 @@ def test_out_of_order_is_taken_the_same_again_is_harmless_another_value_is_refus
 
 
 def test_labels_that_cannot_be_stored(store: Store) -> None:
-    receiver = Receiver(store, Limits(labels=3, label_value_length=10))
+    receiver = Receiver(store, Limits(write_max_labels=3, write_max_label_value_bytes=10))
     nameless = {"job": "j"}
     long, many = metric("m", a="x" * 11), metric("m", a="1", b="2", c="3")
     received = receiver.take(request((nameless, 0, 1), (long, 0, 1), (many, 0, 1), (metric("ok"), 0, 1)), "x")
-    assert (received.accepted, received.refused) == (1, {"invalid_labels": 3})
+    assert (received.accepted, received.refused) == (1, {"invalid_labels": 1, "label_limits": 2})
     twice = encode_labels([("__name__", "m")]) + encode_labels([("a", "1")]) + encode_labels([("a", "2")])
     body = bytes(cramjam.snappy.compress_raw(encode_samples([(twice, NOW, 1.0)])))
     assert receiver.take(body, "x").refused == {"invalid_labels": 1}

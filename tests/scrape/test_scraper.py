@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gpuscope.exposition.series_text import TextLimits
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.limits import Limits as ServerLimits
 from gpuscope.promql import Engine
@@ -103,6 +104,8 @@ HOSTILE: dict[str, tuple[Callable[[threading.Event], Page], str]] = {
         lambda stop: text("a{" + ",".join(f'x{n}="1"' for n in range(600)) + "} 1\n"),
         "scrape_max_labels",
     ),
+    "label_name": (lambda stop: text(f'a{{{"n" * 2000}="1"}} 1\n'), "scrape_max_label_name_bytes"),
+    "line": (lambda stop: text(f"# {'x' * 200_000}\na 1\n"), "scrape_max_line_bytes"),
     "binary": (lambda stop: text(b"\x00\xff\xfe"), "UTF-8"),
     "not_gzip": (lambda stop: text("a 1\n", Content_Encoding="gzip"), "gzip"),
     "cut_gzip": (lambda stop: text(gzip.compress(b"a 1\n" * 1000)[:-9], Content_Encoding="gzip"), "too early"),
@@ -132,7 +135,7 @@ def test_cookies_are_not_kept(store: Store) -> None:
 def test_hostile_targets_are_refused_with_a_reason_and_others_unharmed(store: Store) -> None:
     stop = threading.Event()
     pages = {f"/{name}": make(stop) for name, (make, _) in HOSTILE.items()} | {"/metrics": text("good 1\n")}
-    limits = Limits(body_bytes=1 << 20, samples=50_000)
+    limits = Limits(body_bytes=1 << 20, samples=50_000, text=TextLimits(line_bytes=100_000))
     before = LIMITS_REACHED.counts()
     with serving(pages) as address:
         jobs = [job(name, address, f"/{name}", limits=limits, interval=1.0, timeout=0.5) for name in HOSTILE]
@@ -146,7 +149,9 @@ def test_hostile_targets_are_refused_with_a_reason_and_others_unharmed(store: St
     assert reached == {
         "scrape_max_body_bytes",
         "scrape_max_samples",
+        "scrape_max_line_bytes",
         "scrape_max_labels",
+        "scrape_max_label_name_bytes",
         "scrape_max_label_value_bytes",
     }
     found = states(scraper)

@@ -239,6 +239,51 @@ def test_a_gpu_that_answers_nothing_keeps_its_identity_and_a_bounded_number_of_t
     assert rig.tick(1, FAST).devices[3].power_watts == 71
 
 
+def about_calls(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "returned" in record.getMessage()]
+
+
+def test_a_driver_that_blocks_every_call_is_told_by_one_call(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The runner tells that there is no answer, and how many calls have not returned."""
+    rig.read()
+    rig.driver.hang("*")
+    for _ in range(20):
+        with pytest.raises(NoAnswerYet):
+            read(rig)
+    assert threads_left_behind() > 8
+    stuck, *more = about_calls(caplog)
+    assert "has not returned for" in stuck
+    assert len(more) <= 1, "the driver's own call, should the GPUs have answered before"
+    heal(rig)
+    for _ in range(3):
+        rig.tick(1, FAST)
+    returned = about_calls(caplog)[1 + len(more) :]
+    assert [("returned after" in line) for line in returned] == [True] * (1 + len(more))
+
+
+def test_what_is_stuck_when_the_driver_answers_again_is_told_then(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.read()
+    for index in range(8):
+        rig.driver.hang("*", index)
+    for _ in range(20):
+        with pytest.raises(NoAnswerYet):
+            read(rig)
+    assert len(about_calls(caplog)) == 1
+    rig.driver.heal()
+    rig.driver.hang("*", 3)
+    rig.driver.hang("*", 5)
+    for _ in range(6):
+        with suppress(NoAnswerYet):
+            read(rig)
+    told = "\n".join(about_calls(caplog))
+    for index in (3, 5):
+        assert f"GPU {index}: nvml" in told
+
+
 def test_a_driver_that_blocks_every_call_gives_no_reading_and_stays_bounded(rig: Rig) -> None:
     rig.read()
     rig.driver.hang("*")

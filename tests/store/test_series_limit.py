@@ -47,6 +47,7 @@ def test_long_label_texts_count_as_more_series(tmp_path: Path) -> None:
 
 
 def test_new_series_in_ten_minutes(tmp_path: Path) -> None:
+    before = LIMITS_REACHED.counts()["max_new_series"]
     clock = HandClock()
     with Store(tmp_path, StoreOptions(max_new_series=10), clock) as store:
         target = store.target("node")
@@ -55,6 +56,7 @@ def test_new_series_in_ten_minutes(tmp_path: Path) -> None:
             return int((store.resolve(target, [labels(f"m{first + i}") for i in range(count)]) > 0).sum())
 
         assert add(0, 15) == 10
+        assert LIMITS_REACHED.counts()["max_new_series"] == before + 5
         assert store.series_refused() == (
             "more than 10 new series from one origin within 10 minutes (max_new_series)"
         )

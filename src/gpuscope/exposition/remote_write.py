@@ -52,6 +52,10 @@ def encode_samples(samples: Iterable[tuple[bytes, int, float]]) -> bytes:
     return b"".join(parts)
 
 
+class OversizedLabels(Exception):
+    """A series has more or longer labels than are taken; it is refused alone, and not read further."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
     """How much of everything one request may have: a few bytes can stand for one of them."""
@@ -60,6 +64,9 @@ class MessageLimits:
     max_symbols: int = Limits().write_max_symbols
     max_text_bytes: int = 4 * Limits().write_max_decoded_bytes
     """Of all labels of a 2.0 request: a symbol can be referred to any number of times."""
+    max_labels_per_series: int = Limits().write_max_labels
+    max_name_bytes: int = Limits().write_max_label_name_bytes
+    max_value_bytes: int = Limits().write_max_label_value_bytes
 
     def check_text(self, size: int) -> None:
         if size > self.max_text_bytes:
@@ -76,6 +83,23 @@ class MessageLimits:
             LIMITS_REACHED.count("write_max_samples")
             raise WireError(f"more than {MAX_LABELS_PER_SAMPLE * self.max_samples} labels (write_max_samples)")
 
+    def check_labels_of_series(self, count: int) -> None:
+        if count > self.max_labels_per_series:
+            LIMITS_REACHED.count("write_max_labels")
+            raise OversizedLabels
+
+    def check_label(self, name_bytes: int, value_bytes: int) -> None:
+        if name_bytes > self.max_name_bytes:
+            LIMITS_REACHED.count("write_max_label_name_bytes")
+            raise OversizedLabels
+        if value_bytes > self.max_value_bytes:
+            LIMITS_REACHED.count("write_max_label_value_bytes")
+            raise OversizedLabels
+
+    def max_fields_per_series(self) -> int:
+        """Whatever they are: a series of 16 million empty ones is refused before they are in memory."""
+        return self.max_samples + 2 * self.max_labels_per_series
+
     def check_symbols(self, count: int) -> None:
         if count > self.max_symbols:
             LIMITS_REACHED.count("write_max_symbols")
@@ -90,6 +114,7 @@ class Decoded:
     times: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     invalid: int = 0  # samples whose labels cannot be taken
+    oversized: int = 0  # series with more or longer labels than are taken
     histograms: int = 0  # native histograms
     exemplars: int = 0
     no_room: int = 0  # samples of new series that a limit refuses
@@ -97,7 +122,9 @@ class Decoded:
     text_bytes: int = 0  # of those
 
     def size(self) -> int:
-        return len(self.series) + self.invalid + self.histograms + self.exemplars + self.no_room
+        return (
+            len(self.series) + self.invalid + self.oversized + self.histograms + self.exemplars + self.no_room
+        )
 
 
 class WriteDecoder:
@@ -125,6 +152,7 @@ class WriteDecoder:
             if tag != 0x0A:
                 if tag & 7 != 2 or not 8 <= tag <= 0x7F:
                     raise WireError("not a remote-write request")
+                self._limits.check_samples(messages)
                 continue  # metadata
             # One sample at the end of the message, its value (18 bytes) or the value 0 left out (9 bytes).
             if length <= 18:
@@ -145,7 +173,10 @@ class WriteDecoder:
                     stamps.append(at)
                     doubles.append(0.0)
                     continue
-            self._series(body[start:position], found)
+            try:
+                self._series(body[start:position], found)
+            except OversizedLabels:
+                found.oversized += 1
             self._limits.check_samples(max(messages, found.size()))
         self._limits.check_samples(messages)
         return found
@@ -154,10 +185,13 @@ class WriteDecoder:
         labels: list[bytes] = []
         samples: list[tuple[int, float]] = []
         histograms = 0
-        for number, payload in _fields(message):
+        max_fields = self._limits.max_fields_per_series()
+        for count, (number, payload) in enumerate(_fields(message)):
+            if count > max_fields:
+                self._limits.check_samples(count)
             if number == 1:
                 labels.append(payload)
-                self._limits.check_labels(len(labels))
+                self._limits.check_labels_of_series(len(labels))
             elif number == 2:
                 samples.append(read_sample(payload))
             elif number == 3:
@@ -183,7 +217,8 @@ class WriteDecoder:
             found.values.append(value)
 
     def _new(self, key: bytes, labels: list[bytes]) -> int:
-        resolved = self._resolve(tuple(sorted(_label(payload) for payload in labels))) if labels else None
+        limits = self._limits
+        resolved = self._resolve(tuple(sorted(_label(one, limits) for one in labels))) if labels else None
         number = _INVALID if resolved is None else resolved
         if len(self._known) >= MAX_CACHED:
             self._known.clear()
@@ -214,7 +249,7 @@ def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _fields(message: bytes) -> Iterable[tuple[int, bytes]]:
-    """Length-delimited fields of a message; numbers of other kinds are skipped."""
+    """Length-delimited fields of a message; those of other kinds as number 0 without content."""
     position, end = 0, len(message)
     while position < end:
         tag, position = read_varint(message, position, end)
@@ -227,6 +262,7 @@ def _fields(message: bytes) -> Iterable[tuple[int, bytes]]:
             position += length
         else:
             position = skip_number(message, position, end, kind)
+            yield 0, b""
 
 
 def skip_number(message: bytes, position: int, end: int, kind: int) -> int:
@@ -240,13 +276,19 @@ def skip_number(message: bytes, position: int, end: int, kind: int) -> int:
     return position
 
 
-def _label(payload: bytes) -> tuple[str, str]:
+LABEL_FRAME_BYTES = 32
+"""More than the tags and lengths inside a label take."""
+
+
+def _label(payload: bytes, limits: MessageLimits) -> tuple[str, str]:
     name = value = b""
+    limits.check_label(0, len(payload) - limits.max_name_bytes - LABEL_FRAME_BYTES)
     for number, text in _fields(payload):
         if number == 1:
             name = text
         elif number == 2:
             value = text
+    limits.check_label(len(name), len(value))
     try:
         return name.decode("utf-8"), value.decode("utf-8")
     except UnicodeDecodeError:

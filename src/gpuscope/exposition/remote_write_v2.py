@@ -13,6 +13,7 @@ from gpuscope.exposition.remote_write import (
     Decoded,
     Labels,
     MessageLimits,
+    OversizedLabels,
     Resolve,
     read_length,
     read_sample,
@@ -22,6 +23,7 @@ from gpuscope.varint import WireError, read_varint
 
 _SYMBOLS, _TIMESERIES = 4, 5
 _LABELS_REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS = 1, 2, 3, 4
+_MAX_REF_BYTES = 10
 _SEPARATOR = b"\xff"
 """A byte that UTF-8 does not have."""
 
@@ -38,32 +40,58 @@ class WriteDecoderV2:
         self._known.clear()
 
     def decode(self, body: bytes) -> Decoded:
+        symbols, messages = self._pieces(body)
+        found = Decoded()
+        for start, stop in messages:  # after all symbols, wherever they stand
+            try:
+                self._series(body, start, stop, symbols, found)
+            except OversizedLabels:
+                found.oversized += 1
+            self._limits.check_samples(found.size())
+        return found
+
+    def _pieces(self, body: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
+        """The symbols, and where each series begins and ends."""
         symbols: list[bytes] = []
         messages: list[tuple[int, int]] = []
+        max_symbols, others = self._limits.max_symbols, 0
         position, end = 0, len(body)
         while position < end:
-            tag, position = read_varint(body, position, end)
+            # Without calls where a number has one byte: a small request has millions of the smallest fields,
+            # and while this runs other threads wait for the interpreter.
+            tag = body[position]
+            position += 1
+            if tag >= 0x80:
+                tag, position = read_varint(body, position - 1, end)
             if tag & 7 != 2 or not tag >> 3:
                 raise WireError("not a remote-write 2.0 request")
-            length, start = read_length(body, position, end)
-            position = start + length
+            if position < end and body[position] < 0x80 and position + body[position] < end:
+                start = position + 1
+                position = start + body[position]
+            else:
+                length, start = read_length(body, position, end)
+                position = start + length
             if tag >> 3 == _SYMBOLS:
                 symbols.append(body[start:position])
-                self._limits.check_symbols(len(symbols))
+                if len(symbols) > max_symbols:
+                    self._limits.check_symbols(len(symbols))
             elif tag >> 3 == _TIMESERIES:
                 messages.append((start, position))
                 self._limits.check_samples(len(messages))
-        found = Decoded()
-        for start, stop in messages:  # after all symbols, wherever they stand
-            self._series(body, start, stop, symbols, found)
-            self._limits.check_samples(found.size())
-        return found
+            else:
+                others += 1
+                self._limits.check_samples(others)
+        return symbols, messages
 
     def _series(self, body: bytes, position: int, end: int, symbols: list[bytes], found: Decoded) -> None:
         refs: list[int] = []
         samples: list[tuple[int, float]] = []
-        histograms = 0
+        histograms = count = 0
+        max_fields = self._limits.max_fields_per_series()
         while position < end:
+            count += 1
+            if count > max_fields:
+                self._limits.check_samples(count)
             tag, position = read_varint(body, position, end)
             number, kind = tag >> 3, tag & 7
             if kind != 2:
@@ -71,12 +99,15 @@ class WriteDecoderV2:
                 position = skip_number(body, position, end, kind)
                 if number == _LABELS_REFS and kind == 0:  # a sender that does not pack them
                     refs.append(read_varint(body, start, end)[0])
+                    self._limits.check_labels_of_series(len(refs) // 2)
                 continue
             length, start = read_length(body, position, end)
             position = start + length
             if number == _LABELS_REFS:
                 self._limits.check_labels((found.labels + len(refs) + length) // 2)
+                self._limits.check_labels_of_series(length // (2 * _MAX_REF_BYTES))
                 refs += _numbers(body, start, position)
+                self._limits.check_labels_of_series(len(refs) // 2)
             elif number == _SAMPLES:
                 samples.append(read_sample(body[start:position]))
             elif number == _HISTOGRAMS:
@@ -96,6 +127,8 @@ class WriteDecoderV2:
         # A symbol with the separator in it is no UTF-8 and could look like other labels.
         if number is not None and key.count(_SEPARATOR) == len(raw) - 1:
             return number
+        for name, value in zip(raw[::2], raw[1::2], strict=True):
+            self._limits.check_label(len(name), len(value))
         number = self._resolve(_labels(raw)) if raw else None
         if number is not None and number >= 0:
             if len(self._known) >= MAX_CACHED:

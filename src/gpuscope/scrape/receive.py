@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 
 from gpuscope.exposition.remote_write import NO_ROOM, Decoded, Labels, MessageLimits, WriteDecoder
 from gpuscope.exposition.remote_write_v2 import WriteDecoderV2
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.limits import Limits as ServerLimits
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
-from gpuscope.scrape.config import Limits
-from gpuscope.scrape.fetch import ScrapeError
-from gpuscope.scrape.scraped import check_labels
 from gpuscope.store import Store, Tick, UnknownSeriesError
 from gpuscope.varint import WireError
 
 INVALID = "invalid_labels"
+OVERSIZED = "label_limits"
+"""More labels than `write_max_labels`, or longer ones than `write_max_label_name_bytes` and its sibling."""
 HISTOGRAM = "native_histogram"
 NEW_SERIES = "new_series"
 """A new series that `max_series` or `max_new_series` refuses."""
@@ -57,22 +55,15 @@ class _Slots:
 class Receiver:
     """May be called from several threads; decoding is one at a time, waiting for the disk is not."""
 
-    def __init__(
-        self, store: Store, limits: Limits | None = None, server_limits: ServerLimits | None = None
-    ) -> None:
+    def __init__(self, store: Store, server_limits: Limits | None = None) -> None:
         self._store = store
-        self._limits = limits or Limits()
-        self.server_limits = server_limits or ServerLimits()
+        self.server_limits = server_limits or Limits()
         self._lock = threading.Lock()
         self._sender = ""
         self._slots = _Slots()
         self._target_ids: dict[str, int] = {}
         self._epoch = store.epoch
-        within = MessageLimits(
-            self.server_limits.write_max_samples,
-            self.server_limits.write_max_symbols,
-            4 * self.server_limits.write_max_decoded_bytes,
-        )
+        within = _message_limits(self.server_limits)
         self._decoder = WriteDecoder(self._slot, within)
         self._decoder_v2 = WriteDecoderV2(self._slot, within)
         self.requests = 0
@@ -103,7 +94,8 @@ class Receiver:
             accepted += outcome.accepted
             repeated += outcome.repeated
             refused.update(outcome.refused)
-        refused.update({INVALID: decoded.invalid, HISTOGRAM: decoded.histograms, NEW_SERIES: decoded.no_room})
+        refused.update({INVALID: decoded.invalid, OVERSIZED: decoded.oversized})
+        refused.update({HISTOGRAM: decoded.histograms, NEW_SERIES: decoded.no_room})
         refused = +refused
         with self._lock:
             self.requests += 1
@@ -141,7 +133,7 @@ class Receiver:
 
     def _slot(self, labels: Labels) -> int | None:
         table = dict(labels)
-        if len(table) != len(labels) or not table.get("__name__") or "" in table or self._too_large(labels):
+        if len(table) != len(labels) or not table.get("__name__") or "" in table:
             return None
         target = self._target(table)
         kept = tuple(pair for pair in labels if pair[1] != "")
@@ -163,13 +155,6 @@ class Receiver:
             found = self._target_ids[name] = self._store.target(name)
         return found
 
-    def _too_large(self, labels: Labels) -> bool:
-        try:
-            check_labels(dict(labels), self._limits)
-        except ScrapeError:
-            return True
-        return False
-
     def families(self) -> Iterator[MetricFamily]:
         for name, value, text in (
             ("requests", self.requests, "Remote-write requests taken."),
@@ -183,6 +168,17 @@ class Receiver:
         yield MetricFamily(
             "gpuscope_received_refused_samples_total", "counter", "Remote-write samples refused.", samples
         )
+
+
+def _message_limits(limits: Limits) -> MessageLimits:
+    return MessageLimits(
+        limits.write_max_samples,
+        limits.write_max_symbols,
+        4 * limits.write_max_decoded_bytes,
+        limits.write_max_labels,
+        limits.write_max_label_name_bytes,
+        limits.write_max_label_value_bytes,
+    )
 
 
 def unpack(packed: bytes, limit: int) -> bytes:

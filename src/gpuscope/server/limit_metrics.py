@@ -1,7 +1,7 @@
 """The limits in force and how often each was reached, as metrics.
 
-Apart from `own_metrics`, because the agent shows them too and must not load the store for it. A limit that is
-not set has no number.
+Apart from `own_metrics`, because the agent shows them too and must not load the store for it. A limit whose
+default is found at the start (`max_series`) is told by who found it; not told, it has no number.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.readings import Snapshot
 
 
-def limit_families(limits: Limits, *groups: str) -> Iterator[MetricFamily]:
-    """The limits of these groups, or all."""
+def limit_families(limits: Limits, *groups: str, max_series: int | None = None) -> Iterator[MetricFamily]:
+    """The limits of these groups, or all; `max_series` as the store has it, set or by default."""
     names = limit_names(*groups)
     values = {name: getattr(limits, name) for name in names}
+    if max_series is not None and "max_series" in values:
+        values["max_series"] = max_series
     reached = LIMITS_REACHED.counts()
     yield MetricFamily(
         "gpuscope_limit",

@@ -134,8 +134,8 @@ def _run_embedded(settings: Settings) -> None:
             own_metrics=lambda: encode_text(
                 [
                     *build_families(),
-                    *store_families(store.stats()),
-                    *limit_families(settings),
+                    *store_families(stats := store.stats()),
+                    *limit_families(settings, max_series=stats.max_series),
                     *scraper.families(),
                     *receiver.families(),
                     *(pushes.families() if pushes else ()),

@@ -173,8 +173,8 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             own_metrics=lambda: encode_text(
                 [
                     *build_families(),
-                    *store_families(store.stats()),
-                    *limit_families(settings),
+                    *store_families(stats := store.stats()),
+                    *limit_families(settings, max_series=stats.max_series),
                     *receiver.families(),
                 ]
             ),

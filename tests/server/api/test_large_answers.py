@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import http.client
 import json
@@ -21,6 +22,7 @@ from gpuscope.promql import Engine
 from gpuscope.promql.result import Matrix, Samples, Vector
 from gpuscope.server.api import answers, encode
 from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.http.messages import Body, Request
 from gpuscope.server.http.routing import Router
 from tests.integration_api.servers import wait_for
 from tests.promql.memory import MemoryStorage
@@ -147,6 +149,31 @@ def test_more_large_answers_than_allowed_are_refused_and_small_ones_are_not(engi
         wait_for("the results to be given up", lambda: _sending(api) == 0)
         assert ask(port, LARGE)[0].status == 200
     assert LIMITS_REACHED.counts()["query_max_large_answers"] == before + 1
+
+
+def test_a_query_that_waits_for_a_thread_is_counted(engine: Engine) -> None:
+    def reached() -> int:
+        return LIMITS_REACHED.counts()["query_max_concurrency"]
+
+    async def ask_twice() -> None:
+        api = EmbeddedApi(None, engine, limits=Limits(query_max_concurrency=1))  # type: ignore[arg-type]
+        go_on, before = threading.Event(), reached()
+
+        async def ask() -> bool:
+            request = Request("GET", "/", [], b"", b"/", "", False, Body(lambda: None))
+            return await api.evaluate(request, lambda _: go_on.wait(60))
+
+        first = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        assert reached() == before
+        second = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        assert reached() == before + 1
+        go_on.set()
+        assert [await first, await second, await ask()] == [True] * 3
+        assert reached() == before + 1, "only one had to wait"
+
+    asyncio.run(ask_twice())
 
 
 def test_a_client_that_does_not_read_holds_the_result_no_longer_than_a_query_may_take(

@@ -145,6 +145,22 @@ def test_what_two_servers_could_read_in_two_ways_is_refused(head: bytes) -> None
     assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"400"]
 
 
+@pytest.mark.parametrize(
+    "codings",
+    [
+        b"transfer-encoding: gzip, chunked",
+        b"transfer-encoding: identity, chunked",
+        b"transfer-encoding: gzip\r\ntransfer-encoding: chunked",
+        b"transfer-encoding: gzip",
+    ],
+)
+def test_a_transfer_coding_other_than_chunked_is_refused(codings: bytes) -> None:
+    body = b"3\r\nabc\r\n0\r\n\r\n"
+    answers = answer_to(b"POST /count HTTP/1.1\r\nhost: x\r\n" + codings + b"\r\n\r\n" + body + GET, eof=False)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"501"], "and nothing after it is read"
+    assert answer_to(b"POST /count HTTP/1.1\r\ntransfer-encoding: Chunked \r\n\r\n" + body).endswith(b"\r\n3\n")
+
+
 def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
     slow = b"GET /slow HTTP/1.1\r\nhost: x\r\nx-word: %b\r\n\r\n"
     answers = answer_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)

@@ -11,11 +11,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gpuscope.limits import Limits
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import Engine, PromQLError
 from gpuscope.server.api import admin, queries, series, status, targets
 from gpuscope.server.api.answers import JSON, Body, LargeBody
@@ -49,6 +49,7 @@ class EmbeddedApi:
     started_at: float = field(default_factory=time.time)
     _workers: ThreadPoolExecutor | None = None
     _large: LargeAnswers | None = None
+    _given: set[Future[Any]] = field(default_factory=set)  # to the threads, and not done
 
     def routes(self) -> list[Route]:
         served = {**ENDPOINTS, **ADMIN_ENDPOINTS} if self.with_admin else ENDPOINTS
@@ -81,7 +82,7 @@ class EmbeddedApi:
         cancelled = threading.Event()
         request.on_leave = cancelled.set
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads(), work, cancelled)
+            return await asyncio.wrap_future(self._give(work, cancelled))
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -101,6 +102,14 @@ class EmbeddedApi:
         if self._large is None:
             self._large = LargeAnswers(self.limits.query_max_large_answers)
         return self._large.respond(body, kind, self._threads())
+
+    def _give(self, work: Callable[[threading.Event], T], cancelled: threading.Event) -> Future[T]:
+        if len(self._given) >= self.limits.query_max_concurrency:
+            LIMITS_REACHED.count("query_max_concurrency")
+        future = self._threads().submit(work, cancelled)
+        self._given.add(future)
+        future.add_done_callback(self._given.discard)
+        return future
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._workers is None:

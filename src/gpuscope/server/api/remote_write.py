@@ -26,6 +26,7 @@ _REASONS = {
     "duplicate": "duplicate sample for timestamp: another value is stored for it already",
     "in_future": "out of bounds: timestamp is too far in the future",
     "invalid_labels": "invalid metric name or labels",
+    "label_limits": "labels beyond write_max_labels, write_max_label_name_bytes or write_max_label_value_bytes",
     "native_histogram": "native histograms are not stored here",
 }
 _TOO_OLD_BEYOND_WINDOW = "too old sample: older than out_of_order_time_window"

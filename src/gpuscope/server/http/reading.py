@@ -60,6 +60,7 @@ class RequestReader:
         self._headers: list[Header] = []
         self._head_bytes: int | None = 0  # since the last request, or None while a body comes
         self._is_head_too_large = False
+        self._is_coding_unknown = False
         self._without_body = 0  # bytes of chunk extensions and trailers
 
     def feed(self, data: bytes) -> bool:
@@ -88,6 +89,8 @@ class RequestReader:
             self.break_off()
             return False
         except httptools.HttpParserError:
+            if self._is_coding_unknown:
+                raise NotUnderstood("the only transfer coding understood is chunked", 501) from None
             if not self._is_head_too_large:
                 raise NotUnderstood("not an HTTP request", 400) from None
         counted = self._without_body if self._head_bytes is None else self._head_bytes
@@ -129,7 +132,16 @@ class RequestReader:
             self._is_head_too_large = True
             raise ValueError("the request's head is too large")
 
+    def _check_transfer_coding(self) -> None:
+        # The parser is content if chunked is the last of several: the body would be taken for what it is not,
+        # and be read in another way than by a proxy (RFC 9112, 6.1).
+        codings = [value.strip().lower() for name, value in self._headers if name == "transfer-encoding"]
+        if codings and codings != ["chunked"]:
+            self._is_coding_unknown = True
+            raise ValueError("a transfer coding other than chunked")
+
     def on_headers_complete(self) -> None:
+        self._check_transfer_coding()
         if (self._head_bytes or 0) + SLICE_BYTES > self._max_head_bytes:
             self._check_exact_size()  # the count of slices is right to one slice
         self.is_in_head = False

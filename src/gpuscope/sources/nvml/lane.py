@@ -8,7 +8,6 @@ again only after it has returned. The number of threads left behind is bounded, 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -16,8 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 
 from gpuscope.sources.nvml.clocks import Clocks
-
-log = logging.getLogger("gpuscope.source")
+from gpuscope.sources.nvml.stuck_log import StuckLog
 
 CALL_DEADLINE_SECONDS: Final = 2.0  # the slowest call takes 20 ms; a card that wakes up, some hundred
 MAX_STUCK_PER_LANE: Final = 4  # a GPU with more calls that do not return is left alone until one does
@@ -133,8 +131,9 @@ class Lane:
     until the lane is idle again.
     """
 
-    def __init__(self, name: str, clocks: Clocks) -> None:
+    def __init__(self, name: str, clocks: Clocks, stuck_log: StuckLog | None = None) -> None:
         self.name = name
+        self.stuck_log = stuck_log or StuckLog()
         self.failures: Counter[str] = Counter()  # failed calls by name, until somebody takes them
         self.thread: LaneThread | None = None
         self.error: Exception | None = None  # what the last job raised
@@ -193,11 +192,7 @@ class Lane:
             self.thread.give(job)
             return True
         if not self._said_blocked:
-            self._said_blocked = True
-            log.warning(
-                "source nvml: %s: %d calls have not returned; nothing is asked until one does",
-                self.name, len(self._stuck),
-            )  # fmt: skip
+            self._said_blocked = self.stuck_log.blocked(self.name, len(self._stuck))
         return False
 
     def _leave_behind(self, thread: LaneThread, call: Call) -> bool:
@@ -205,14 +200,23 @@ class Lane:
         self._stuck[thread] = call
         self.skipped[call.key] = float("inf")
         _left_behind.add(thread)
+        is_to_tell = self.stuck_log.is_to_tell(thread)
         if not thread.leave_behind(call):
             self._forget(thread)
             return False
-        log.warning(
-            "source nvml: %s has not returned for %.0f s; its number is absent, other numbers go on",
-            call, self.now() - call.since,
-        )  # fmt: skip
+        if is_to_tell:
+            self.stuck_log.stuck(call, self.now() - call.since)
         return True
+
+    def tell_stuck_calls(self) -> None:
+        """Those that were not told because no GPU answered."""
+        for thread, call in list(self._stuck.items()):
+            if not self.stuck_log.is_to_tell(thread):
+                continue
+            if thread in self._stuck:
+                self.stuck_log.stuck(call, self.now() - call.since)
+            else:  # it has returned meanwhile
+                self.stuck_log.forget(thread)
 
     def end_with(self, job: Job, finished: SimpleQueue[Lane]) -> None:
         """Runs a last job, if the lane is idle, and ends."""
@@ -258,12 +262,13 @@ class Lane:
         self._relapses[call.key] = (times, now)
         rest = min(FIRST_REST_SECONDS * 2 ** (times - 1), MAX_REST_SECONDS) if times else 0.0
         again = f"; it is asked again in {rest:.0f} s" if rest else ""
-        log.info("source nvml: %s returned after %.0f s%s", call, now - call.since, again)
+        self.stuck_log.returned(thread, call, now - call.since, again)
         self._forget(thread, now + rest if rest else None)
         self.returned += 1
 
     def _forget(self, thread: LaneThread, rest_until: float | None = None) -> None:
         call = self._stuck.pop(thread)
+        self.stuck_log.forget(thread)
         if rest_until is None:
             self.skipped.pop(call.key, None)
         else:

@@ -105,7 +105,7 @@ class Session:
         same = (gpu for gpu in known if (gpu.uuid, address(gpu.gate.handle)) == (uuid, address(handle)))
         gpu = next(same, None)
         if gpu is None:
-            lane = Lane(f"GPU {index}", self._clocks)
+            lane = Lane(f"GPU {index}", self._clocks, self._gate.lane.stuck_log)
             gpu = Gpu(Gate(self._library, lane, handle, lane.name), index, Uuid(uuid), self._clocks)
             if gpu.uuid in former:
                 gpu.follow(former[gpu.uuid])

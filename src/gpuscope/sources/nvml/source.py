@@ -21,6 +21,7 @@ from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
 from gpuscope.sources.nvml.gpu import Gpu
 from gpuscope.sources.nvml.lane import MAX_THREADS_LEFT_BEHIND, Lane, Lanes, threads_left_behind
 from gpuscope.sources.nvml.session import KERNEL_LIST, Session, kernel_gpus
+from gpuscope.sources.nvml.stuck_log import StuckLog
 from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan
 
 LOST_RETRY_SECONDS: Final = 300.0  # when a new session looks for a lost GPU
@@ -55,7 +56,9 @@ class NvmlSource:
         self._reading_seconds = reading_seconds
         self._stale_seconds = stale_seconds
         self._lanes = Lanes(clocks)
-        self._driver_lane = Lane("the driver", clocks)
+        stuck_log = StuckLog(lambda: any(gpu.lane.idle for gpu in self._gpus))
+        self._driver_lane = Lane("the driver", clocks, stuck_log)
+        self._answered_before = False  # the reading before this one was given
         self._session: Session | None = None
         self._listed: list[Gpu] | None = None  # what the driver's lane found and nobody has looked at yet
         self._gpus: list[Gpu] = []
@@ -78,6 +81,7 @@ class NvmlSource:
         self._take_over_list()
         failures = self._read_gpus(due, until)
         self._read_names_and_xids(session, Tier.MEDIUM in due, until)
+        self._tell_stuck_calls()
         if not self._has_answered():
             raise NoAnswerYet(self._what_is_awaited())
         self._is_first = False
@@ -92,6 +96,14 @@ class NvmlSource:
             failures=self._failing(session, failures),
             unfinished=any(not (lane.idle or lane.blocked) for lane in self._all_lanes()),
         )
+
+    def _tell_stuck_calls(self) -> None:
+        """After a second reading in turn: when a driver that blocked goes on, its calls return one by one."""
+        has_answered = self._has_answered()
+        if has_answered and self._answered_before:
+            for lane in self._all_lanes():
+                lane.tell_stuck_calls()
+        self._answered_before = has_answered
 
     def _has_answered(self) -> bool:
         """Whether there is anything new. The first reading waits for every GPU that may still answer."""

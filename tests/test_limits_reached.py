@@ -1,0 +1,102 @@
+"""Every row of the table of limits names the test that reaches it and sees it counted.
+
+A new limit without such a test fails here, and so does a test that was renamed or no longer looks at its limit.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gpuscope.limits import limit_names
+
+ROOT = Path(__file__).parent
+SEES_A_COUNT = ("LIMITS_REACHED", "reaches(", "reached()")
+COUNTED_ELSEWHERE = {"scrape_max_pending_bytes": ".limit =="}
+"""The scrape loop counts whatever limit a ScrapeError names, which `test_scraper` shows with other limits."""
+
+HTTP = "server/http/test_limits.py::"
+WEB = "server/test_web_config.py::"
+SCRAPER = "scrape/test_scraper.py::"
+HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_are_refused_with_a_reason_and_others_unharmed"
+WRITES = "exposition/test_remote_write_v2.py::"
+WRITTEN_LABELS = WRITES + "test_a_series_beyond_the_limits_of_labels_is_refused_alone"
+STORE = "store/test_series_limit.py::"
+
+REACHED_BY = {
+    "max_connections": HTTP + "test_silent_tls_connections_are_counted_and_have_a_deadline",
+    "max_request_head_bytes": HTTP + "test_a_head_that_comes_in_one_read_has_the_same_limit",
+    "max_connections_per_address": HTTP + "test_one_address_cannot_take_all_connections",
+    "tls_handshake_timeout": HTTP + "test_silent_tls_connections_are_counted_and_have_a_deadline",
+    "request_head_timeout": HTTP + "test_a_head_and_an_idle_connection_have_a_time",
+    "request_body_timeout": HTTP + "test_a_body_sent_byte_by_byte_has_a_total_time",
+    "max_request_bodies_bytes": HTTP + "test_bodies_share_a_budget_and_small_ones_are_free",
+    "client_stall_timeout": HTTP + "test_a_body_that_stalls_is_answered",
+    "min_answer_rate": HTTP + "test_an_answer_taken_too_slowly_is_cut_off_however_often_a_little_is_taken",
+    "keep_alive_timeout": HTTP + "test_a_head_and_an_idle_connection_have_a_time",
+    "max_client_log_lines": HTTP + "test_log_lines_are_bounded_per_minute_and_the_rest_is_counted",
+    "max_password_attempts_per_address": WEB
+    + "test_wrong_passwords_must_wait_are_logged_boundedly_and_do_not_touch_proven_users",
+    "max_password_attempts_per_user": WEB + "test_a_user_who_is_guessed_at_from_many_addresses_has_a_limit_too",
+    "max_password_queue": WEB
+    + "test_a_crowd_with_wrong_passwords_neither_takes_the_query_threads_nor_keeps_proven_users",
+    "query_max_samples": "promql/test_engine.py::test_too_many_samples",
+    "query_max_total_samples": "promql/test_sample_pool.py::test_not_for_long",
+    "query_timeout": "promql/test_engine.py::test_time_runs_out",
+    "query_max_concurrency": "server/api/test_large_answers.py::"
+    "test_a_query_that_waits_for_a_thread_is_counted",
+    "query_log_max_bytes": "server/api/test_query_log.py::"
+    "test_the_file_is_bounded_and_a_moved_one_is_opened_again",
+    "query_max_label_bytes": "promql/test_budget.py::"
+    "test_a_label_made_from_itself_is_refused_before_it_is_made",
+    "query_max_selectors": "server/api/test_hostile_parameters.py::test_the_number_of_selectors_is_limited",
+    "query_max_large_answers": "server/api/test_large_answers.py::"
+    "test_more_large_answers_than_allowed_are_refused_and_small_ones_are_not",
+    "scrape_max_targets": SCRAPER + "test_more_targets_than_allowed_are_not_scraped_and_told_once",
+    "scrape_max_body_bytes": HOSTILE_TARGETS,
+    "scrape_max_pending_bytes": SCRAPER + "test_large_answers_at_once_are_bounded_and_small_ones_pass",
+    "scrape_max_samples": HOSTILE_TARGETS,
+    "scrape_max_line_bytes": HOSTILE_TARGETS,
+    "scrape_max_labels": HOSTILE_TARGETS,
+    "scrape_max_label_name_bytes": HOSTILE_TARGETS,
+    "scrape_max_label_value_bytes": HOSTILE_TARGETS,
+    "scrape_max_metadata_bytes": "scrape/test_scraped.py::test_limits_that_are_reached_are_named",
+    "write_max_request_bytes": "server/api/test_remote_write.py::test_too_large",
+    "write_max_decoded_bytes": "server/api/test_remote_write.py::test_too_large",
+    "write_max_samples": WRITES + "test_limits",
+    "write_max_symbols": WRITES + "test_limits",
+    "write_max_labels": WRITTEN_LABELS,
+    "write_max_label_name_bytes": WRITTEN_LABELS,
+    "write_max_label_value_bytes": WRITTEN_LABELS,
+    "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_go_on",
+    "max_new_series": STORE + "test_new_series_in_ten_minutes",
+}
+
+
+@cache
+def _tests(path: str) -> dict[str, str]:
+    """The source of each test of a file, with its decorators."""
+    source = (ROOT / path).read_text()
+    lines = source.splitlines()
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return found
+
+
+def test_no_row_is_missing_and_none_is_left_over() -> None:
+    assert sorted(REACHED_BY) == sorted(limit_names())
+
+
+@pytest.mark.parametrize("limit", REACHED_BY)
+def test_the_test_exists_and_sees_the_limit_counted(limit: str) -> None:
+    path, _, name = REACHED_BY[limit].partition("::")
+    source = _tests(path).get(name)
+    assert source is not None, f"{path} has no {name}"
+    assert f'"{limit}"' in source or f"{limit}=" in source
+    assert any(word in source for word in (*SEES_A_COUNT, COUNTED_ELSEWHERE.get(limit, SEES_A_COUNT[0])))
