@@ -11,11 +11,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.limits import Limits
 from gpuscope.promql import Engine, PromQLError
 from gpuscope.server.api import admin, queries, series, status, targets
 from gpuscope.server.api.answers import JSON, Body, LargeBody
@@ -24,6 +23,7 @@ from gpuscope.server.api.elsewhere import elsewhere_routes
 from gpuscope.server.api.large_answers import LargeAnswers
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.server.api.query_log import QueryLog
+from gpuscope.server.api.query_threads import QueryThreads
 from gpuscope.server.api.targets import NoTargets, Targets
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
@@ -47,9 +47,8 @@ class EmbeddedApi:
     with_admin: bool = False
     query_log: QueryLog = field(default_factory=QueryLog)
     started_at: float = field(default_factory=time.time)
-    _workers: ThreadPoolExecutor | None = None
+    _workers: QueryThreads | None = None
     _large: LargeAnswers | None = None
-    _given: set[Future[Any]] = field(default_factory=set)  # to the threads, and not done
 
     def routes(self) -> list[Route]:
         served = {**ENDPOINTS, **ADMIN_ENDPOINTS} if self.with_admin else ENDPOINTS
@@ -82,7 +81,7 @@ class EmbeddedApi:
         cancelled = threading.Event()
         request.on_leave = cancelled.set
         try:
-            return await asyncio.wrap_future(self._give(work, cancelled))
+            return await asyncio.wrap_future(self._threads().submit(request.peer, work, cancelled))
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -101,21 +100,11 @@ class EmbeddedApi:
             return body.answer(kind)
         if self._large is None:
             self._large = LargeAnswers(self.limits.query_max_large_answers)
-        return self._large.respond(body, kind, self._threads())
+        return self._large.respond(body, kind, self._threads().pool)
 
-    def _give(self, work: Callable[[threading.Event], T], cancelled: threading.Event) -> Future[T]:
-        if len(self._given) >= self.limits.query_max_concurrency:
-            LIMITS_REACHED.count("query_max_concurrency")
-        future = self._threads().submit(work, cancelled)
-        self._given.add(future)
-        future.add_done_callback(self._given.discard)
-        return future
-
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self) -> QueryThreads:
         if self._workers is None:
-            # Threads of their own: slow queries must not take those that remote writes are stored with.
-            count = self.limits.query_max_concurrency
-            self._workers = ThreadPoolExecutor(count, thread_name_prefix="gpuscope-query")
+            self._workers = QueryThreads(self.limits.query_max_concurrency)
         return self._workers
 
 
