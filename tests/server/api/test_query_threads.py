@@ -12,7 +12,7 @@ from gpuscope.server.api.query_threads import QueryThreads
 
 
 def test_an_address_that_sends_many_queries_leaves_threads_to_others() -> None:
-    threads, ends = QueryThreads(4), threading.Event()
+    threads, ends = QueryThreads(10), threading.Event()
     before = LIMITS_REACHED.counts()["query_max_concurrency"]
     greedy = [threads.submit("10.0.0.1", ends.wait) for _ in range(20)]
     assert threads.submit("10.0.0.2", lambda: "served").result(10) == "served"

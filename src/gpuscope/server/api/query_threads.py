@@ -1,8 +1,8 @@
 """The threads that large queries are evaluated in, shared between client addresses.
 
-One address may use half of them at once: however many queries it sends, those of another client find a thread.
-Its further queries wait for its own to end. Threads of their own, so that slow queries do not take those that
-remote writes are stored with.
+One address may use a fifth of them at once: however many queries it sends, those of another client find a
+thread, and the event loop has its turn. Its further queries wait for its own to end. Threads of their own, so
+that slow queries do not take those that remote writes are stored with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class QueryThreads:
     def __init__(self, count: int) -> None:
         self.pool = ThreadPoolExecutor(count, thread_name_prefix="gpuscope-query")
         self._count = count
-        self._share = max(1, count // 2)
+        self._share = max(1, count // 5)
         self._lock = threading.Lock()
         self._running: Counter[str] = Counter()
         self._waiting: dict[str, deque[_Job]] = {}
