@@ -69,6 +69,6 @@ def test_receiver_compliance(tmp_path: Path) -> None:
         if name.endswith("/ours"):
             passed += event["Action"] == "pass"
             failed += [name] * (event["Action"] == "fail")
-    assert passed >= 80  # of 128; the others want exemplars to be kept
+    assert passed > 150  # 158 of 205; all others want exemplars to be kept
     others = [name for name in failed if not re.search(r"Messages:\s+0 exemplars written", said[name])]
     assert others == []
