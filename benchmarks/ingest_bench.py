@@ -27,15 +27,15 @@ import cramjam
 import pytest
 
 from benchmarks.measure import MIB, cpu_percent, cpu_seconds, rss_bytes, table
-from gpuscope.exposition.parse import SeriesCache
-from gpuscope.exposition.remote_write import WriteDecoder, encode_labels, encode_samples
-from gpuscope.scrape.appender import TargetAppender
+from gpuscope.exposition.parser import SeriesCache
+from gpuscope.remote_write.codec import WriteDecoder, encode_labels, encode_samples
+from gpuscope.remote_write.receiver import Receiver
+from gpuscope.remote_write.sender import HEADERS
 from gpuscope.scrape.config import Job
 from gpuscope.scrape.fetch import Fetched
-from gpuscope.scrape.push import HEADERS
-from gpuscope.scrape.receive import Receiver
-from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.ingest import ScrapedTarget
 from gpuscope.scrape.target import Target
+from gpuscope.scrape.target_appender import TargetAppender
 from gpuscope.store import Store
 from tests.engines import engine, running
 from tests.ports import free_port

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.store_bench import METRICS, labels, node_matrix
-from gpuscope.exposition.remote_write import encode_labels
+from gpuscope.remote_write.codec import encode_labels
+from gpuscope.series import Labels
 from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.series import Labels
 from gpuscope.varint import encode_varint
 
 STEP_MS = 15_000

@@ -9,12 +9,12 @@ import gpuscope
 
 ROOT = Path(gpuscope.__file__).parent
 ORDER = (
-    "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "scrape", "promql", "health",
-    "rules", "server", "doctor", "wiring", "cli",
+    "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "scrape", "remote_write",
+    "promql", "engines", "health", "rules", "server", "doctor", "wiring", "cli",
 )  # fmt: skip
 LEAVES = (
     "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
-    "anchored_regex", "atomic_write", "episode_log", "yaml_file", "yaml_mistakes",
+    "anchored_regex", "atomic_write", "episode_log", "series", "yaml_file", "yaml_mistakes",
 )  # fmt: skip
 PURE_FOLDERS = ("readings", "metrics", "promql", "rules")
 OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")
@@ -80,7 +80,7 @@ def test_the_rule_catches_a_wrong_import(tmp_path: Path) -> None:
 THREADS_ELSEWHERE = {
     "sources/nvml/lane.py": "a driver call may never return; one thread per GPU, replaced when it is stuck",
     "sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount takes the blow",
-    "store/keeper.py": "the store seals, merges and forgets in the background",
+    "store/background.py": "the store seals, merges and forgets in the background",
     "store/writer.py": "the store's single writer",
 }
 

@@ -22,7 +22,7 @@ HTTP = "server/http/test_limits.py::"
 WEB = "server/test_web_config.py::"
 SCRAPER = "scrape/test_scraper.py::"
 HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_are_refused_with_a_reason_and_others_unharmed"
-WRITES = "exposition/test_remote_write_v2.py::"
+WRITES = "remote_write/test_codec_v2.py::"
 WRITTEN_LABELS = WRITES + "test_a_series_beyond_the_limits_of_labels_is_refused_alone"
 STORE = "store/test_series_limit.py::"
 
@@ -63,7 +63,7 @@ REACHED_BY = {
     "scrape_max_labels": HOSTILE_TARGETS,
     "scrape_max_label_name_bytes": HOSTILE_TARGETS,
     "scrape_max_label_value_bytes": HOSTILE_TARGETS,
-    "scrape_max_metadata_bytes": "scrape/test_scraped.py::test_limits_that_are_reached_are_named",
+    "scrape_max_metadata_bytes": "scrape/test_ingest.py::test_limits_that_are_reached_are_named",
     "write_max_request_bytes": "server/api/test_remote_write.py::test_too_large",
     "write_max_decoded_bytes": "server/api/test_remote_write.py::test_too_large",
     "write_max_samples": WRITES + "test_limits",

@@ -12,9 +12,9 @@ from typing import Any
 from gpuscope.cli.parser import GROUPS
 from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
-from gpuscope.metrics.catalogue.native import NATIVE_METRICS
 from gpuscope.metrics.families import family_names, load_family
-from gpuscope.promql.written import duration_text
+from gpuscope.metrics.families.native.table import NATIVE_METRICS
+from gpuscope.promql.ast_json import duration_text
 from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
 from tests.hostile.catalogue import catalogue

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.exposition.parse import parse_once
+from gpuscope.exposition.parser import parse_once
 from gpuscope.store import Store, Tick
 
 START = int(time.time()) - 1000  # recent: a store refuses what its retention would drop at once

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.server.login import users as users_module
-from gpuscope.server.login.users import Users
+from gpuscope.server.login import user_file as users_module
+from gpuscope.server.login.user_file import Users
 
 PASSWORD = "correct horse battery"
 

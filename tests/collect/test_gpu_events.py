@@ -10,9 +10,9 @@ import pytest
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.gpu_events import MAX_EVENTS, MAX_LINES, SECONDS_PER_LINE, GpuEvents
 from gpuscope.collect.runner import Runner
-from gpuscope.collect.xids import XidLedger
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.native import NativeBuilder
+from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.readings import ABSENT, Device, Reading, Snapshot, Uuid, XidEvent
 from gpuscope.settings import Settings
 from tests.fakes import FakeClock, FakeSource, spec_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpuscope.collect.process_labels import OWNER_WAIT_SECONDS
 from gpuscope.collect.sessions import Sessions
-from gpuscope.metrics.native.processes import ProcessMetrics
+from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
 from gpuscope.owners.cgroup import Place
 from gpuscope.owners.lookup import ProcessLookup
 from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, Pods, index_pods

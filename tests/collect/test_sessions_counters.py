@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.collect.owner_counters import KEPT_SECONDS, MOST_ACCOUNTS, MOST_GONE, OwnerCounters
+from gpuscope.collect.owner_counters import KEPT_SECONDS, MAX_ACCOUNTS, MAX_GONE, OwnerCounters
 from gpuscope.readings import (
     ABSENT,
     Allocation,
@@ -162,15 +162,15 @@ def test_a_churn_of_short_owners_leaves_a_bounded_number_of_accounts() -> None:
         most = max(most, len(uses))
         here = {use.owner.name for use in uses if use.here}
         assert len(here) == 1000, "those that run now always have theirs"
-    assert most <= 1000 + MOST_GONE
+    assert most <= 1000 + MAX_GONE
 
 
 def test_more_owners_than_there_are_accounts_are_unattributed_not_lost() -> None:
-    running = [process(n, pod(f"p{n}"), 1.0, 0.0) for n in range(MOST_ACCOUNTS + 10)]
+    running = [process(n, pod(f"p{n}"), 1.0, 0.0) for n in range(MAX_ACCOUNTS + 10)]
     uses, left = OwnerCounters().advance(
         running, [gpu(0, memory_used_bytes=float(len(running)))], ABSENT, {}, 0.0
     )
-    assert len(uses) == MOST_ACCOUNTS
+    assert len(uses) == MAX_ACCOUNTS
     assert (left_of(left, "pod").processes, left_of(left, "pod").memory_bytes) == (10, 10.0)
 
 

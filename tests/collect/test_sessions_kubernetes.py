@@ -10,13 +10,13 @@ from pathlib import Path
 from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.runner import Runner
-from gpuscope.collect.xids import XidLedger
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
 from gpuscope.settings import Settings
-from gpuscope.wiring.agent import Running
 from gpuscope.wiring.owners import build_ownership
+from gpuscope.wiring.run_agent import Running
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
 from tests.owners.trees import ProcTree, add_pod_log, pod_cgroup

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.collect import xids
-from gpuscope.collect.xids import SAME_EVENT_SECONDS, XidLedger, normal_pci_bus_id
+from gpuscope.collect import xid_ledger as xids
+from gpuscope.collect.xid_ledger import SAME_EVENT_SECONDS, XidLedger, normal_pci_bus_id
 from gpuscope.readings import ABSENT, Device, Maybe, Uuid, XidEvent, XidTotal
 
 UUID = Uuid("GPU-11111111-2222-3333-4444-555555555555")
@@ -249,17 +249,17 @@ def test_a_kill_between_two_writes_leaves_the_old_or_the_new_state(
 
 
 def test_a_storm_and_hostile_codes_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xids, "MOST_UNMATCHED", 500)
-    monkeypatch.setattr(xids, "MOST_UNMATCHED_SAVED", 50)
+    monkeypatch.setattr(xids, "MAX_UNMATCHED", 500)
+    monkeypatch.setattr(xids, "MAX_UNMATCHED_SAVED", 50)
     state = tmp_path / "xids.json"
     ledger = open_ledger(state)
     ledger.add(kernel(at * 1e-3, sequence=at) for at in range(20_000))
     ledger.add(kernel(20.0 + n, xid=n, sequence=20_000 + n) for n in range(2_000))
     ledger.add(kernel(9e3 + n, sequence=30_000 + n, address=f"{n:08X}:00:00.0") for n in range(2_000))
     assert counts(ledger)[UUID, 79] == 20_001
-    assert len(counts(ledger)) == xids.MOST_CODES_PER_GPU
+    assert len(counts(ledger)) == xids.MAX_CODES_PER_GPU
     assert sum(map(len, ledger._waiting_times())) <= 1_000
-    assert len(ledger._accounts) <= xids.MOST_GPUS
+    assert len(ledger._accounts) <= xids.MAX_GPUS
     assert state.stat().st_size < 100_000
     assert counts(open_ledger(state))[UUID, 79] == 20_001
 

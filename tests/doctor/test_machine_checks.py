@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.doctor import Finding, Scene, Verdict, driver, examine, gpus, listeners, machine
+from gpuscope.doctor import Finding, Scene, Verdict, driver, examine, gpus, machine
+from gpuscope.doctor import listener_checks as listeners
 from gpuscope.readings import MigInstance, Snapshot, SourceStatus, Uuid
 from gpuscope.settings import Settings, load_settings
 from tests.fakes import gpu

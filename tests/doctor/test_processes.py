@@ -11,7 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuscope.doctor import Finding, Scene, Verdict, processes
+from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import process_checks as processes
 from gpuscope.readings import (
     ABSENT,
     Allocation,

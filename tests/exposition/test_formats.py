@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from gpuscope.exposition.parse import LimitError, Pairs, ParseError, SeriesCache, TextLimits, parse_once
+from gpuscope.exposition.parser import LimitError, Pairs, ParseError, SeriesCache, TextLimits, parse_once
 from gpuscope.exposition.series_text import OUT_OF_RANGE_MS
 from tests.exposition.corpus import openmetrics_corpus
 

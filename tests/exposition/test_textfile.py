@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.errors import UsageError
-from gpuscope.exposition.textfile import TextfileWriter
+from gpuscope.exposition.textfile_writer import TextfileWriter
 
 
 def test_the_file_is_replaced_as_a_whole_and_readable_by_all(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from gpuscope.limits import Limits
 from gpuscope.server.http.body_budget import BodyBudget
 from gpuscope.server.http.messages import Request
-from gpuscope.server.http.reading import MAX_READ_AHEAD, SLICE_BYTES, NotUnderstood, RequestReader
-from gpuscope.server.login.asked import parse_networks, read_head
-from gpuscope.server.login.sites import HostRule, forgery_fault, host_fault
+from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, NotUnderstood, RequestReader
+from gpuscope.server.login.client_request import parse_networks, read_head
+from gpuscope.server.login.origin_rules import HostRule, forgery_fault, host_fault
 
 LIMITS = Limits(max_request_head_bytes=1024, max_request_bodies_bytes=2048)
 PROXIES = parse_networks(["10.0.0.0/8"], "")

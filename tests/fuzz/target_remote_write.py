@@ -6,7 +6,7 @@ cut for series it knows: both must give the same.
 
 from __future__ import annotations
 
-from gpuscope.exposition.remote_write import (
+from gpuscope.remote_write.codec import (
     NO_ROOM,
     Decoded,
     Labels,
@@ -15,9 +15,9 @@ from gpuscope.exposition.remote_write import (
     encode_labels,
     encode_samples,
 )
-from gpuscope.exposition.remote_write_v2 import WriteDecoderV2
+from gpuscope.remote_write.codec_v2 import WriteDecoderV2
 from gpuscope.varint import WireError, encode_varint
-from tests.exposition.write_v2 import RequestV2, SeriesV2, message, sample
+from tests.remote_write.write_v2 import RequestV2, SeriesV2, message, sample
 
 LIMITS = MessageLimits(max_samples=200, max_symbols=50, max_labels_per_series=5, max_name_bytes=10)
 A = (("__name__", "up"), ("instance", "a"), ("job", "j"))

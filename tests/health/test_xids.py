@@ -14,7 +14,7 @@ from gpuscope.health.xids import (
     XidClass,
     explain_xid,
 )
-from gpuscope.metrics.catalogue.native import NATIVE_METRICS
+from gpuscope.metrics.families.native.table import NATIVE_METRICS
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
 

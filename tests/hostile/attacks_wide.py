@@ -6,11 +6,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
-from gpuscope.exposition.remote_write import encode_labels, encode_samples
-from tests.exposition.write_v2 import packed
+from gpuscope.remote_write.codec import encode_labels, encode_samples
 from tests.hostile.attacks_query import FORM, nested
 from tests.hostile.catalogue import Attack
 from tests.hostile.victim import Victim, Watch
+from tests.remote_write.write_v2 import packed
 
 SERIES = 20_000
 SAMPLES = 5

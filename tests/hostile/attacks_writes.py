@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import time
 
-from gpuscope.exposition.remote_write import encode_labels, encode_samples
+from gpuscope.remote_write.codec import encode_labels, encode_samples
 from gpuscope.varint import encode_varint
-from tests.exposition.write_v2 import message, packed, sample
 from tests.hostile.catalogue import Attack
 from tests.hostile.victim import Victim, Watch
+from tests.remote_write.write_v2 import message, packed, sample
 
 V1 = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 V2 = {**V1, "content-type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.runner import Runner
-from gpuscope.collect.xids import XidLedger
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.metrics.families import load_family
 from gpuscope.server.exporter import Exporter
 from gpuscope.server.http.messages import Request

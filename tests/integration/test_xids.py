@@ -13,7 +13,7 @@ import pytest
 from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector, Planned
 from gpuscope.collect.runner import Runner
-from gpuscope.collect.xids import XidLedger
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.readings import ABSENT, Snapshot

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscope.store.series import Series
+from gpuscope.series import Series
 from tests.engines import running
 from tests.ports import free_port
 from tests.promql.hostile import SPAN_MS, START_MS, hostile_storage

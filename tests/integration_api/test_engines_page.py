@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpuscope.scrape.push import QUEUE_BYTES
-from gpuscope.server.api.traffic import Traffic
+from gpuscope.remote_write.sender import QUEUE_BYTES
+from gpuscope.server.api.engine_stats import Traffic
 from gpuscope.server.own_metrics import build_families, engine_families
 from gpuscope.wiring.agent_push import AGENT_QUEUE_BYTES
 from tests.engines import (

@@ -20,15 +20,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.exposition.remote_write import encode_labels, encode_samples
-from gpuscope.scrape.receive import Receiver
-from gpuscope.server.api.remote_write import write_route
+from gpuscope.remote_write.codec import encode_labels, encode_samples
+from gpuscope.remote_write.receiver import Receiver
+from gpuscope.series import Matcher, MatchOp
+from gpuscope.server.api.write_route import write_route
 from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, StoreOptions
-from gpuscope.store.series import Matcher, MatchOp
 from tests.engines import running_prometheus
-from tests.exposition.write_v2 import SeriesV2, encode_v2, packed
 from tests.integration_api.servers import ask, running_gpuscope
+from tests.remote_write.write_v2 import SeriesV2, encode_v2, packed
 from tests.server.client import Client
 
 MINUTE = 60_000

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.exposition.write_v2 import SeriesV2, encode_v2, packed
 from tests.integration_api.servers import ask, running_gpuscope, wait_for
+from tests.remote_write.write_v2 import SeriesV2, encode_v2, packed
 
 CONTENT_TYPE = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
 

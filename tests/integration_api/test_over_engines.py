@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from gpuscope.remote_write.http_post import PostClient
+from gpuscope.remote_write.sender import RemoteWriteQueue
 from gpuscope.scrape.http_config import HttpConfig
-from gpuscope.scrape.http_post import PostClient
-from gpuscope.scrape.push import RemoteWriteQueue
-from gpuscope.server.api.remote import PATHS
+from gpuscope.server.api.proxy import PATHS
 from tests.engines import engine, running_prometheus
 from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for
 from tests.integration_api.test_same_answers import RANGES, sorted_labels

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from gpuscope.collect.xids import XidLedger
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.server.stand_ins import plan_listeners, settings_for

@@ -11,12 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.catalogue.dcgm import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
-from gpuscope.metrics.dcgm.counters_csv import each_once
-from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
 from gpuscope.metrics.families import load_family
-from gpuscope.metrics.families.dcgm import DcgmBuilder, build_with
+from gpuscope.metrics.families.dcgm.builder import DcgmBuilder, build_with
+from gpuscope.metrics.families.dcgm.counters_csv import each_once
+from gpuscope.metrics.families.dcgm.options import DcgmOptions
+from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
 from gpuscope.readings import ABSENT, Device, MigInstance, Snapshot, Uuid, XidTotal
+from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.settings import Settings
 from tests.goldens import check_golden
 from tests.metrics.dcgm_machines import a100_mig, geforce, h100, snapshot, t4
@@ -453,13 +454,11 @@ def test_label_sets_keep_their_text_between_snapshots() -> None:
     assert first[0].samples[0].labels is second[0].samples[0].labels
 
 
-def test_the_family_registers_itself(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setenv("DCGM_EXPORTER_DEVICES_STR", "g:1")
-    monkeypatch.setenv("DCGM_EXPORTER_ENABLE_PPROF", "true")
+def test_the_family_alone_has_the_originals_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DCGM_EXPORTER_DEVICES_STR", "g:1")  # only `--as dcgm-exporter` reads its environment
     builder = load_family("dcgm").build(Settings())
     output = encode_text(builder.to_families(snapshot(h100(0), h100(1)))).decode()
-    assert len(series(output, "DCGM_FI_DEV_GPU_TEMP")) == 1
-    assert "--enable-pprof is not honoured" in caplog.text
+    assert len(series(output, "DCGM_FI_DEV_GPU_TEMP")) == 2
 
 
 def test_the_lists_are_dcgm_exporters() -> None:

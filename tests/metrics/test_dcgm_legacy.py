@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.catalogue.dcgm_legacy import LEGACY_METRICS, counts_up
 from gpuscope.metrics.families import load_family
+from gpuscope.metrics.families.dcgm_legacy.table import LEGACY_METRICS, counts_up
 from gpuscope.readings import Device
 from gpuscope.settings import Settings
 from tests.goldens import check_golden

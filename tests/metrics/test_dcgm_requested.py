@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.catalogue.dcgm import OPT_IN_COUNTERS, counter_id
 from gpuscope.metrics.catalogue.fields import all_fields
-from gpuscope.metrics.dcgm.counters_csv import parse_counters
-from gpuscope.metrics.dcgm.options import DcgmOptions
-from gpuscope.metrics.families.dcgm import DcgmBuilder
+from gpuscope.metrics.families.dcgm.builder import DcgmBuilder
+from gpuscope.metrics.families.dcgm.counters_csv import parse_counters
+from gpuscope.metrics.families.dcgm.options import DcgmOptions
+from gpuscope.metrics.families.dcgm.table import OPT_IN_COUNTERS, counter_id
 from gpuscope.readings import Device, Driver, Snapshot
 from gpuscope.server.stand_ins import plan_listeners, settings_for
 from gpuscope.settings import Settings, load_settings
-from gpuscope.sources.dcgm.fields import wanted_ids
+from gpuscope.sources.dcgm.field_ids import wanted_ids
 from tests.metrics.dcgm_machines import h100, snapshot
 
 NOW = 1_700_000_000.0

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.metrics.dcgm.device_selector import Entity
-from gpuscope.metrics.dcgm.values import Values
+from gpuscope.metrics.families.dcgm.device_selector import Entity
+from gpuscope.metrics.families.dcgm.field_values import Values
 from gpuscope.readings import Device
 from gpuscope.readings.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields, kind_of
 from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
 from gpuscope.sources.dcgm.devices import DeviceMaker
-from gpuscope.sources.dcgm.table import Entity as Row
-from gpuscope.sources.dcgm.table import Value
+from gpuscope.sources.dcgm.dmon_table import Entity as Row
+from gpuscope.sources.dcgm.dmon_table import Value
 from tests.metrics.dcgm_machines import snapshot
 
 ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.native.devices import DeviceMetrics
+from gpuscope.metrics.families.native.device_metrics import DeviceMetrics
 from gpuscope.readings import ABSENT, Counters, Device, MigInstance, Snapshot, Uuid
 from tests.fakes import gpu
 

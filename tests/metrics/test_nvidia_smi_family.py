@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.catalogue.smi import SMI_COLUMNS, print_cells
 from gpuscope.metrics.families import load_family
-from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
-from gpuscope.metrics.nvidia_smi.columns import cells_of_devices
-from gpuscope.metrics.nvidia_smi.naming import RESERVED, usable_names
+from gpuscope.metrics.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
+from gpuscope.metrics.families.nvidia_smi.columns import cells_of_devices
+from gpuscope.metrics.families.nvidia_smi.naming import RESERVED, usable_names
+from gpuscope.metrics.families.nvidia_smi.table import SMI_COLUMNS, print_cells
 from gpuscope.readings import (
     ABSENT,
     Device,

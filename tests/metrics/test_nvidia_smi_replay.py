@@ -15,7 +15,7 @@ import pytest
 from gpuscope.clock import SystemClock
 from gpuscope.collect.runner import Runner
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
+from gpuscope.metrics.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus, XidTotal
 from gpuscope.settings import Settings
 from gpuscope.sources.nvidia_smi import SOURCE

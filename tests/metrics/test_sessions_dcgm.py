@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.dcgm.options import parse_dcgm_exporter_args
-from gpuscope.metrics.families.dcgm import build_with
+from gpuscope.metrics.families.dcgm.builder import build_with
 from gpuscope.readings import (
     ABSENT,
     Allocation,
@@ -22,6 +21,7 @@ from gpuscope.readings import (
     Process,
     Snapshot,
 )
+from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.settings import Settings
 from tests.metrics.dcgm_machines import MIB, a100_mig, h100, snapshot
 

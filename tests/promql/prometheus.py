@@ -18,7 +18,7 @@ import numpy as np
 from gpuscope.promql import Engine, Matrix, PromQLError, Result, Samples, Scalar, Text, Vector
 from gpuscope.promql.functions import SORT_IN_RANGE
 from gpuscope.promql.labels import render
-from gpuscope.store.series import Labels, Series
+from gpuscope.series import Labels, Series
 from tests.promql.memory import to_labels
 
 TOLERANCE = 1e-12

@@ -18,7 +18,7 @@ import promql_parser
 
 from gpuscope.promql import Engine, Matrix, PromQLError, Result, Samples, Scalar, Text, Vector
 from gpuscope.promql.labels import render
-from gpuscope.store.series import Labels
+from gpuscope.series import Labels
 from tests.promql.memory import STALE, MemoryStorage, to_labels
 
 EPSILON = 1e-6

@@ -119,7 +119,7 @@ class _Patience(Budget):
 def test_loops_over_series_look_at_the_clock(expr: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ten times the series they look more often, so none runs through all of them unchecked."""
     monkeypatch.setattr(budgets, "ITEMS_PER_CHECK", 10)
-    monkeypatch.setattr(select, "MOST_WINDOWS", 10)
+    monkeypatch.setattr(select, "MAX_WINDOWS", 10)
     counts = []
     for series in (10, 100):
         patience = _Patience(10**9)

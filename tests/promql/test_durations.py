@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuscope.promql import BadQueryError, format_query, parse
+from gpuscope.promql.ast_json import describe
 from gpuscope.promql.durations import QueryTimes, evaluate_durations
-from gpuscope.promql.written import describe
 
 TIMES = QueryTimes(step_ms=30_000, range_ms=600_000)
 

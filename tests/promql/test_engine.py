@@ -27,7 +27,7 @@ from gpuscope.promql import (
     evaluate,
 )
 from gpuscope.promql.parse import FUNCTIONS
-from gpuscope.store.series import Matcher, Series
+from gpuscope.series import Matcher, Series
 from tests.promql.corpus import RANGES, VECTORS, by_hand, random_expressions
 from tests.promql.hostile import START_MS, hostile_storage
 from tests.promql.memory import STALE, MemoryStorage

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.promql import BadQueryError, UnsupportedError, parse
+from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.syntax import At, Binary, Call, MatrixSelector, Number, Subquery, VectorSelector
-from gpuscope.promql.written import parse_selector
-from gpuscope.store.series import Matcher, MatchOp
+from gpuscope.series import Matcher, MatchOp
 
 TOKENS = [
     *("sum", "topk", "by", "without", "on", "ignoring", "group_left", "offset", "bool", "and", "or", "unless"),

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from gpuscope.promql.frame import Steps
-from gpuscope.promql.weight import LONGEST_TEXT, MOST_NUMBERS, MOST_SERIES, is_small
-from gpuscope.store.series import Matcher, Series
+from gpuscope.promql.small_query import LONGEST_TEXT, MAX_NUMBERS, MAX_SERIES, is_small
+from gpuscope.series import Matcher, Series
 
 NOW, MINUTE = 1_700_000_000_000, 60_000
 ONCE = Steps(NOW, 1, 1)
@@ -38,12 +38,12 @@ def test_subqueries_and_fixed_times_are_not(text: str) -> None:
 
 
 def test_series_samples_and_steps_all_weigh() -> None:
-    assert is_small("up", Held(MOST_SERIES), ONCE, MINUTE)
-    assert not is_small("up", Held(MOST_SERIES + 1), ONCE, MINUTE)
-    assert not is_small("up + up", Held(MOST_SERIES // 2 + 1), ONCE, MINUTE)
-    assert not is_small("up", Held(1, MOST_NUMBERS), ONCE, MINUTE)
+    assert is_small("up", Held(MAX_SERIES), ONCE, MINUTE)
+    assert not is_small("up", Held(MAX_SERIES + 1), ONCE, MINUTE)
+    assert not is_small("up + up", Held(MAX_SERIES // 2 + 1), ONCE, MINUTE)
+    assert not is_small("up", Held(1, MAX_NUMBERS), ONCE, MINUTE)
     assert is_small("up", Held(4), Steps(NOW, 1000, 240), MINUTE)
-    assert not is_small("up", Held(4), Steps(NOW, 1000, MOST_NUMBERS // 4), MINUTE)
+    assert not is_small("up", Held(4), Steps(NOW, 1000, MAX_NUMBERS // 4), MINUTE)
     assert not is_small("rate(up[1h])", Held(1, 240), Steps(NOW, 1000, 240), MINUTE)
     assert not is_small("up +" * (LONGEST_TEXT // 4) + "up", Held(1, 1), ONCE, MINUTE)
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.promql import BadQueryError, format_query
+from gpuscope.promql.ast_json import describe, has_selector, parse_selector
 from gpuscope.promql.spelling import spelled
-from gpuscope.promql.written import describe, has_selector, parse_selector
-from gpuscope.store.matching import predicate
-from gpuscope.store.series import Matcher, MatchOp
+from gpuscope.series import Matcher, MatchOp
+from gpuscope.store.value_matching import predicate
 
 
 def test_parentheses_and_order_are_kept() -> None:

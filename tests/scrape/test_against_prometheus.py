@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, read_config
 from gpuscope.scrape.content_type import is_openmetrics
 from gpuscope.scrape.fetch import Fetched, ScrapeError
-from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.ingest import ScrapedTarget
 from gpuscope.scrape.target import Dropped, Target, build_targets
+from gpuscope.scrape.target_appender import TargetAppender
+from gpuscope.series import Matcher, MatchOp
 from gpuscope.server.api.encode import number_text
 from gpuscope.store import Store
-from gpuscope.store.series import Matcher, MatchOp
 from tests.engines import running_prometheus
 from tests.exposition.corpus import openmetrics_corpus
 from tests.exposition.test_formats import (

@@ -22,8 +22,8 @@ from gpuscope.scrape.fetch import BodyBudget, ScrapeError
 from gpuscope.scrape.http_config import HttpConfig, basic_header
 from gpuscope.scrape.relabel import RelabelRule
 from gpuscope.scrape.scraper import Scraper
+from gpuscope.series import Matcher, MatchOp
 from gpuscope.store import Store, StoreFullError
-from gpuscope.store.series import Matcher, MatchOp
 from tests.scrape.exporters import Page, endless, serving, status, text
 
 FAST = 0.3

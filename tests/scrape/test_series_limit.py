@@ -7,9 +7,9 @@ from pathlib import Path
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.scrape.config import ScrapeConfig, read_config
 from gpuscope.scrape.local import LocalTarget
+from gpuscope.series import Matcher, MatchOp
 from gpuscope.store import Store, StoreOptions
-from gpuscope.store.series import Matcher, MatchOp
-from tests.scrape.test_scraped import NOW, Rig
+from tests.scrape.test_ingest import NOW, Rig
 
 
 def test_a_scrape_goes_on_with_the_series_it_has(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from gpuscope.remote_write.http_post import PostClient
 from gpuscope.scrape.config_values import Table
 from gpuscope.scrape.fetch import BodyBudget, Fetched, ScrapeError, fetch, new_client
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, read_http_config
-from gpuscope.scrape.http_post import PostClient
 from tests.scrape.exporters import serving, text
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")

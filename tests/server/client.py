@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import httpx2
 
 from gpuscope.server.http.eager import run_eagerly
-from gpuscope.server.http.heads import has_body
 from gpuscope.server.http.messages import Body, Handler, Request, Response
+from gpuscope.server.http.response_head import has_body
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ import pytest
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from gpuscope.scrape.target_state import TargetState
+from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.server.gone import GoneWatch
 from gpuscope.server.live import fleet_state
 from gpuscope.server.missing import Missing, Sample
 from gpuscope.store import Store, Tick
-from gpuscope.store.series import STALE_NAN_BITS, Labels
 from tests.store.support import HandClock
 
 START = 1_700_000_000

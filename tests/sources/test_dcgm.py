@@ -20,9 +20,9 @@ from gpuscope.settings import Settings
 from gpuscope.sources import Tier, load_source
 from gpuscope.sources.dcgm import DcgmSource
 from gpuscope.sources.dcgm import stream as stream_module
-from gpuscope.sources.dcgm.fields import (
+from gpuscope.sources.dcgm.field_ids import (
     DEFAULT_IDS,
-    MOST_IDS,
+    MAX_IDS,
     id_lists,
     parse_field_list,
     usable_ids,
@@ -418,7 +418,7 @@ def test_costly_ids_only_for_the_family_that_exports_them() -> None:
 def test_default_ids_fit_one_stream() -> None:
     lists = id_lists(wanted_ids(Settings()))
     assert len(lists) == 1
-    assert len(lists[0]) <= MOST_IDS
+    assert len(lists[0]) <= MAX_IDS
 
 
 def test_binary_fields_are_never_asked_for() -> None:

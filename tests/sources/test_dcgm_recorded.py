@@ -10,8 +10,8 @@ import pytest
 from gpuscope.readings import ABSENT, Device
 from gpuscope.readings.dcgm_fields import dcgm_fields
 from gpuscope.sources.dcgm.devices import DeviceMaker
+from gpuscope.sources.dcgm.dmon_table import DmonTable, Entity, Value
 from gpuscope.sources.dcgm.hierarchy import parse_hierarchy
-from gpuscope.sources.dcgm.table import DmonTable, Entity, Value
 
 OURS = Path(__file__).parents[1] / "captures" / "dcgmi"
 SHARED = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
 from gpuscope.readings.dcgm_fields import dcgm_fields, kind_of
-from gpuscope.sources.dcgm.table import DmonTable, Entity, Row
+from gpuscope.sources.dcgm.dmon_table import DmonTable, Entity, Row
 from tests.fake_dcgmi.layouts import LAYOUTS, Column, LeftAligned, Value, text_of
 
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.sources.host.mounts import MOST_STUCK, TIMED_OUT, PatientStat, parse_mountinfo
+from gpuscope.sources.host.mounts import MAX_STUCK, TIMED_OUT, PatientStat, parse_mountinfo
 from tests.sources.host_tree import SIZES, HangingStat
 
 
@@ -36,8 +36,8 @@ def test_many_that_hang_leave_few_threads_behind() -> None:
     paths = [f"/hang{n}" for n in range(20)]
     for _ in range(3):
         assert patient.read([*paths, "/a"]) == dict.fromkeys([*paths, "/a"], TIMED_OUT)
-    assert len(patient._stuck) == MOST_STUCK
-    assert len(stat.calls) == MOST_STUCK
+    assert len(patient._stuck) == MAX_STUCK
+    assert len(stat.calls) == MAX_STUCK
     stat.release.set()
     for stuck in patient._stuck:
         assert stuck.done.wait(10)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.collect.xid_state import LogPosition
-from gpuscope.collect.xids import XidLedger
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.readings import ABSENT, Device, Uuid, XidEvent
 from gpuscope.settings import Settings
@@ -149,7 +149,7 @@ def test_a_time_in_the_future_is_now() -> None:
 
 
 def test_a_long_log_is_read_in_parts_with_the_right_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmsg, "MOST_RECORDS_A_READ", 10)
+    monkeypatch.setattr(kmsg, "MAX_RECORDS_A_READ", 10)
     source = source_of(FakeKmsg(*(record(n) for n in range(25))), FakeClock())
     events = [event for _ in range(4) for event in read(source)]
     assert [event.at for event in events] == [1000.0 + n for n in range(25)]

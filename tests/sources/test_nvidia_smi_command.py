@@ -72,7 +72,7 @@ def test_output_that_is_no_text_is_still_read() -> None:
     assert answer.ok
     assert answer.stdout == "a�\x00\n"
     assert answer.complaint().startswith("noise")
-    assert len(answer.stderr) <= command_module.MOST_STDERR_BYTES
+    assert len(answer.stderr) <= command_module.MAX_STDERR_BYTES
 
 
 def test_a_run_past_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_helper_left_behind_does_not_hold_the_answer_up() -> None:
 
 
 def test_endless_output_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_module, "MOST_STDOUT_BYTES", 1 << 20)
+    monkeypatch.setattr(command_module, "MAX_STDOUT_BYTES", 1 << 20)
     with pytest.raises(SourceError, match="more than 1 MiB"):
         python("while True: print('rubbish' * 1000)").run()
 

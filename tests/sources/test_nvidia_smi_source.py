@@ -14,7 +14,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import Source, Tier, load_source
 from gpuscope.sources.nvidia_smi import SOURCE
 from gpuscope.sources.nvidia_smi.command import Command
-from gpuscope.sources.nvidia_smi.fields import BUILT_IN_FIELDS
+from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS
 from gpuscope.sources.nvidia_smi.source import NvidiaSmi
 from tests.fake_smi import CAPTURES, FakeSmi
 

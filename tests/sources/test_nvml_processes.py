@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.readings import ABSENT, Process
-from gpuscope.sources.nvml.processes import LONGEST_NAME, short_name
+from gpuscope.sources.nvml.process_list import LONGEST_NAME, short_name
 from tests.fake_nvml import driver as fake
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver

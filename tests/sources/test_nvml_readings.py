@@ -388,7 +388,7 @@ def test_a_binding_that_is_too_old_for_a_structure(rig: Rig, monkeypatch: pytest
 def test_every_recovery_action_is_passed_on_and_documented(rig: Rig) -> None:
     import pynvml
 
-    from gpuscope.metrics.catalogue.native import GPU_METRICS
+    from gpuscope.metrics.families.native.table import GPU_METRICS
 
     names = [name for name in vars(pynvml) if name.startswith("NVML_GPU_RECOVERY_ACTION_")]
     actions = sorted(getattr(pynvml, name) for name in names)

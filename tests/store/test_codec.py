@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope.series import STALE_NAN_BITS
 from gpuscope.store.bundle import from_bundle, to_bundles
 from gpuscope.store.codec import (
     ChunkDamagedError,
@@ -20,7 +21,6 @@ from gpuscope.store.codec import (
     unpack_columns,
     where_mask,
 )
-from gpuscope.store.series import STALE_NAN_BITS
 
 any_bits = st.one_of(
     st.integers(-(2**63), 2**63 - 1),

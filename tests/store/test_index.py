@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope.series import Labels, Matcher, MatchOp
 from gpuscope.store import BadMatcherError
 from gpuscope.store.index import Index
-from gpuscope.store.matching import literals, predicate
-from gpuscope.store.series import Labels, Matcher, MatchOp
+from gpuscope.store.value_matching import literals, predicate
 from tests.store.support import labels
 
 NAMES = ("__name__", "gpu", "node")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpuscope.store import Store, StoreOptions
-from gpuscope.store.catalog import LATE
-from gpuscope.store.merge import FINISHED
+from gpuscope.store.block_merge import FINISHED
+from gpuscope.store.contents import LATE
 from gpuscope.store.options import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.store.support import EVER, HandClock, as_contents, bits, contents_of, labels, named, tick, timed_tick
 

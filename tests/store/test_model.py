@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.merge import FINISHED, Merge
-from gpuscope.store.series import STALE_NAN_BITS, Labels
+from gpuscope.store.block_merge import FINISHED, Merge
 from tests.store.support import EVER, NOW, Contents, HandClock, as_contents, contents_of, labels
 
 STEP = 1000

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from gpuscope.collect.collector import Collector
-from gpuscope.metrics.catalogue.native import GPU_UP, PROCESS_INFO
-from gpuscope.metrics.families.host import HostFamily
-from gpuscope.metrics.families.native import NativeBuilder
+from gpuscope.metrics.families.host.builder import HostFamily
+from gpuscope.metrics.families.native.builder import NativeBuilder
+from gpuscope.metrics.families.native.table import GPU_UP, PROCESS_INFO
 from gpuscope.metrics.selection import Selection
 from gpuscope.readings import Pid, Snapshot
 from gpuscope.server.live import LIVE_METRICS, fleet_state

@@ -12,12 +12,12 @@ import pytest
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
-from gpuscope.scrape.receive import Receiver
+from gpuscope.remote_write.receiver import Receiver
 from gpuscope.settings import Settings
 from gpuscope.store import Store
-from gpuscope.wiring import agent as wiring
+from gpuscope.wiring import run_agent as wiring
 from gpuscope.wiring.agent_push import pushing
-from gpuscope.wiring.push import build_pushes
+from gpuscope.wiring.remote_write import build_pushes
 from tests.scrape.exporters import serving
 
 DEMO = Settings(source="demo", node="n1", demo_gpus=2, remote_write_interval=0.1)

@@ -6,7 +6,7 @@ import pytest
 
 from gpuscope.errors import UsageError
 from gpuscope.settings import Settings
-from gpuscope.wiring.server import build_remote_api, read_scrape_config
+from gpuscope.wiring.run_server import build_remote_api, read_scrape_config
 
 
 def test_an_engine_with_prefix_tenant_and_credentials(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
     from gpuscope.server.listener import ListenerPlan
-    from gpuscope.wiring.agent import Running
+    from gpuscope.wiring.run_agent import Running
 
 SETTINGS = (
     "listen",
@@ -89,7 +89,7 @@ def _segments(argv: Sequence[str]) -> list[list[str]]:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.server.stand_ins import plan_listeners, settings_for
-    from gpuscope.wiring import agent as wiring
+    from gpuscope.wiring import run_agent as wiring
 
     plans = plan_listeners(settings, args.stand_ins or [(name, ()) for name in settings.stand_in])
     settings = settings_for(plans, settings)
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _serve(running: Running, plans: list[ListenerPlan], settings: Settings, families: set[str]) -> None:
-    from gpuscope.wiring import agent as wiring
+    from gpuscope.wiring import run_agent as wiring
 
     if not settings.remote_write:  # what pushes is not even loaded
         wiring.serve_agent(running, plans, settings)

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.doctor import Scene, Verdict, examine
-    from gpuscope.wiring import agent as wiring
+    from gpuscope.wiring import run_agent as wiring
 
     snapshot = wiring.read_once(wiring.Running(wiring.build_collector(settings, ("native",))))
     findings = list(examine(Scene(settings, snapshot, environment=dict(os.environ))))

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.metrics.catalogue.fields import Field, all_fields
-    from gpuscope.wiring import agent as wiring
+    from gpuscope.wiring import run_agent as wiring
 
     snapshot = wiring.read_once(wiring.Running(wiring.build_collector(settings, ("native",))))
 

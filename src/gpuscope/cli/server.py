@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.wiring.server import run_server
+    from gpuscope.wiring.run_server import run_server
 
     run_server(settings)
     return 0

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.wiring import agent as wiring
+    from gpuscope.wiring import run_agent as wiring
 
     if not args.watch:
         settings = replace(settings, idle_after=min(settings.idle_after, ONCE_IDLE_SECONDS))

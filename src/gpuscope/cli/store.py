@@ -21,8 +21,8 @@ from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
+    from gpuscope.series import Matcher
     from gpuscope.store import Store
-    from gpuscope.store.series import Matcher
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
@@ -129,7 +129,7 @@ def _check(store: Store, args: argparse.Namespace) -> int:
 def _chosen(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, int | None]:
     """What --match, --start and --end say."""
     from gpuscope.promql import BadQueryError
-    from gpuscope.promql.written import parse_selector
+    from gpuscope.promql.ast_json import parse_selector
     from gpuscope.server.api.go_values import parse_time_ms
 
     try:

@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.exposition.textfile import TextfileWriter
+    from gpuscope.exposition.textfile_writer import TextfileWriter
     from gpuscope.metrics.families import load_family
     from gpuscope.server.exporter import Exporter
-    from gpuscope.wiring import agent as wiring
+    from gpuscope.wiring import run_agent as wiring
 
     if args.once:  # it watches for a second, and can only say who did nothing in it
         settings = replace(settings, idle_after=min(settings.idle_after, 0.5))

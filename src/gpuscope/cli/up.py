@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.wiring import agent as wiring
-    from gpuscope.wiring.up import STORED_FAMILIES, fill_with_history, run_up
+    from gpuscope.wiring import run_agent as wiring
+    from gpuscope.wiring.run_up import STORED_FAMILIES, fill_with_history, run_up
 
     if args.scenarios:
         from gpuscope.sources.demo import SCENARIOS

@@ -19,7 +19,7 @@ from gpuscope.errors import UsageError
 from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
-    from gpuscope.server.login.users import Users
+    from gpuscope.server.login.user_file import Users
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.server.login.users import Users
+    from gpuscope.server.login.user_file import Users
 
     if args.write and args.action != "token":
         raise UsageError(f"--write: says what a token may do; `{args.action}` has none")
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _add(users: Users, args: argparse.Namespace) -> None:
-    from gpuscope.server.login.users import UserError, clean_name
+    from gpuscope.server.login.user_file import UserError, clean_name
 
     if clean_name(args.name) in users.names():  # before the password is asked for
         raise UserError(f"user {args.name!r} exists; `gpuscope user passwd {args.name}` gives a new password")
@@ -109,7 +109,7 @@ def _day(at: float) -> str:
 
 
 def _ask_password(name: str) -> str:
-    from gpuscope.server.login.users import UserError
+    from gpuscope.server.login.user_file import UserError
 
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")

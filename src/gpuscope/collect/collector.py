@@ -21,7 +21,7 @@ from gpuscope.collect.identities import Identities
 from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
-from gpuscope.collect.xids import XidLedger
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot
 
 log = logging.getLogger("gpuscope.collect")

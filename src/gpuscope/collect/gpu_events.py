@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.collect.xids import normal_pci_bus_id
+from gpuscope.collect.xid_ledger import normal_pci_bus_id
 from gpuscope.readings import ABSENT, Device, GpuEvent, Maybe, Uuid, XidEvent
 
 log = logging.getLogger("gpuscope.gpu")

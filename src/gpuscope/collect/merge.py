@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from gpuscope.readings import ABSENT, Device, Driver, Host, Maybe, MigInstance, Process, Reading, Uuid
-from gpuscope.readings.device import Part
+from gpuscope.readings.device import GpuOrInstance
 
 P = TypeVar("P", Device, MigInstance)
 
@@ -71,7 +71,7 @@ def _merge_instances(instances: Iterable[MigInstance]) -> tuple[MigInstance, ...
     return tuple(by_uuid.values())
 
 
-F = TypeVar("F", bound=Part | Driver)
+F = TypeVar("F", bound=GpuOrInstance | Driver)
 
 
 def _fill(first: F, second: F, names: Iterable[str]) -> F:

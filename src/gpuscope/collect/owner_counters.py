@@ -26,8 +26,8 @@ from gpuscope.readings import (
 )
 
 KEPT_SECONDS: Final = 300.0  # an owner that left: long enough for the last scrape to see its counters
-MOST_GONE: Final = 256  # of those, when they are many
-MOST_ACCOUNTS: Final = 4096  # further owners stay unattributed: how many names there are is not ours to say
+MAX_GONE: Final = 256  # of those, when they are many
+MAX_ACCOUNTS: Final = 4096  # further owners stay unattributed: how many names there are is not ours to say
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class OwnerCounters:
 
     def _account(self, owner: OwnerKey, uuid: Uuid, place: Place, at: float) -> _Account | None:
         account = self._accounts.get((owner, uuid))
-        if account is None and len(self._accounts) < MOST_ACCOUNTS:
+        if account is None and len(self._accounts) < MAX_ACCOUNTS:
             account = _Account(place.device.uuid, place.instance_uuid, at)
             self._accounts[owner, uuid] = account
         return account
@@ -211,9 +211,9 @@ class OwnerCounters:
     def _forget(self, at: float, gpus: Mapping[Uuid, _Gain]) -> None:
         left = [(account.here_at, key) for key, account in self._accounts.items() if account.here_at < at]
         gone = [key for here_at, key in left if at - here_at > KEPT_SECONDS]
-        if len(left) > MOST_GONE:  # a churn of short owners: those that left longest ago go first
+        if len(left) > MAX_GONE:  # a churn of short owners: those that left longest ago go first
             left.sort()
-            gone += [key for _, key in left[:-MOST_GONE]]
+            gone += [key for _, key in left[:-MAX_GONE]]
         for key in gone:
             self._accounts.pop(key, None)
         if len(self._left) > 1024:

@@ -23,7 +23,7 @@ log = logging.getLogger("gpuscope.source")
 LONGEST_BACKOFF_SECONDS = 30.0
 NOT_READ_YET = "not read yet"
 MAX_LINES_PER_EPISODE = 3
-MOST_WAITING_XIDS = 100_000  # a storm while nobody composes must not fill the memory
+MAX_WAITING_XIDS = 100_000  # a storm while nobody composes must not fill the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Runner:
         self._next_due = 0.0
         self._tier_read_at: dict[Tier, float] = {}
         self._failing_calls: frozenset[str] = frozenset()
-        self._xids: deque[XidEvent] = deque(maxlen=MOST_WAITING_XIDS)
+        self._xids: deque[XidEvent] = deque(maxlen=MAX_WAITING_XIDS)
         self.wanted = True
         self._poke = threading.Event()
         self._idle = threading.Event()

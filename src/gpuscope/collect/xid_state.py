@@ -21,7 +21,7 @@ log = logging.getLogger("gpuscope.xids")
 
 FORMAT = "gpuscope-xids-1"
 LARGEST_FILE_BYTES = 16 * 2**20
-MOST_AT_ONE_TIME = 64
+MAX_AT_ONE_TIME = 64
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class LogPosition:
         if event.log_microseconds > self.microseconds:
             self.microseconds = event.log_microseconds
             self.latest.clear()
-        if event.log_microseconds == self.microseconds and len(self.latest) < MOST_AT_ONE_TIME:
+        if event.log_microseconds == self.microseconds and len(self.latest) < MAX_AT_ONE_TIME:
             self.latest.add(_identity(event))
         self.sequence = None if event.log_sequence is ABSENT else event.log_sequence
 

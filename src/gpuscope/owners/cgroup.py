@@ -38,7 +38,7 @@ RUNTIMES: Final = {
     "libpod": "podman",
     "libpod-payload": "podman",
 }
-MOST_TEXT: Final = 1 << 16
+MAX_TEXT: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def parse_cgroup(text: str) -> Place:
     """The place told by all lines together: v1 and hybrid machines have a line for each controller."""
     container, job, relative = NOWHERE, NOWHERE, False
     best = 0
-    for line in text[:MOST_TEXT].split("\n"):
+    for line in text[:MAX_TEXT].split("\n"):
         columns = line.split(":", 2)
         if len(columns) < 3 or columns[2] == "/":
             continue

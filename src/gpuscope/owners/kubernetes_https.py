@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from gpuscope.errors import SourceError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-MOST_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 
 
 def get(url: str, *, account: Path = SERVICE_ACCOUNT, insecure: bool = False, timeout: float = 10.0) -> bytes:
@@ -33,7 +33,7 @@ def get(url: str, *, account: Path = SERVICE_ACCOUNT, insecure: bool = False, ti
     try:
         connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else ""), headers=headers)
         answer = connection.getresponse()
-        body = answer.read(MOST_BYTES + 1)
+        body = answer.read(MAX_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
         raise SourceError(f"{parts.netloc} does not answer: {error}") from None
     finally:
@@ -43,7 +43,7 @@ def get(url: str, *, account: Path = SERVICE_ACCOUNT, insecure: bool = False, ti
             f"{parts.netloc} refuses ({answer.status}): give the service account `get` on nodes/pods "
             "(kubelet) or `list` on pods (API server)"
         )
-    if answer.status != 200 or len(body) > MOST_BYTES:
+    if answer.status != 200 or len(body) > MAX_BYTES:
         raise SourceError(f"{parts.netloc} answers {answer.status} with {len(body)} bytes")
     return body
 

@@ -23,7 +23,7 @@ from gpuscope.readings import ABSENT, Maybe, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
 
-MOST_COMMAND: Final = 512
+MAX_COMMAND: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ProcessLookup:
 
 def parse_command_line(text: bytes) -> Maybe[str]:
     words = [word.decode("utf-8", "replace") for word in text.rstrip(b"\0").split(b"\0")]
-    return " ".join(words)[:MOST_COMMAND] or ABSENT
+    return " ".join(words)[:MAX_COMMAND] or ABSENT
 
 
 def lookup_spec(lookup: ProcessLookup) -> SourceSpec:

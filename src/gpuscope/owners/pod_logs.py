@@ -16,7 +16,7 @@ from typing import Final
 from gpuscope.owners.pods import Pod, PodContainer
 from gpuscope.readings import ABSENT
 
-MOST_PODS: Final = 10_000
+MAX_PODS: Final = 10_000
 _LINK = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log\Z")
 
 
@@ -32,7 +32,7 @@ def read_pod_logs(folder: str) -> list[Pod]:
             namespace, name, uid = parts
             containers = tuple(_containers(entry.path, ids.get((namespace, name), {})))
             pods.append(Pod(uid=uid, namespace=namespace, name=name, containers=containers))
-            if len(pods) >= MOST_PODS:
+            if len(pods) >= MAX_PODS:
                 break
     return pods
 
@@ -55,7 +55,7 @@ def _container_ids(folder: Path) -> dict[tuple[str, str], dict[str, list[str]]]:
         names = os.listdir(folder)  # noqa: PTH208
     except OSError:
         return found
-    for name in names[: 8 * MOST_PODS]:
+    for name in names[: 8 * MAX_PODS]:
         match = _LINK.match(name)
         if match:
             pod = found.setdefault((match["namespace"], match["pod"]), {})

@@ -15,7 +15,7 @@ from gpuscope.owners.grpc.protobuf import fields, message, text
 
 LIST: Final = "/v1.PodResourcesLister/List"
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/pgpu", "amd.com/gpu")
-MOST_CLAIMS: Final = 100_000
+MAX_CLAIMS: Final = 100_000
 DRA_RESOURCE: Final = "gpu.nvidia.com"
 
 
@@ -34,7 +34,7 @@ def decode_list(answer: bytes, resource_names: Collection[str] = ()) -> tuple[Cl
     for number, pod in fields(answer):
         if number == 1:
             claims.update(dict.fromkeys(_pod_claims(message(pod), resource_names)))
-        if len(claims) > MOST_CLAIMS:
+        if len(claims) > MAX_CLAIMS:
             break
     return tuple(claims)
 

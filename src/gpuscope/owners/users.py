@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 KEPT_SECONDS: Final = 300.0
-MOST_KEPT: Final = 1000
+MAX_KEPT: Final = 1000
 _MOST_BYTES: Final = 1 << 20
 _NUMBER = re.compile(r"\d{1,10}\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?\Z", re.ASCII)
@@ -53,7 +53,7 @@ class UserBook:
         return self._lookup("group", gid) or str(gid)
 
     def _lookup(self, table: str, number: int) -> str | None:
-        if self._clock() >= self._fresh_until or len(self._names) > MOST_KEPT:
+        if self._clock() >= self._fresh_until or len(self._names) > MAX_KEPT:
             self._fresh_until = self._clock() + KEPT_SECONDS
             self._names.clear()
             self._tables.clear()

@@ -1,4 +1,4 @@
-"""PromQL, Prometheus 3.x rules, over any `gpuscope.store.series.Storage`.
+"""PromQL, Prometheus 3.x rules, over any `gpuscope.series.Storage`.
 
     Engine(storage).instant(text, time_ms) -> Scalar | Text | Vector | Samples
     Engine(storage).range(text, start_ms, end_ms, step_ms) -> Matrix
@@ -10,7 +10,9 @@ Every failure is a `PromQLError` whose `error_type` is the one Prometheus' HTTP 
 from __future__ import annotations
 
 from gpuscope.promql.engine import MAX_POINTS_PER_SERIES, Engine
-from gpuscope.promql.errors import (
+from gpuscope.promql.formatting import format_query
+from gpuscope.promql.parse import parse
+from gpuscope.promql.query_errors import (
     BadQueryError,
     ExecutionError,
     PromQLError,
@@ -18,8 +20,6 @@ from gpuscope.promql.errors import (
     QueryTimeoutError,
     UnsupportedError,
 )
-from gpuscope.promql.formatting import format_query
-from gpuscope.promql.parse import parse
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
 from gpuscope.promql.statistics import Statistics
 

@@ -9,7 +9,7 @@ import numpy as np
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.frame import Bools, Frame, Steps
 from gpuscope.promql.syntax import Call, Expr, MatrixSelector, VectorSelector
-from gpuscope.store.series import Labels, MatchOp
+from gpuscope.series import Labels, MatchOp
 
 if TYPE_CHECKING:
     from gpuscope.promql.evaluate import Evaluator

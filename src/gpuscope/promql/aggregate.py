@@ -18,7 +18,7 @@ from gpuscope.promql import over_time, sums
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import Columns
-from gpuscope.store.series import Labels
+from gpuscope.series import Labels
 
 # Groups of more rows are summed pairwise each on its own, smaller ones row by row together.
 _LARGE_GROUP = 64

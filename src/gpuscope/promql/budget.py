@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.promql.errors import ExecutionError, QueryCanceledError, QueryTimeoutError
+from gpuscope.promql.query_errors import ExecutionError, QueryCanceledError, QueryTimeoutError
 from gpuscope.promql.sample_pool import SamplePool
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gpuscope.promql.errors import BadQueryError
 from gpuscope.promql.lexical import OPAQUE, check_size, is_offset_modifier
+from gpuscope.promql.query_errors import BadQueryError
 
 MAX_SECONDS = 2**63 / 1e9  # what Go's time.Duration holds
 

@@ -15,19 +15,19 @@ from typing import TypeVar
 import numpy as np
 
 from gpuscope.limits import Limits
-from gpuscope.promql import weight
+from gpuscope.promql import small_query as weight
+from gpuscope.promql.annotations import Notes
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.durations import QueryTimes
-from gpuscope.promql.errors import BadQueryError, PromQLError
 from gpuscope.promql.evaluate import Evaluator, Settings
 from gpuscope.promql.frame import Frame, Steps
-from gpuscope.promql.notes import Notes
 from gpuscope.promql.parse import parse
+from gpuscope.promql.query_errors import BadQueryError, PromQLError
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
 from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.promql.statistics import CountingEvaluator, Statistics
 from gpuscope.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
-from gpuscope.store.series import Series, Storage
+from gpuscope.series import Series, Storage
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from functools import partial
 import numpy as np
 
 from gpuscope.promql import aggregate, calendar, functions, matching, rank, select
+from gpuscope.promql.annotations import Notes
 from gpuscope.promql.budget import SAMPLES_PER_SERIES, Budget
-from gpuscope.promql.errors import BadQueryError, ExecutionError
 from gpuscope.promql.frame import Floats, Frame, Ints, Steps
-from gpuscope.promql.notes import Notes
 from gpuscope.promql.operators import OPERATORS
+from gpuscope.promql.query_errors import BadQueryError, ExecutionError
 from gpuscope.promql.syntax import (
     COMPARISONS,
     SET_OPERATORS,
@@ -36,7 +36,7 @@ from gpuscope.promql.syntax import (
     value_type,
 )
 from gpuscope.promql.windows import Windows
-from gpuscope.store.series import Labels, Matcher, Series, Storage
+from gpuscope.series import Labels, Matcher, Series, Storage
 
 # Two months of seconds: beyond that somebody mistyped a unit.
 MAX_SUBQUERY_STEPS = 5_000_000

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 
-from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.ast_json import Node, describe, duration_text
 from gpuscope.promql.labels import METRIC_NAME, quote
-from gpuscope.promql.written import Node, describe, duration_text
+from gpuscope.promql.query_errors import BadQueryError
 
-MOST_BYTES_IN_A_LINE = 100
+MAX_BYTES_IN_A_LINE = 100
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -33,7 +33,7 @@ def _lines(node: Node, level: int) -> str:
     kind = node["type"]
     if kind == "unaryExpr":
         return f"{indent}{node['op']}{_lines(node['expr'], level).strip()}"
-    if len(flat.encode()) <= MOST_BYTES_IN_A_LINE:
+    if len(flat.encode()) <= MAX_BYTES_IN_A_LINE:
         return flat if kind == "subquery" else indent + flat  # a subquery that fits stands at the margin
     match kind:
         case "binaryExpr":

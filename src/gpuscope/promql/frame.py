@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.budget import ITEMS_PER_CHECK, SAMPLES_PER_LABEL_SET, Budget
-from gpuscope.promql.errors import ExecutionError
-from gpuscope.store.series import Labels
+from gpuscope.promql.query_errors import ExecutionError
+from gpuscope.series import Labels
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

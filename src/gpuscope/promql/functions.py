@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuscope.promql import absence, calendar, histogram, numeric, range_functions, relabel
-from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql import absence, calendar, histogram, numeric, range_functions
+from gpuscope.promql import label_functions as relabel
 from gpuscope.promql.frame import Floats, Frame, Steps
 from gpuscope.promql.parse import NATIVE_HISTOGRAM_FUNCTIONS
+from gpuscope.promql.query_errors import BadQueryError
 from gpuscope.promql.syntax import Call, Expr, String, VectorSelector
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
+from gpuscope.promql.annotations import Notes
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame
-from gpuscope.promql.notes import Notes
-from gpuscope.store.series import Labels
+from gpuscope.series import Labels
 
 BOUND = "le"
 FALLING_COUNTS = (

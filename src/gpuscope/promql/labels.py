@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gpuscope.store.series import Labels
+from gpuscope.series import Labels
 
 METRIC_NAME = "__name__"
 # What says which metric a value is; a value that was computed is of another metric.

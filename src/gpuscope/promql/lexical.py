@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gpuscope.promql.errors import BadQueryError
+from gpuscope.promql.query_errors import BadQueryError
 
 MAX_QUERY_CHARACTERS = 100_000
 MAX_DEPTH = 200

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.budget import Budget
-from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import Bools, Frame
 from gpuscope.promql.operators import OPERATORS
+from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.promql.syntax import COMPARISONS, Binary, Matching
-from gpuscope.store.series import Labels
+from gpuscope.series import Labels
 
 Index = NDArray[np.intp]
 

@@ -17,8 +17,8 @@ import promql_parser
 
 from gpuscope.anchored_regex import compile_anchored
 from gpuscope.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
-from gpuscope.promql.errors import BadQueryError, UnsupportedError
 from gpuscope.promql.lexical import check_size, restored, simplified
+from gpuscope.promql.query_errors import BadQueryError, UnsupportedError
 from gpuscope.promql.spelling import spelled
 from gpuscope.promql.syntax import (
     Aggregate,
@@ -36,7 +36,7 @@ from gpuscope.promql.syntax import (
     VectorSelector,
     value_type,
 )
-from gpuscope.store.series import Matcher, MatchOp
+from gpuscope.series import Matcher, MatchOp
 
 EXPERIMENTAL_AGGREGATIONS = frozenset({"limitk", "limit_ratio"})
 NATIVE_HISTOGRAM_FUNCTIONS = frozenset(
@@ -131,7 +131,7 @@ _NEGATIVE_AT = re.compile(r"@\s*-")
 _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 
 
-MOST_REMEMBERED = 2_000
+MAX_REMEMBERED = 2_000
 """Characters of a query whose tree is kept; longer ones, many of them, would fill the memory."""
 
 
@@ -139,7 +139,7 @@ def parse(text: str, times: QueryTimes = INSTANT) -> Expr:
     """The tree of `text` in a query of these times. Dashboards ask the same few questions again and again, so
     trees are kept."""
     text = evaluate_durations(text, times)
-    return _remembered(text) if len(text) <= MOST_REMEMBERED else _parse(text)
+    return _remembered(text) if len(text) <= MAX_REMEMBERED else _parse(text)
 
 
 @lru_cache(maxsize=512)

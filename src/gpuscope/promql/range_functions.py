@@ -13,8 +13,8 @@ import numpy as np
 
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql import over_time, rate, regression, sums
-from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import SAME_LABELS, Bools, Floats, Frame, Steps
+from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.promql.syntax import Call, Expr
 from gpuscope.promql.windows import Windows
 

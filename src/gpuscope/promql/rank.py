@@ -7,11 +7,11 @@ import numpy as np
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.aggregate import Groups, group_rows
 from gpuscope.promql.budget import Budget
-from gpuscope.promql.errors import ExecutionError
 from gpuscope.promql.frame import Floats, Frame
+from gpuscope.promql.label_functions import check_label_name
 from gpuscope.promql.numeric import number_text
-from gpuscope.promql.relabel import check_label_name
-from gpuscope.store.series import Labels
+from gpuscope.promql.query_errors import ExecutionError
+from gpuscope.series import Labels
 
 _NUMBER_CHARACTERS = 24
 """Of most numbers; the few with an exponent have up to 330."""

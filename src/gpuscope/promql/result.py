@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gpuscope.promql.frame import Bools, Floats, Ints
-from gpuscope.store.series import Labels
+from gpuscope.series import Labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql.errors import ExecutionError, QueryTimeoutError
+from gpuscope.promql.query_errors import ExecutionError, QueryTimeoutError
 
 WAIT_SECONDS = 10.0
 POLL_SECONDS = 0.1

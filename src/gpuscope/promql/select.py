@@ -15,11 +15,11 @@ import numpy as np
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import Windows
-from gpuscope.store.series import STALE_NAN_BITS, Series
+from gpuscope.series import STALE_NAN_BITS, Series
 
 # Windows whose arrays fit a processor's cache together, and samples in them that take it well under a second.
-MOST_WINDOWS = 65_536
-MOST_WINDOW_SAMPLES = 4_000_000
+MAX_WINDOWS = 65_536
+MAX_WINDOW_SAMPLES = 4_000_000
 
 
 class _Axes:
@@ -113,7 +113,7 @@ def _portions(count: int, samples: int, ends: Ints, range_ms: int) -> Iterator[s
         return
     share_of_span = min(1.0, range_ms / (range_ms + int(ends[-1] - ends[0])))
     per_window = max(1.0, samples / count * share_of_span)
-    portion = max(1, int(min(MOST_WINDOWS, MOST_WINDOW_SAMPLES / per_window) / len(ends)))
+    portion = max(1, int(min(MAX_WINDOWS, MAX_WINDOW_SAMPLES / per_window) / len(ends)))
     for start in range(0, count, portion):
         yield slice(start, start + portion)
 

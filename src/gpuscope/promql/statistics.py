@@ -17,7 +17,7 @@ from gpuscope.promql.evaluate import Evaluator
 from gpuscope.promql.frame import Frame, Ints, Steps
 from gpuscope.promql.syntax import Expr, MatrixSelector, Subquery, VectorSelector
 from gpuscope.promql.windows import Windows
-from gpuscope.store.series import Labels, Series
+from gpuscope.series import Labels, Series
 
 
 class _Count:

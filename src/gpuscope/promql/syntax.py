@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from gpuscope.store.series import Matcher
+from gpuscope.series import Matcher
 
 
 class ValueType(Enum):

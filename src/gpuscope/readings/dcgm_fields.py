@@ -2,7 +2,7 @@
 
 The DCGM source turns ids into readings through `FIELD_READINGS`, the DCGM families turn readings into the
 values DCGM would have given through the same rows, so that the two cannot disagree. A field without a row has
-no reading of its own and is known only as DCGM printed it (`Part.dcgm_fields`).
+no reading of its own and is known only as DCGM printed it (`GpuOrInstance.dcgm_fields`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROFILING_IDS: Final = range(1000, 1100)
 """Fields of the profiling module, which may refuse to be watched where everything else works."""
 
 ENTITY_NUMBER_ID: Final = 0
-"""DCGM has no field 0; under it `Part.dcgm_fields` keeps the number DCGM itself gives a GPU or an instance."""
+"""DCGM has no field 0: `GpuOrInstance.dcgm_fields` keeps DCGM's own number of a GPU or instance under it."""
 
 P2P_BITMAP_ID: Final = 64
 """A bit for each GPU that is reached over NVLink; DCGM's nearest to dcgm-exporter's `DCGM_EXP_P2P_STATUS`."""

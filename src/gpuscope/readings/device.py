@@ -34,7 +34,7 @@ NOTHING: Mapping[Any, Any] = _Nothing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class GpuOrInstance:
     """What a whole GPU and a MIG instance both have: memory, and what the profiling units count."""
 
     memory_total_bytes: Maybe[float] = ABSENT
@@ -66,7 +66,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigInstance(Part):
+class MigInstance(GpuOrInstance):
     """A slice of a GPU. `gpu_instance` and `compute_instance` are the driver's own, sparse ids."""
 
     uuid: Uuid
@@ -76,7 +76,7 @@ class MigInstance(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device(Part):
+class Device(GpuOrInstance):
     """A whole GPU. Only `uuid` and `index` are certain; a lost GPU, which does not answer any more, keeps its
     identity and loses the rest."""
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 
 from gpuscope.metrics.sample import LabelSet, MetricFamily
-from gpuscope.scrape.appender import Report, TargetAppender, sorted_labels
 from gpuscope.scrape.sink import Sink
+from gpuscope.scrape.target_appender import Report, TargetAppender, sorted_labels
 from gpuscope.store import Appended, Store
 
 

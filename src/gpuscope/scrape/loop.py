@@ -18,7 +18,7 @@ import httpx2
 
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.fetch import BodyBudget, BodyShare, ScrapeError, fetch
-from gpuscope.scrape.scraped import ScrapedTarget
+from gpuscope.scrape.ingest import ScrapedTarget
 from gpuscope.scrape.target import Target
 from gpuscope.scrape.target_state import TargetState
 from gpuscope.store import StoreError, UnknownSeriesError

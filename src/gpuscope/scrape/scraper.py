@@ -22,14 +22,14 @@ from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.scrape.appender import TargetAppender
 from gpuscope.scrape.config import Job, ScrapeConfig
 from gpuscope.scrape.discovery import Discovery
 from gpuscope.scrape.fetch import BodyBudget, new_client
+from gpuscope.scrape.ingest import ScrapedTarget
 from gpuscope.scrape.loop import Counts, ScrapeLoop
-from gpuscope.scrape.scraped import ScrapedTarget
 from gpuscope.scrape.sink import Sink
 from gpuscope.scrape.target import Dropped, Target, build_targets, duration_text
+from gpuscope.scrape.target_appender import TargetAppender
 from gpuscope.scrape.target_state import TargetState
 from gpuscope.store import Store, StoreError
 

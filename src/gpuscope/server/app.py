@@ -1,6 +1,6 @@
-"""The server's HTTP side: Prometheus' API, its own metrics and health, behind one door.
+"""The server's HTTP side: Prometheus' API, its own metrics and health, behind one access policy.
 
-Whoever is not let in by the door reaches nothing but the health checks, which orchestrators ask without a
+A client that is refused reaches only the health checks, which orchestrators ask without a
 password, and the page's files, which show the form.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route, Router
-from gpuscope.server.login.door import Door, behind
+from gpuscope.server.login.access import AccessPolicy, behind
 from gpuscope.server.page_routes import page_files, with_security_headers
 
 
@@ -20,11 +20,11 @@ def build_app(
     *,
     own_metrics: Callable[[], bytes],
     ready: Callable[[], str],
-    door: Door | None = None,
+    access: AccessPolicy | None = None,
 ) -> Handler:
     """`ready` says what is still missing, or nothing when the server can answer.
 
-    A server that listens needs a door; only tests leave it out.
+    A server that listens needs an access policy; only tests leave it out.
     """
 
     async def healthy(request: Request) -> Response:
@@ -42,9 +42,9 @@ def build_app(
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
             Route("/metrics", metrics),
-            *(door.login.routes() if door is not None else ()),
+            *(access.login.routes() if access is not None else ()),
             *routes,
         ],
         otherwise=page_files,
     )
-    return with_security_headers(router if door is None else behind(door, router))
+    return with_security_headers(router if access is None else behind(access, router))

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from gpuscope import __version__
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
-from gpuscope.server.api.traffic import Traffic
-from gpuscope.store.maintenance import Stats
+from gpuscope.server.api.engine_stats import Traffic
+from gpuscope.store.inspection import Stats
 
 _ROWS = (
     ("gpuscope_store_series", "gauge", "series", "Series in the store."),

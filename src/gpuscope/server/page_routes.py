@@ -18,8 +18,8 @@ from typing import Protocol
 import orjson
 
 from gpuscope.errors import GpuscopeError
-from gpuscope.server.api.answers import JSON
 from gpuscope.server.api.encode import failure
+from gpuscope.server.api.responses import JSON
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
 from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
 from gpuscope.server.live import fleet_state

@@ -1,6 +1,8 @@
 """Samples kept: an embedded time-series store on SQLite, one folder, one writing process."""
 
-from gpuscope.store.errors import (
+from gpuscope.store.options import Clock, StoreOptions, SystemClock
+from gpuscope.store.store import Store
+from gpuscope.store.store_errors import (
     BadMatcherError,
     StoreClosedError,
     StoreDamagedError,
@@ -10,8 +12,6 @@ from gpuscope.store.errors import (
     StoreTooNewError,
     UnknownSeriesError,
 )
-from gpuscope.store.options import Clock, StoreOptions, SystemClock
-from gpuscope.store.store import Store
 from gpuscope.store.tick import Appended, Tick
 
 __all__ = [

@@ -10,19 +10,25 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscope.store.admission import Admitted, Bounds, Samples, admit, storable
 from gpuscope.store.arrays import distinct
-from gpuscope.store.catalog import Catalog, TargetState
-from gpuscope.store.errors import StoreDamagedError, StoreError, StoreFullError, UnknownSeriesError, from_sqlite
+from gpuscope.store.contents import Catalog, TargetState
 from gpuscope.store.head import Layout
-from gpuscope.store.health import Health
 from gpuscope.store.index import Index
 from gpuscope.store.late import INSERT_LATE, LateRow, add_late
 from gpuscope.store.options import Clock, StoreOptions
+from gpuscope.store.own_stats import Health
 from gpuscope.store.restart import FolderWatch
+from gpuscope.store.sample_checks import Admitted, Bounds, Samples, admit, storable
 from gpuscope.store.schema import TICK_BITS
+from gpuscope.store.store_errors import (
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    UnknownSeriesError,
+    from_sqlite,
+)
 from gpuscope.store.tick import Appended, Float64s, Tick
-from gpuscope.store.tickrows import INSERT_LAYOUT, INSERT_TICK, TickRow, pack_mixed, pack_series
+from gpuscope.store.tick_rows import INSERT_LAYOUT, INSERT_TICK, TickRow, pack_mixed, pack_series
 
 Outcome = Appended | StoreError
 

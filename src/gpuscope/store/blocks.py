@@ -10,10 +10,10 @@ import numpy as np
 from gpuscope.store.arrays import distinct
 from gpuscope.store.bundle import from_bundle
 from gpuscope.store.cache import BlockParts, ChunkCache
-from gpuscope.store.catalog import Block
 from gpuscope.store.codec import Where, split_chunk, unpack_columns, unpack_integers
-from gpuscope.store.headview import Samples
-from gpuscope.store.health import Health
+from gpuscope.store.contents import Block
+from gpuscope.store.head_view import Samples
+from gpuscope.store.own_stats import Health
 from gpuscope.store.schema import BLOCK_BITS
 from gpuscope.store.tick import Int64s
 

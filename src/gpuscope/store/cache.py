@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
 from gpuscope.store.codec import Where
-from gpuscope.store.headview import Samples
+from gpuscope.store.head_view import Samples
 from gpuscope.store.tick import Int64s
 
 _OVERHEAD = 250

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuscope.atomic_write import PRIVATE, write_atomically
-from gpuscope.store.errors import StoreError
-from gpuscope.store.series import Matcher, MatchOp
+from gpuscope.series import Matcher, MatchOp
 from gpuscope.store.store import Store
+from gpuscope.store.store_errors import StoreError
 
 KIND_FILE = "kind"
 DEMO, REAL = "demo", "real"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuscope.store.blockbuild import BlockBuilder, BuiltBlock
+from gpuscope.store.background import Keeper
+from gpuscope.store.block_builder import BlockBuilder, BuiltBlock
+from gpuscope.store.block_writer import BlockWriter
 from gpuscope.store.blocks import BlockReader
-from gpuscope.store.blockwrite import BlockWriter
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.catalog import Block, Catalog
-from gpuscope.store.errors import StoreError
+from gpuscope.store.contents import Block, Catalog
 from gpuscope.store.index import Index
-from gpuscope.store.keeper import Keeper
 from gpuscope.store.reader import Reader
+from gpuscope.store.store_errors import StoreError
 from gpuscope.store.tick import Int64s
 
 _AT_ONCE = 64

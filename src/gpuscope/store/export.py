@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
-from gpuscope.store.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from gpuscope.store.tick import Float64s
 
 _EVER_START, _EVER_END = -(2**62), 2**62

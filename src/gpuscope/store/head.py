@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuscope.store.headview import ABSENT, ABSENT_BITS, HeadView
+from gpuscope.store.head_view import ABSENT, ABSENT_BITS, HeadView
 from gpuscope.store.tick import Float64s, Int64s
 
 _SEGMENT_BYTES = 1 << 20

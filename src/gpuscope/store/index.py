@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscope.series import Labels, Matcher, MatchOp
 from gpuscope.store.arrays import distinct
-from gpuscope.store.matching import literals, predicate
 from gpuscope.store.postings import Postings
-from gpuscope.store.series import Labels, Matcher, MatchOp
 from gpuscope.store.series_limit import SeriesLimit
 from gpuscope.store.tick import Bools, Int64s
+from gpuscope.store.value_matching import literals, predicate
 
 _MAX_CACHED_REGEX = 512
 _LONGEST_CACHED_REGEX = 2_000

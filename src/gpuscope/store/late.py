@@ -11,13 +11,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from gpuscope.store.blockbuild import BuiltBlock
-from gpuscope.store.catalog import LATE, Catalog, LateHead, TargetState
+from gpuscope.store.block_builder import BuiltBlock
+from gpuscope.store.contents import LATE, Catalog, LateHead, TargetState
 from gpuscope.store.options import DAY_MS, MINUTE_MS
 from gpuscope.store.schema import TICK_BITS
 from gpuscope.store.seal import build_block, shift_ms
 from gpuscope.store.tick import Float64s, Int64s
-from gpuscope.store.tickrows import tick_range, unpack_mixed
+from gpuscope.store.tick_rows import tick_range, unpack_mixed
 
 LateRow = tuple[int, bytes]
 INSERT_LATE = "INSERT INTO late (id, data) VALUES (?, ?)"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuscope.store.blockwrite import orphans
-from gpuscope.store.catalog import Block, Catalog
-from gpuscope.store.errors import StoreDamagedError
+from gpuscope.store.block_writer import orphans
+from gpuscope.store.contents import Block, Catalog
 from gpuscope.store.index import Index
 from gpuscope.store.late import replay_late
-from gpuscope.store.tickrows import replay
+from gpuscope.store.store_errors import StoreDamagedError
+from gpuscope.store.tick_rows import replay
 
 
 @dataclass(frozen=True, slots=True)

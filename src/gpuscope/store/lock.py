@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from gpuscope.store.errors import StoreLockedError
+from gpuscope.store.store_errors import StoreLockedError
 
 LOCK_NAME = "lock"
 

@@ -20,14 +20,14 @@ from typing import Protocol
 
 import numpy as np
 
+from gpuscope.series import Admit
 from gpuscope.store.blocks import BlockReader, CachedBlocks, NotCached
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.catalog import Block, Catalog, TargetView
-from gpuscope.store.errors import StoreClosedError, from_sqlite
-from gpuscope.store.headview import Samples, merge_samples
-from gpuscope.store.health import Health
+from gpuscope.store.contents import Block, Catalog, TargetView
+from gpuscope.store.head_view import Samples, merge_samples
+from gpuscope.store.own_stats import Health
 from gpuscope.store.schema import BLOCK_BITS, connect
-from gpuscope.store.series import Admit
+from gpuscope.store.store_errors import StoreClosedError, from_sqlite
 from gpuscope.store.tick import Int64s
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from gpuscope.store.errors import StoreError, from_sqlite
 from gpuscope.store.folder import file_identity, make_private
-from gpuscope.store.health import Health
+from gpuscope.store.own_stats import Health
 from gpuscope.store.schema import FILE_NAME, connect, migrate
+from gpuscope.store.store_errors import StoreError, from_sqlite
 
 log = logging.getLogger(__name__)
 _KEPT_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "late")

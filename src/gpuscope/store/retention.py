@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from gpuscope.store.arrays import distinct
-from gpuscope.store.blockwrite import BlockWriter
-from gpuscope.store.catalog import Block, Catalog
+from gpuscope.store.block_writer import BlockWriter
+from gpuscope.store.contents import Block, Catalog
 from gpuscope.store.folder import folder_bytes
-from gpuscope.store.health import Health
 from gpuscope.store.index import Index
 from gpuscope.store.options import HOUR_MS, StoreOptions
+from gpuscope.store.own_stats import Health
 from gpuscope.store.reader import Reader
 from gpuscope.store.tick import Int64s
 from gpuscope.store.writer import Writer

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuscope.store.errors import StoreTooNewError, from_sqlite
+from gpuscope.store.store_errors import StoreTooNewError, from_sqlite
 
 FILE_NAME = "store.sqlite"
 APPLICATION_ID = 0x47505553

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from gpuscope.store.arrays import distinct
-from gpuscope.store.blockbuild import BlockBuilder, BuiltBlock
-from gpuscope.store.catalog import TargetState
+from gpuscope.store.block_builder import BlockBuilder, BuiltBlock
+from gpuscope.store.contents import TargetState
 from gpuscope.store.head import Head
-from gpuscope.store.headview import ABSENT_BITS, HeadView
+from gpuscope.store.head_view import ABSENT_BITS, HeadView
 from gpuscope.store.options import StoreOptions
 from gpuscope.store.tick import Int64s
 

@@ -10,8 +10,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from gpuscope.series import Matcher
 from gpuscope.store.index import Index
-from gpuscope.store.series import Matcher
 from gpuscope.store.tick import Int64s
 
 _MOST_ENTRIES = 256

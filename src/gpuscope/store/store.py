@@ -17,20 +17,20 @@ from types import TracebackType
 
 import numpy as np
 
+from gpuscope.series import Admit, Labels, Matcher, Series
 from gpuscope.store.delete import delete_samples
-from gpuscope.store.errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
 from gpuscope.store.export import export_openmetrics
 from gpuscope.store.folder import make_private
-from gpuscope.store.health import Health
+from gpuscope.store.inspection import Cardinality, CheckReport, Stats, backup, cardinality, check, stats
+from gpuscope.store.label_queries import Queries
 from gpuscope.store.loading import Loaded, load
 from gpuscope.store.lock import FolderLock
-from gpuscope.store.maintenance import Cardinality, CheckReport, Stats, backup, cardinality, check, stats
 from gpuscope.store.options import Clock, StoreOptions, SystemClock
-from gpuscope.store.queries import Queries
+from gpuscope.store.own_stats import Health
 from gpuscope.store.reader import PinnedReader, Reader
 from gpuscope.store.salvage import salvage
 from gpuscope.store.schema import FILE_NAME, connect, migrate
-from gpuscope.store.series import Admit, Labels, Matcher, Series
+from gpuscope.store.store_errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
 from gpuscope.store.tick import Appended, Int64s, Tick
 from gpuscope.store.write_side import WriteSide
 

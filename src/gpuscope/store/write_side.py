@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuscope.store.appender import Appender
-from gpuscope.store.blockwrite import BlockWriter
-from gpuscope.store.health import Health
-from gpuscope.store.keeper import Keeper
+from gpuscope.store.background import Keeper
+from gpuscope.store.block_writer import BlockWriter
 from gpuscope.store.loading import Loaded
 from gpuscope.store.lock import FolderLock
 from gpuscope.store.options import Clock, StoreOptions
+from gpuscope.store.own_stats import Health
 from gpuscope.store.reader import Reader
 from gpuscope.store.restart import FolderWatch, copy_unsealed
 from gpuscope.store.series_limit import SeriesLimit, default_max_series

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gpuscope.store.appender import Appender, Outcome
-from gpuscope.store.errors import StoreClosedError
+from gpuscope.store.store_errors import StoreClosedError
 from gpuscope.store.tick import Appended, Tick
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from gpuscope.collect.collector import Collector
 from gpuscope.metrics.families import Builder, load_family
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
-from gpuscope.scrape.push_families import FamilyPusher
+from gpuscope.remote_write.family_sender import FamilyPusher
 from gpuscope.settings import Settings
-from gpuscope.wiring.push import Pushes, build_pushes
+from gpuscope.wiring.remote_write import Pushes, build_pushes
 
 AGENT_QUEUE_BYTES = 4 << 20
 """About twenty minutes of a busy machine; the agent's whole budget is 40 MiB."""

@@ -15,7 +15,7 @@ from gpuscope.collect.owner_counters import OwnerCounters
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.sessions import Sessions
-from gpuscope.collect.xids import XidLedger
+from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.health.xids import explain_xid
 from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings

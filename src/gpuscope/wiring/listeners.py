@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from gpuscope.limits import Limits
 from gpuscope.server.http.addresses import Network
-from gpuscope.server.http.admission import fit_to_files, raise_file_limit
-from gpuscope.server.http.listening import Server
+from gpuscope.server.http.connection_limit import fit_to_files, raise_file_limit
 from gpuscope.server.http.messages import Handler
+from gpuscope.server.http.server import Server
 from gpuscope.server.web_config import WebConfig
 from gpuscope.settings import Settings
 

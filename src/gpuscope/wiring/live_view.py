@@ -11,7 +11,7 @@ from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_state import TargetState
-from gpuscope.server.api.remote import RemoteApi
+from gpuscope.server.api.proxy import RemoteApi
 from gpuscope.server.gone import GoneWatch
 from gpuscope.server.live import LIVE_QUERY
 from gpuscope.server.missing import Sample

@@ -1,4 +1,4 @@
-"""Builds the door in front of `up` and `server` from the settings.
+"""Builds the access policy of `up` and `server` from the settings.
 
 A web configuration file with users, or with client certificates required, is a login of its own. Otherwise ours
 stands wherever the server is reached from outside, and where the settings ask for it. Its users are in the data
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscope.errors import UsageError
-from gpuscope.server.http.admission import Admission
-from gpuscope.server.login.asked import parse_networks
-from gpuscope.server.login.door import Door
-from gpuscope.server.login.doorkeeper import Doorkeeper
+from gpuscope.server.http.connection_limit import Admission
+from gpuscope.server.login.access import AccessPolicy
+from gpuscope.server.login.authenticator import Authenticator
+from gpuscope.server.login.client_request import parse_networks
+from gpuscope.server.login.login_sessions import Sessions
+from gpuscope.server.login.origin_rules import EVERY_ADDRESS, LOOPBACK_HOSTS, HostRule
 from gpuscope.server.login.password_checks import Attempts
-from gpuscope.server.login.sessions import Sessions
 from gpuscope.server.login.setup import Setup
-from gpuscope.server.login.sites import EVERY_ADDRESS, LOOPBACK_HOSTS, HostRule
-from gpuscope.server.login.users import Users
+from gpuscope.server.login.user_file import Users
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings, home_path
 
@@ -31,12 +31,12 @@ log = logging.getLogger("gpuscope")
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    door: Door
+    access: AccessPolicy
     config: WebConfig
 
 
 def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
-    """The door and the TLS of a server that listens there. Tells, where no user exists yet, how to make one."""
+    """Access policy and TLS of a server that listens there. Logs how to make the first user."""
     host, _ = listen
     config = (
         load_web_config(Path(settings.web_config_file), settings) if settings.web_config_file else WebConfig()
@@ -51,15 +51,15 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
     hosts = HostRule.build(host, settings.allowed_hosts, own_names)
     clients = Admission(settings)
     if config.guard is not None:
-        return Web(Door(hosts, proxies, config.guard, clients=clients), config)
+        return Web(AccessPolicy(hosts, proxies, config.guard, clients=clients), config)
     if not _needs_login(settings, host, config):
-        return Web(Door(hosts, proxies, clients=clients), config)
+        return Web(AccessPolicy(hosts, proxies, clients=clients), config)
     users = _users(settings)
     setup = Setup(users)
-    door = Door(hosts, proxies, keeper=_keeper(settings, users), setup=setup, clients=clients)
+    access = AccessPolicy(hosts, proxies, keeper=_keeper(settings, users), setup=setup, clients=clients)
     if not users.names() and not settings.proxy_auth_header:
         _tell_how_to_begin(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
-    return Web(door, config)
+    return Web(access, config)
 
 
 def address_text(listen: tuple[str, int]) -> str:
@@ -81,9 +81,9 @@ def _users(settings: Settings) -> Users:
     return Users(home_path(settings.data, "data"))
 
 
-def _keeper(settings: Settings, users: Users) -> Doorkeeper:
+def _keeper(settings: Settings, users: Users) -> Authenticator:
     sessions = Sessions(home_path(settings.data, "data"), users, settings.session_lifetime)
-    return Doorkeeper(users, sessions, Attempts.of(settings), settings.proxy_auth_header.lower())
+    return Authenticator(users, sessions, Attempts.of(settings), settings.proxy_auth_header.lower())
 
 
 def _own_names() -> tuple[str, ...]:

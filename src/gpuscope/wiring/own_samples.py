@@ -11,8 +11,8 @@ from itertools import chain
 
 from gpuscope.collect.collector import Collector
 from gpuscope.metrics.families import Builder
-from gpuscope.metrics.families.host import HostFamily
-from gpuscope.metrics.families.native import NativeBuilder
+from gpuscope.metrics.families.host.builder import HostFamily
+from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.metrics.selection import Selection
 from gpuscope.server.live import FLAGS, LIVE_METRICS

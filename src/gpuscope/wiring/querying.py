@@ -6,8 +6,8 @@ Only settings that tell no secret are shown: an address of --remote-write may ca
 from __future__ import annotations
 
 from gpuscope.promql import Engine
+from gpuscope.promql.ast_json import duration_text
 from gpuscope.promql.sample_pool import SamplePool
-from gpuscope.promql.written import duration_text
 from gpuscope.settings import Settings
 from gpuscope.store import Store
 from gpuscope.wiring.login import address_text

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
-from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Handler
+from gpuscope.server.http.server import Server
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
 from gpuscope.store.data_kind import claim_folder
@@ -57,7 +57,7 @@ def serve(
     on_hangup: Callable[[], None] | None = None,
 ) -> None:
     """Serves until SIGINT or SIGTERM; SIGHUP calls `on_hangup`, one after the other."""
-    asyncio.run(_serve(build_server(app, web.config, limits, web.door.proxies), listen, on_hangup))
+    asyncio.run(_serve(build_server(app, web.config, limits, web.access.proxies), listen, on_hangup))
 
 
 async def _serve(server: Server, listen: tuple[str, int], on_hangup: Callable[[], None] | None) -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.promql import Engine
-from gpuscope.scrape.appender import STALE
+from gpuscope.scrape.target_appender import STALE
 from gpuscope.server.api.embedded import ENDPOINTS, METHODS, EmbeddedApi
 from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, Tick
@@ -138,7 +138,7 @@ def test_a_form_too_large_is_refused(client: Client) -> None:
 def test_federation_sends_the_newest_sample_and_nothing_stale(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuscope.server.api.series.now_ms", lambda: END * 1000)
+    monkeypatch.setattr("gpuscope.server.api.series_routes.now_ms", lambda: END * 1000)
     text = client.get("/federate", params={"match[]": ['{__name__=~".+"}', "temp"]}).text
     assert text == (
         "# TYPE power untyped\n"

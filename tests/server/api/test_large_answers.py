@@ -20,7 +20,8 @@ import pytest
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Matrix, Samples, Vector
-from gpuscope.server.api import answers, encode
+from gpuscope.server.api import encode
+from gpuscope.server.api import responses as answers
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.http.messages import Body, Request
 from gpuscope.server.http.routing import Router

@@ -22,7 +22,8 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.server.api import parameters
 from gpuscope.server.api.embedded import ENDPOINTS
-from gpuscope.server.api.remote import (
+from gpuscope.server.api.engine_stats import Traffic
+from gpuscope.server.api.proxy import (
     PATHS,
     EngineError,
     QueryRefused,
@@ -30,7 +31,6 @@ from gpuscope.server.api.remote import (
     endpoint_name,
     read_vector,
 )
-from gpuscope.server.api.traffic import Traffic
 from gpuscope.server.http.messages import AnswerBroken
 from gpuscope.server.http.routing import Router
 from gpuscope.server.own_metrics import build_families, engine_families
@@ -121,7 +121,7 @@ def test_only_reading_is_passed_on() -> None:
 
 
 def test_a_form_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "MOST_FORM_BYTES", 100)
+    monkeypatch.setattr(parameters, "MAX_FORM_BYTES", 100)
     with over("http://127.0.0.1:1") as client:
         assert client.post("/api/v1/query", content=b"x" * 101).status_code == 400
 

@@ -8,13 +8,13 @@ from typing import Any
 import cramjam
 import pytest
 
-from gpuscope.exposition.remote_write import encode_labels, encode_samples
 from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.scrape.receive import Receiver
-from gpuscope.server.api.remote_write import write_route
+from gpuscope.remote_write.codec import encode_labels, encode_samples
+from gpuscope.remote_write.receiver import Receiver
+from gpuscope.server.api.write_route import write_route
 from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, StoreFullError, StoreOptions
-from tests.exposition.write_v2 import SeriesV2, encode_v2, packed
+from tests.remote_write.write_v2 import SeriesV2, encode_v2, packed
 from tests.server.client import Client
 
 NOW = time.time_ns() // 1_000_000

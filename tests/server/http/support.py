@@ -8,13 +8,13 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Handler, Request, Response, text
 from gpuscope.server.http.routing import Route, Router
+from gpuscope.server.http.server import Server
 
 T = TypeVar("T")
 
-MOST_COUNTED = 1 << 20
+MAX_COUNTED = 1 << 20
 
 
 async def hello(request: Request) -> Response:
@@ -37,7 +37,7 @@ async def slow_echo(request: Request) -> Response:
 async def count(request: Request) -> Response:
     """How long the body is."""
     try:
-        return text(str(len(await request.body.read(MOST_COUNTED))))
+        return text(str(len(await request.body.read(MAX_COUNTED))))
     except BodyTooLarge:
         return text("too large", 413)
     except ClientLeft:

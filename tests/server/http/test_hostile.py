@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.limits import Limits
-from gpuscope.server.http import connection, listening
+from gpuscope.server.http import connection
+from gpuscope.server.http import server as listening
 from gpuscope.server.http.connection import MAX_UNREAD_BYTES
 from gpuscope.server.http.messages import Request, Response, text
-from tests.server.http.support import GET, LAST, MOST_COUNTED, ROUTER, answer_to, ask, count, with_server
+from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, answer_to, ask, count, with_server
 
 QUICK = Limits(request_head_timeout=0.3, client_stall_timeout=0.3, request_body_timeout=0.6)
 MAX_HEAD_BYTES = QUICK.max_request_head_bytes
@@ -48,7 +49,7 @@ def test_a_body_in_chunks() -> None:
 
 
 def test_a_body_too_large_is_refused_before_it_is_here_and_the_refusal_seen() -> None:
-    answer = answer_to(post(1 << 40), *[b"b" * 65536] * (2 * MOST_COUNTED // 65536), eof=False)
+    answer = answer_to(post(1 << 40), *[b"b" * 65536] * (2 * MAX_COUNTED // 65536), eof=False)
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close\r\n" in answer
 

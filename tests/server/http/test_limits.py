@@ -16,16 +16,17 @@ from pathlib import Path
 import pytest
 
 from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.server.http import connection, listening
+from gpuscope.server.http import connection
+from gpuscope.server.http import server as listening
 from gpuscope.server.http.addresses import Network
-from gpuscope.server.http.admission import MIN_RESERVED_FILES, Admission, fit_to_files
 from gpuscope.server.http.body_budget import FREE_BYTES, BodyBudget
 from gpuscope.server.http.client_log import MINUTE, ClientLog
+from gpuscope.server.http.connection_limit import MIN_RESERVED_FILES, Admission, fit_to_files
 from gpuscope.server.http.fair_queue import FairQueue
-from gpuscope.server.http.listening import Server
 from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.reading import MAX_READ_AHEAD, SLICE_BYTES, RequestReader
-from gpuscope.server.login.asked import parse_networks
+from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, RequestReader
+from gpuscope.server.http.server import Server
+from gpuscope.server.login.client_request import parse_networks
 from tests.server.certificates import make_certificate
 from tests.server.http.support import GET, LAST, answer_to, ask, hello, with_server
 

@@ -12,15 +12,15 @@ from gpuscope.server.app import build_app
 from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route
-from gpuscope.server.login.asked import parse_networks
-from gpuscope.server.login.door import Door
-from gpuscope.server.login.doorkeeper import Doorkeeper
+from gpuscope.server.login.access import AccessPolicy
+from gpuscope.server.login.authenticator import Authenticator
+from gpuscope.server.login.client_request import parse_networks
+from gpuscope.server.login.login_sessions import Sessions
+from gpuscope.server.login.origin_rules import HostRule
 from gpuscope.server.login.password_checks import Attempts
 from gpuscope.server.login.rate_limit import RateLimit
-from gpuscope.server.login.sessions import Sessions
 from gpuscope.server.login.setup import Setup
-from gpuscope.server.login.sites import HostRule
-from gpuscope.server.login.users import Users
+from gpuscope.server.login.user_file import Users
 from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from tests.server.client import Client
@@ -52,14 +52,14 @@ async def _write(request: Request) -> Response:
     return Response(status=204)
 
 
-def app_behind(door: Door) -> Handler:
+def app_behind(access: AccessPolicy) -> Handler:
     routes = [
         Route("/api/v1/query", _answer, ("GET", "POST")),
         Route("/api/v1/write", _write, ("POST",)),
         Route("/federate", _answer),
         *page_routes(LiveFleet(_no_samples, "test")),
     ]
-    return build_app(routes, own_metrics=lambda: b"own 1\n", ready=lambda: "", door=door)
+    return build_app(routes, own_metrics=lambda: b"own 1\n", ready=lambda: "", access=access)
 
 
 class Site:
@@ -75,10 +75,10 @@ class Site:
         self.by_user = RateLimit(free=10, longest_wait=60, clock=self.clock)
         client_log = ClientLog(logging.getLogger("gpuscope"), 10, self.clock)
         self.attempts = Attempts(Limits(), self.by_address, self.by_user, client_log)
-        keeper = Doorkeeper(self.users, self.sessions, self.attempts, proxy_header.lower())
+        keeper = Authenticator(self.users, self.sessions, self.attempts, proxy_header.lower())
         hosts = HostRule.build("0.0.0.0", [HOST])
         networks = parse_networks(proxies, "--proxy-auth-from")
-        self.app = app_behind(Door(hosts, networks, keeper=keeper, setup=self.setup))
+        self.app = app_behind(AccessPolicy(hosts, networks, keeper=keeper, setup=self.setup))
 
     def client(self, address: str = "10.0.0.5", scheme: str = "http") -> Client:
         return Client(self.app, f"{scheme}://{HOST}", address)

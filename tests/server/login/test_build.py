@@ -1,4 +1,4 @@
-"""Which door the settings build: who is asked, and what is refused before the start."""
+"""Which access policy the settings build, and what is refused before the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import bcrypt
 import pytest
 
 from gpuscope.errors import UsageError
-from gpuscope.server.login.users import Users
+from gpuscope.server.login.user_file import Users
 from gpuscope.settings import load_settings
 from gpuscope.wiring.login import address_text, build_web
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
@@ -31,16 +31,16 @@ OUTSIDE, INSIDE = ("0.0.0.0", 9470), ("127.0.0.1", 9470)
 )
 def test_who_is_asked(tmp_path: Path, listen: tuple[str, int], flags: dict[str, str], asks: bool) -> None:
     web = build_web(load_settings({"data": str(tmp_path), **flags}, {}), listen)
-    assert (web.door.keeper is not None) == asks
-    assert web.door.guard is None
+    assert (web.access.keeper is not None) == asks
+    assert web.access.guard is None
 
 
 def test_a_web_configuration_with_users_needs_no_other_login(tmp_path: Path) -> None:
     file = tmp_path / "web.yml"
     file.write_text(f"basic_auth_users:\n  ann: {bcrypt.hashpw(b'x', bcrypt.gensalt(4)).decode()}\n")
     web = build_web(load_settings({"data": str(tmp_path), "web_config_file": str(file)}, {}), OUTSIDE)
-    assert web.door.guard is not None
-    assert web.door.keeper is None
+    assert web.access.guard is not None
+    assert web.access.keeper is None
 
 
 def test_the_token_is_printed_while_there_is_no_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -104,7 +104,7 @@ def test_a_file_that_others_can_read_is_closed_to_them(
 
 
 def _add_users(folder: Path, prefix: str) -> None:
-    from gpuscope.server.login.users import Users
+    from gpuscope.server.login.user_file import Users
 
     users = Users(folder, rounds=CHEAP_ROUNDS)
     for number in range(10):
@@ -112,7 +112,7 @@ def _add_users(folder: Path, prefix: str) -> None:
 
 
 def test_two_processes_lose_none_of_each_others_changes(tmp_path: Path) -> None:
-    from gpuscope.server.login.users import Users
+    from gpuscope.server.login.user_file import Users
 
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_add_users, args=(tmp_path, prefix)) for prefix in "ab"]

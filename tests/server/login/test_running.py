@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gpuscope.server.login.users import Users
+from gpuscope.server.login.user_file import Users
 from tests.engines import engine
 from tests.server.login.support import ANN, CHEAP_ROUNDS, PASSWORD
 

@@ -8,16 +8,16 @@ from gpuscope.errors import UsageError
 from gpuscope.server.http import addresses
 from gpuscope.server.http.addresses import limit_key, parse_address
 from gpuscope.server.http.messages import Request
-from gpuscope.server.login.asked import Asked, parse_networks, read_head
-from gpuscope.server.login.sites import HostRule, forgery_fault, is_own_origin, split_host
+from gpuscope.server.login.client_request import ClientRequest, parse_networks, read_head
+from gpuscope.server.login.origin_rules import HostRule, forgery_fault, is_own_origin, split_host
 
 LOOPBACK = HostRule.build("127.0.0.1", [])
 EVERYWHERE = HostRule.build("", ["gpus.example", "*.Cluster.example."], ["node7.lan", "node7"])
 
 
-def asked(method: str = "POST", host: str = "localhost:9470", **headers: str) -> Asked:
+def asked(method: str = "POST", host: str = "localhost:9470", **headers: str) -> ClientRequest:
     pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
-    return Asked(method, "/api/login", pairs, "10.0.0.5", "10.0.0.5", host, False, False)
+    return ClientRequest(method, "/api/login", pairs, "10.0.0.5", "10.0.0.5", host, False, False)
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9470", "127.0.0.1:1", "[::1]:9470", "LOCALHOST.:80"])
@@ -86,7 +86,7 @@ def test_our_page_and_programs_pass(headers: dict[str, str]) -> None:
 
 def test_two_origins_are_none() -> None:
     pairs = [("origin", "http://localhost:9470"), ("origin", "http://localhost:9470")]
-    assert forgery_fault(Asked("POST", "/", pairs, "", "", "localhost:9470", False, False))
+    assert forgery_fault(ClientRequest("POST", "/", pairs, "", "", "localhost:9470", False, False))
 
 
 def test_another_sites_picture_may_not_run_queries_but_its_link_may_lead_here() -> None:

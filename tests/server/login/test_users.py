@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.server.login.secrets_at_rest import check_password, digest, hash_password, password_fault
-from gpuscope.server.login.users import UserError, Users, clean_name
+from gpuscope.server.login.credentials import check_password, digest, hash_password, password_fault
+from gpuscope.server.login.user_file import UserError, Users, clean_name
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
 
 

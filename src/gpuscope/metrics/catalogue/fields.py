@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscope.metrics.catalogue.dcgm import DEFAULT_COUNTERS, KIND_NAMES, OPT_IN_COUNTERS, field_rows
-from gpuscope.metrics.catalogue.dcgm_legacy import LEGACY_METRICS
-from gpuscope.metrics.catalogue.native import COUNTER_METRICS, GPU_METRICS, NativeMetric
 from gpuscope.metrics.catalogue.row import reader
-from gpuscope.metrics.catalogue.smi import SMI_COLUMNS
+from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, KIND_NAMES, OPT_IN_COUNTERS, field_rows
+from gpuscope.metrics.families.dcgm_legacy.table import LEGACY_METRICS
+from gpuscope.metrics.families.native.table import COUNTER_METRICS, GPU_METRICS, NativeMetric
+from gpuscope.metrics.families.nvidia_smi.table import SMI_COLUMNS
 from gpuscope.readings import ABSENT, Device, Driver
 from gpuscope.readings.dcgm_fields import DRIVER_READINGS
 

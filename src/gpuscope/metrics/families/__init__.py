@@ -1,7 +1,8 @@
-"""How readings are named: each module here is one metric family set (`--families a,b`), and has a `FAMILY`.
+"""How readings are named: each folder here is one set of metrics (`--families a,b`).
 
-A builder turns a snapshot into metric families. It may keep state of its own (a window of XIDs, a sticky
-value); one builder serves one listener. Modules are imported only when their family is served.
+Its `builder.py` has a `FAMILY`, its `table.py` the metrics' names, types and help. A builder turns a snapshot
+into metric families. It may keep state (a window of XIDs, a sticky value); one builder serves one listener. A
+folder is imported only when its family is served.
 """
 
 from __future__ import annotations
@@ -37,5 +38,5 @@ def family_names() -> tuple[str, ...]:
 def load_family(name: str) -> FamilySpec:
     if name not in family_names():
         raise UsageError(f"unknown metric family {name!r}; there are {', '.join(family_names())}")
-    spec: FamilySpec = importlib.import_module(f"gpuscope.metrics.families.{name}").FAMILY
+    spec: FamilySpec = importlib.import_module(f"gpuscope.metrics.families.{name}.builder").FAMILY
     return spec

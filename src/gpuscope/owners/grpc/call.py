@@ -18,7 +18,7 @@ from gpuscope.errors import SourceError
 from gpuscope.owners.grpc.hpack import HeaderDecoder
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-MOST_ANSWER_BYTES: Final = 64 << 20
+MAX_ANSWER_BYTES: Final = 64 << 20
 _MOST_FRAME: Final = 1 << 20
 _MOST_HEADERS: Final = 1 << 16
 _WINDOW: Final = (1 << 31) - 1
@@ -46,7 +46,7 @@ class CallError(SourceError):
 
 
 def call(
-    path: str, method: str, request: bytes = b"", *, timeout: float, most: int = MOST_ANSWER_BYTES
+    path: str, method: str, request: bytes = b"", *, timeout: float, most: int = MAX_ANSWER_BYTES
 ) -> bytes:
     """The answer's message. `method` is `/v1.PodResourcesLister/List`; raises CallError, within `timeout`."""
     deadline = time.monotonic() + timeout

@@ -11,9 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from gpuscope.promql import BadQueryError
-from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_bool
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
+from gpuscope.server.api.responses import data_answer
 from gpuscope.server.http.messages import Request, Response
 
 if TYPE_CHECKING:

@@ -16,19 +16,21 @@ from typing import TypeVar
 
 from gpuscope.limits import Limits
 from gpuscope.promql import Engine, PromQLError
-from gpuscope.server.api import admin, queries, series, status, targets
-from gpuscope.server.api.answers import JSON, Body, LargeBody
-from gpuscope.server.api.answers import error_answer as _error
-from gpuscope.server.api.elsewhere import elsewhere_routes
+from gpuscope.series import Labels
+from gpuscope.server.api import admin, status, targets
+from gpuscope.server.api import query_routes as queries
+from gpuscope.server.api import series_routes as series
+from gpuscope.server.api.fallback_routes import elsewhere_routes
 from gpuscope.server.api.large_answers import LargeAnswers
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.query_threads import QueryThreads
+from gpuscope.server.api.responses import JSON, Body, LargeBody
+from gpuscope.server.api.responses import error_answer as _error
 from gpuscope.server.api.targets import NoTargets, Targets
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.store import Store, StoreError
-from gpuscope.store.series import Labels
 
 T = TypeVar("T")
 

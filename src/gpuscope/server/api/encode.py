@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
-from gpuscope.store.series import Labels
+from gpuscope.series import Labels
 
 PIECE_BYTES = 256 * 1024
 POINTS_PER_PIECE = 10_000

@@ -14,9 +14,9 @@ import numpy as np
 
 from gpuscope.exposition.text import escape_label_value
 from gpuscope.promql.budget import Budget
+from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, Series
 from gpuscope.server.api.encode import number_text
 from gpuscope.store import Store
-from gpuscope.store.series import STALE_NAN_BITS, Labels, Matcher, Series
 
 LINES_PER_PIECE = 1_000
 DEFAULT_ESCAPING = "underscores"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import PromQLError
-from gpuscope.server.api.answers import LargeBody, error_answer
+from gpuscope.server.api.responses import LargeBody, error_answer
 from gpuscope.server.http.messages import AnswerBroken, Response
 
 RETRY_SECONDS = "5"

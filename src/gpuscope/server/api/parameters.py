@@ -14,16 +14,16 @@ from urllib.parse import unquote_to_bytes
 
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import BadQueryError
+from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.labels import quote
-from gpuscope.promql.written import parse_selector
+from gpuscope.series import Matcher
 from gpuscope.server.api.go_values import parse_duration_ms, parse_int, parse_time_ms
 from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request
-from gpuscope.store.matching import predicate
-from gpuscope.store.series import Matcher
+from gpuscope.store.value_matching import predicate
 
 MAX_OTHER_PARAMETERS = 100
 """Of a request, beside its match[]."""
-MOST_FORM_BYTES = 1 << 20
+MAX_FORM_BYTES = 1 << 20
 NO_MATCHER = "match[] must contain at least one non-empty matcher"
 
 STATUS_CODES = {
@@ -177,9 +177,9 @@ async def read_parameters(request: Request, limits: Limits) -> Parameters:
 
 async def read_body(request: Request) -> bytes:
     try:
-        return await request.body.read(MOST_FORM_BYTES)
+        return await request.body.read(MAX_FORM_BYTES)
     except BodyTooLarge:
-        raise ApiError("bad_data", f"the form is larger than {MOST_FORM_BYTES} bytes") from None
+        raise ApiError("bad_data", f"the form is larger than {MAX_FORM_BYTES} bytes") from None
     except ClientLeft:
         raise ApiError("canceled", "the request ended early") from None
 

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from gpuscope.limits import LIMITS_REACHED
@@ -34,12 +35,16 @@ class QueryThreads:
         future: Future[T] = Future()
 
         def job() -> None:
+            report: Callable[[], None] | None = None
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(work(*arguments))
+                    report = partial(future.set_result, work(*arguments))
                 except BaseException as error:
-                    future.set_exception(error)
+                    report = partial(future.set_exception, error)
+            # Before the result: a client that sends its next query at once must find its thread free.
             self._end_of(address)
+            if report is not None:
+                report()
 
         with self._lock:
             if self._running.total() >= self._count or self._running[address] >= self._share:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from gpuscope import __version__
 from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.server.api.answers import data_answer
 from gpuscope.server.api.go_values import parse_int
 from gpuscope.server.api.parameters import ApiError, Parameters
+from gpuscope.server.api.responses import data_answer
 from gpuscope.server.http.messages import Request, Response
 
 if TYPE_CHECKING:

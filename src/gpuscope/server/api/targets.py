@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscope.promql import BadQueryError
+from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.labels import quote
-from gpuscope.promql.written import parse_selector
-from gpuscope.server.api.answers import data_answer
+from gpuscope.series import Matcher
 from gpuscope.server.api.go_values import parse_bool, parse_int
 from gpuscope.server.api.parameters import Parameters, bad
+from gpuscope.server.api.responses import data_answer
 from gpuscope.server.http.messages import Request, Response
-from gpuscope.store.matching import predicate
-from gpuscope.store.series import Matcher
+from gpuscope.store.value_matching import predicate
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi

@@ -18,10 +18,10 @@ from gpuscope.server.http.body_budget import BodyBudget
 from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.eager import run_eagerly
 from gpuscope.server.http.fair_queue import FairQueue
-from gpuscope.server.http.heads import encode_head, has_body
 from gpuscope.server.http.messages import AnswerBroken, BodyRefused, Handler, Request, Response, text
 from gpuscope.server.http.pace import Pace
-from gpuscope.server.http.reading import NotUnderstood, RequestReader
+from gpuscope.server.http.request_parser import NotUnderstood, RequestReader
+from gpuscope.server.http.response_head import encode_head, has_body
 
 MAX_UNREAD_BYTES = 256 * 1024
 """Of a body that comes faster than it is read: the client is made to wait."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.http.addresses import limit_key
 from gpuscope.server.http.client_log import ClientLog
+from gpuscope.server.login.credentials import LONGEST_PASSWORD, digest
 from gpuscope.server.login.rate_limit import RateLimit
-from gpuscope.server.login.secrets_at_rest import LONGEST_PASSWORD, digest
 
 MAX_PASSWORDS_KNOWN = 1000
 CHECKED_AT_ONCE = 2

@@ -28,7 +28,7 @@ Document = dict[str, Any]
 Check = Callable[[Document], Document]
 """Makes a known shape of whatever the file held, or raises ValueError."""
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 
 
 class PrivateFile:
@@ -90,7 +90,7 @@ class PrivateFile:
         identity = self._stat()
         if not identity:
             return self._check({}), identity
-        if identity[2] > MOST_BYTES:
+        if identity[2] > MAX_BYTES:
             raise ValueError("it is too large to be ours")
         return self._check(orjson.loads(self.path.read_bytes())), identity
 

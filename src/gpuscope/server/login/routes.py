@@ -14,18 +14,18 @@ import orjson
 
 from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request, Response
 from gpuscope.server.http.routing import Route
-from gpuscope.server.login.answers import refuse, to_json
-from gpuscope.server.login.asked import Asked
-from gpuscope.server.login.doorkeeper import COOKIE, SECURE_COOKIE, Doorkeeper, Identity, session_ids
+from gpuscope.server.login.authenticator import COOKIE, SECURE_COOKIE, Authenticator, Identity, session_ids
+from gpuscope.server.login.client_request import ClientRequest
+from gpuscope.server.login.login_responses import refuse, to_json
 from gpuscope.server.login.password_checks import WRONG, Refusal, too_many
 from gpuscope.server.login.setup import Setup
-from gpuscope.server.login.users import UserError, clean_name
+from gpuscope.server.login.user_file import UserError, clean_name
 
 LOGIN_PATH, LOGOUT_PATH, SESSION_PATH = "/api/login", "/api/logout", "/api/session"
 MAX_BODY_BYTES = 16 << 10
 
 IDENTITY_KEY, ASKED_KEY = "gpuscope.identity", "gpuscope.asked"
-"""Where the door leaves, in the request's state, what it found."""
+"""Key in the request's state under which the access policy leaves what it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Form:
 class LoginRoutes:
     """`keeper` is absent on an open server, which then has nothing to log in to."""
 
-    def __init__(self, keeper: Doorkeeper | None = None, setup: Setup | None = None) -> None:
+    def __init__(self, keeper: Authenticator | None = None, setup: Setup | None = None) -> None:
         self._keeper = keeper
         self._setup = setup
 
@@ -58,7 +58,7 @@ class LoginRoutes:
     async def _login(self, request: Request) -> Response:
         if self._keeper is None:
             return refuse(Refusal(404, "not_found", "there is nothing to log in to: this server is open"))
-        asked: Asked = request.state[ASKED_KEY]
+        asked: ClientRequest = request.state[ASKED_KEY]
         form = await _read_form(request)
         if isinstance(form, Refusal):
             return refuse(form)
@@ -68,7 +68,7 @@ class LoginRoutes:
             return refuse(refusal, setup=self._setup is not None and self._setup.is_open())
         return await self._open_session(self._keeper, asked, clean_name(form.user))
 
-    async def _open_session(self, keeper: Doorkeeper, asked: Asked, user: str) -> Response:
+    async def _open_session(self, keeper: Authenticator, asked: ClientRequest, user: str) -> Response:
         for old in session_ids(asked):  # whatever was in the browser before is not carried over
             with contextlib.suppress(OSError, ValueError):
                 await asyncio.to_thread(keeper.sessions.close, old)
@@ -76,10 +76,10 @@ class LoginRoutes:
         cookie = _cookie(asked, session_id, int(keeper.sessions.lifetime))
         return to_json({"user": user}, headers=(("set-cookie", cookie),))
 
-    async def _check(self, keeper: Doorkeeper, asked: Asked, form: Form) -> Refusal | None:
+    async def _check(self, keeper: Authenticator, asked: ClientRequest, form: Form) -> Refusal | None:
         return await keeper.check_password(asked, form.user, form.password)
 
-    async def _set_up(self, keeper: Doorkeeper, asked: Asked, form: Form) -> Refusal | None:
+    async def _set_up(self, keeper: Authenticator, asked: ClientRequest, form: Form) -> Refusal | None:
         """Counts against the address only: no user exists whom somebody could be shut out as."""
         if wait := keeper.attempts.wait_of(asked.client):
             return too_many(wait)
@@ -100,7 +100,7 @@ class LoginRoutes:
     async def _logout(self, request: Request) -> Response:
         if self._keeper is None:
             return to_json({"open": True})
-        asked: Asked = request.state[ASKED_KEY]
+        asked: ClientRequest = request.state[ASKED_KEY]
         try:
             for session_id in session_ids(asked):
                 await asyncio.to_thread(self._keeper.sessions.close, session_id)
@@ -109,7 +109,7 @@ class LoginRoutes:
         return to_json({}, headers=(("set-cookie", _cookie(asked, "", 0)),))
 
 
-def _cookie(asked: Asked, value: str, seconds: int) -> str:
+def _cookie(asked: ClientRequest, value: str, seconds: int) -> str:
     name, more = (SECURE_COOKIE, "; Secure") if asked.secure else (COOKIE, "")
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{more}"
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hmac
 
-from gpuscope.server.login.secrets_at_rest import digest, new_secret
-from gpuscope.server.login.users import Users
+from gpuscope.server.login.credentials import digest, new_secret
+from gpuscope.server.login.user_file import Users
 
 
 class Setup:

@@ -1,4 +1,4 @@
-"""Exporters the agent can stand in for: each module here is one, and has a `STAND_IN`.
+"""Exporters the agent can stand in for: each module `*_exporter` here is one, and has a `STAND_IN`.
 
 A stand-in takes the original's port, paths, probes, families and documented flags and environment, so that
 nothing else has to change. What of those we cannot honour is one warning that names it. Our own explicit flags
@@ -32,7 +32,7 @@ class StandIn:
 
 
 def _modules() -> dict[str, str]:
-    names = (module.name for module in pkgutil.iter_modules(__path__))
+    names = (module.name for module in pkgutil.iter_modules(__path__) if module.name.endswith("_exporter"))
     return {name if name in _SPELLED_WITH_UNDERSCORE else name.replace("_", "-"): name for name in names}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuscope.errors import UsageError
-from gpuscope.metrics.dcgm.options import DcgmOptions, parse_dcgm_exporter_args
-from gpuscope.metrics.families.dcgm import DcgmBuilder, build_with
+from gpuscope.metrics.families.dcgm.builder import DcgmBuilder, build_with
+from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
+from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.setting_values import parse_listen
 from gpuscope.settings import Settings
 

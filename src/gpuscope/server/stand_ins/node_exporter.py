@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from gpuscope.errors import UsageError
 from gpuscope.metrics.families import load_family
-from gpuscope.server.foreign_flags import Flag, parse_flags
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
+from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
 from gpuscope.setting_values import parse_listen
 from gpuscope.settings import Settings
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from gpuscope.errors import UsageError
-from gpuscope.metrics.catalogue.smi_fields import KNOWN_FIELDS
-from gpuscope.metrics.families.nvidia_smi import NvidiaSmiBuilder, Options
-from gpuscope.server.foreign_flags import Flag, parse_flags
+from gpuscope.metrics.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
+from gpuscope.metrics.families.nvidia_smi.field_names import KNOWN_FIELDS
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
+from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
 from gpuscope.setting_values import parse_duration, parse_listen
 from gpuscope.settings import Settings
 from gpuscope.sources.nvidia_smi.source import queryable_fields

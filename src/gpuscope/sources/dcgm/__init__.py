@@ -15,12 +15,12 @@ from gpuscope.readings import Reading
 from gpuscope.readings.dcgm_fields import PROFILING_IDS
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
-from gpuscope.sources.dcgm.command import dcgmi_command, run
+from gpuscope.sources.dcgm.dcgmi import dcgmi_command, run
 from gpuscope.sources.dcgm.devices import DeviceMaker, Values, to_driver
-from gpuscope.sources.dcgm.fields import id_lists, parse_field_list, profiling_steps, usable_ids, wanted_ids
+from gpuscope.sources.dcgm.dmon_table import Entity
+from gpuscope.sources.dcgm.field_ids import id_lists, parse_field_list, profiling_steps, usable_ids, wanted_ids
 from gpuscope.sources.dcgm.hierarchy import MigSlot, parse_hierarchy
 from gpuscope.sources.dcgm.stream import DmonStream
-from gpuscope.sources.dcgm.table import Entity
 
 log = logging.getLogger("gpuscope.source")
 

@@ -18,17 +18,17 @@ from gpuscope.readings.dcgm_fields import (
     TEXT_READINGS,
     dcgm_fields,
 )
-from gpuscope.readings.device import Part
-from gpuscope.sources.dcgm.fields import CUDA_VERSION_ID, INDEX_ID, UUID_ID
+from gpuscope.readings.device import GpuOrInstance
+from gpuscope.sources.dcgm.dmon_table import Entity, Value
+from gpuscope.sources.dcgm.field_ids import CUDA_VERSION_ID, INDEX_ID, UUID_ID
 from gpuscope.sources.dcgm.hierarchy import MigSlot
-from gpuscope.sources.dcgm.table import Entity, Value
 
 Values = Mapping[int, Value]
 
 _ALIVE_IDS = (100, 101, 150, 155, 203, 204, 251, 252)  # a GPU that gives none of these has left the bus
 _PROFILE_ID = 50  # the name field; on an instance's row it holds the profile
 _INSTANCE_LEVELS = frozenset({4, 5})
-_PART_ATTRIBUTES = frozenset(field.name for field in fields(Part))
+_PART_ATTRIBUTES = frozenset(field.name for field in fields(GpuOrInstance))
 
 # id -> (attribute, key in its mapping or None, unit)
 _Target = tuple[str, str | tuple[str, ...] | None, float]

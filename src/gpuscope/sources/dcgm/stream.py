@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import IO
 
 from gpuscope.errors import SourceError
-from gpuscope.sources.dcgm.command import failure, kill, start
-from gpuscope.sources.dcgm.table import DmonTable, Entity, Row
+from gpuscope.sources.dcgm.dcgmi import failure, kill, start
+from gpuscope.sources.dcgm.dmon_table import DmonTable, Entity, Row
 
 LONGEST_LINE = 1 << 20
 KEPT_ERROR_BYTES = 8192
 QUIET_SECONDS = 0.05
 FIRST_QUIET_SECONDS = 0.2  # once per start; the price of a GPU missing from the first reading is higher
-MOST_ENTITIES = 4096
+MAX_ENTITIES = 4096
 CHUNK_BYTES = 65536
-MOST_CHUNKS = 64  # a command that prints without end must not keep us reading for ever
+MAX_CHUNKS = 64  # a command that prints without end must not keep us reading for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class DmonStream:
         if row is not None:
             self._last_row_at = time.monotonic()
             self._rows[row.entity] = Arrived(row, self._last_row_at)
-            if len(self._rows) > MOST_ENTITIES:
-                raise SourceError(f"dcgmi dmon printed more than {MOST_ENTITIES} GPUs and instances")
+            if len(self._rows) > MAX_ENTITIES:
+                raise SourceError(f"dcgmi dmon printed more than {MAX_ENTITIES} GPUs and instances")
         elif line.startswith(b"Error"):  # DCGM 2 and a missing host engine complain on standard output
             self._said = (self._said + line + b"\n")[-KEPT_ERROR_BYTES:]
 
@@ -134,7 +134,7 @@ def _unblocked(pipe: IO[bytes] | None) -> int:
 def _read_all(descriptor: int) -> tuple[bytes, bool]:
     """What a non-blocking pipe holds now, and whether its writer has gone."""
     chunks: list[bytes] = []
-    for _ in range(MOST_CHUNKS):
+    for _ in range(MAX_CHUNKS):
         try:
             chunk = os.read(descriptor, CHUNK_BYTES)
         except BlockingIOError:

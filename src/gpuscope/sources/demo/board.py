@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from gpuscope.sources.demo.identity import Identity
+from gpuscope.sources.demo.hardware_ids import Identity
 from gpuscope.sources.demo.models import MHZ, MIB, Model
 
 _NVLINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")

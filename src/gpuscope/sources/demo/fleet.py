@@ -15,14 +15,14 @@ from typing import Final
 from gpuscope.errors import UsageError
 from gpuscope.readings import Driver, Reading
 from gpuscope.settings import Settings
-from gpuscope.sources.demo import identity
-from gpuscope.sources.demo.gpu import Gpu, Slice
-from gpuscope.sources.demo.host import GIB, Machine, read_host
+from gpuscope.sources.demo import hardware_ids as identity
 from gpuscope.sources.demo.jobs import digest
 from gpuscope.sources.demo.models import Model, find_model
 from gpuscope.sources.demo.physics import CurveBook
 from gpuscope.sources.demo.scenarios import Cue, Stage, parse_cues, play
 from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
+from gpuscope.sources.demo.simulated_gpu import Gpu, Slice
+from gpuscope.sources.demo.simulated_host import GIB, Machine, read_host
 from gpuscope.sources.demo.track import Timeline
 
 DAY: Final = 86_400.0

@@ -15,10 +15,10 @@ from gpuscope.errors import UsageError
 from gpuscope.readings.throttle import THROTTLE_REASONS
 from gpuscope.setting_values import parse_duration
 from gpuscope.sources.demo.curve import Curve, Phase
-from gpuscope.sources.demo.gpu import Gpu
 from gpuscope.sources.demo.jobs import Job, Tenant
 from gpuscope.sources.demo.people import PEOPLE
 from gpuscope.sources.demo.physics import CurveBook, load_phase
+from gpuscope.sources.demo.simulated_gpu import Gpu
 from gpuscope.sources.demo.track import Spell
 from gpuscope.sources.demo.workload import HELD, IDLE, NOTEBOOK, SWEEP, TRAINING, Workload
 

@@ -14,7 +14,7 @@ from gpuscope.readings import Maybe
 from gpuscope.readings.throttle import THROTTLE_REASONS
 from gpuscope.sources.demo.curve import BUSY, HW_THERMAL, NVLINK, POWER, POWER_CAP, SW_THERMAL, Rates
 from gpuscope.sources.demo.faults import Faults
-from gpuscope.sources.demo.identity import Identity
+from gpuscope.sources.demo.hardware_ids import Identity
 from gpuscope.sources.demo.models import MHZ, MIB, MigProfile, Model
 from gpuscope.sources.demo.physics import INLET_CELSIUS
 from gpuscope.sources.demo.track import Moment

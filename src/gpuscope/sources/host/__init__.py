@@ -18,7 +18,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
 from gpuscope.sources.host.cpu import SteadyCpu
 from gpuscope.sources.host.mounts import Mount, PatientStat, parse_mountinfo, to_filesystems
-from gpuscope.sources.host.proc import (
+from gpuscope.sources.host.proc_files import (
     Disk,
     parse_diskstats,
     parse_loadavg,

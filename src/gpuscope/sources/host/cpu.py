@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuscope.sources.host.proc import CPU_MODES, TICKS_PER_SECOND
+from gpuscope.sources.host.proc_files import CPU_MODES, TICKS_PER_SECOND
 
 HOTPLUG_SECONDS = 3.0
 _IDLE = CPU_MODES.index("idle")

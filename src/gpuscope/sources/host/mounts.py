@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.readings import Filesystem, FilesystemError
-from gpuscope.sources.host.proc import valid_text
+from gpuscope.sources.host.proc_files import valid_text
 
 MOUNTPOINTS_EXCLUDED = re.compile(
     r"/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)"
@@ -27,7 +27,7 @@ FSTYPES_EXCLUDED = re.compile(
 TIMED_OUT = "mountpoint timeout"  # node_exporter's words
 PATIENCE_SECONDS = 1.0  # with one call
 LONGEST_READ_SECONDS = 3.0  # with all of them: the other numbers of the host wait meanwhile
-MOST_STUCK = 4
+MAX_STUCK = 4
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -165,7 +165,7 @@ class PatientStat:
         hanging = {stuck.current for stuck in self._stuck}
         rest = [path for path in wanted if path not in hanging]
         deadline = time.monotonic() + LONGEST_READ_SECONDS
-        while rest and len(self._stuck) < MOST_STUCK and time.monotonic() < deadline:
+        while rest and len(self._stuck) < MAX_STUCK and time.monotonic() < deadline:
             walk = self._walk(rest, deadline)
             results.update(walk.results.copy())
             rest = [path for path in rest if results[path] == TIMED_OUT and path != walk.current]

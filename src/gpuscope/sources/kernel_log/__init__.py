@@ -23,7 +23,7 @@ from gpuscope.sources.kernel_log.xid_line import parse_gpu_line, parse_xid_line
 
 CHANNEL = "kernel_log"
 KMSG = "/dev/kmsg"
-MOST_GPUS = 256
+MAX_GPUS = 256
 # A slow read may be overtaken by the next before a snapshot was made of it. So a reading repeats the events of
 # those before; the ledger knows by their place in the log which it has counted.
 READINGS_REPEATED = 2
@@ -70,7 +70,7 @@ class KernelLog:
     def _to_event(self, record: Record) -> XidEvent | None:
         gpu = parse_gpu_line(record.text)
         if gpu is not None:
-            if len(self._uuid_at) >= MOST_GPUS:
+            if len(self._uuid_at) >= MAX_GPUS:
                 self._uuid_at.clear()
             self._uuid_at[gpu.pci_bus_id] = gpu.uuid
             return None

@@ -16,7 +16,7 @@ from gpuscope.errors import SourceError
 from gpuscope.sources.kernel_log.record import MARK, Batch, Record
 
 LARGEST_RECORD_BYTES: Final = 16384
-MOST_RECORDS_A_READ: Final = 50_000
+MAX_RECORDS_A_READ: Final = 50_000
 
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
@@ -48,7 +48,7 @@ class KmsgReader:
     def read(self) -> Batch:
         records: list[Record] = []
         overruns = 0
-        for _ in range(MOST_RECORDS_A_READ):
+        for _ in range(MAX_RECORDS_A_READ):
             try:
                 raw = self._read(self._descriptor, LARGEST_RECORD_BYTES)
             except BlockingIOError:

@@ -21,8 +21,8 @@ from typing import IO, cast
 
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 
-MOST_STDOUT_BYTES = 16 << 20  # a thousand GPUs print 5 MB; rubbish without end must not fill the memory
-MOST_STDERR_BYTES = 1 << 16
+MAX_STDOUT_BYTES = 16 << 20  # a thousand GPUs print 5 MB; rubbish without end must not fill the memory
+MAX_STDERR_BYTES = 1 << 16
 GRACE_SECONDS = 2.0  # for a killed run to go away
 POLL_SECONDS = 0.1
 
@@ -161,9 +161,9 @@ def _take(selector: selectors.BaseSelector, pipe: int, printed: bytearray, is_st
         selector.unregister(pipe)
     elif is_stdout:
         printed += chunk
-        if len(printed) > MOST_STDOUT_BYTES:
+        if len(printed) > MAX_STDOUT_BYTES:
             raise SourceError(
-                f"nvidia-smi printed more than {MOST_STDOUT_BYTES >> 20} MiB: that is not its output"
+                f"nvidia-smi printed more than {MAX_STDOUT_BYTES >> 20} MiB: that is not its output"
             )
     else:
-        printed += chunk[: MOST_STDERR_BYTES - len(printed)]
+        printed += chunk[: MAX_STDERR_BYTES - len(printed)]

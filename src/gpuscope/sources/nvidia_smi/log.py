@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.sources.nvidia_smi.cells import to_number, to_text
-from gpuscope.sources.nvidia_smi.devices import put
+from gpuscope.sources.nvidia_smi.device_cells import put
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*\Z")
 

@@ -14,17 +14,17 @@ from typing import Any
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Device, Driver, Maybe, Process, Reading, Uuid
 from gpuscope.sources import Tier
+from gpuscope.sources.nvidia_smi.app_rows import COMPUTE_APPS_FIELDS, logged_processes, parse_compute_apps
 from gpuscope.sources.nvidia_smi.cells import to_text
 from gpuscope.sources.nvidia_smi.command import Answer, Command
-from gpuscope.sources.nvidia_smi.devices import to_device
-from gpuscope.sources.nvidia_smi.fields import BUILT_IN_FIELDS, parse_help, without_refused
+from gpuscope.sources.nvidia_smi.csv_rows import parse_rows
+from gpuscope.sources.nvidia_smi.device_cells import to_device
 from gpuscope.sources.nvidia_smi.log import LoggedGpu, parse_log
 from gpuscope.sources.nvidia_smi.mig import ListedGpu, parse_list, to_instances
-from gpuscope.sources.nvidia_smi.processes import COMPUTE_APPS_FIELDS, logged_processes, parse_compute_apps
-from gpuscope.sources.nvidia_smi.rows import parse_rows
+from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS, parse_help, without_refused
 from gpuscope.sources.nvidia_smi.version import parse_version
 
-MOST_REFUSALS = 20
+MAX_REFUSALS = 20
 
 Layout = frozenset[tuple[str, int, int, int]]  # PCI address, MIG index, GPU instance, compute instance
 
@@ -106,7 +106,7 @@ class NvidiaSmi:
         return devices
 
     def _query_gpus(self, *which: str) -> Answer:
-        for _ in range(MOST_REFUSALS):
+        for _ in range(MAX_REFUSALS):
             answer = self._command.run("--query-gpu=" + ",".join(self._fields), "--format=csv", *which)
             accepted = self._fields
             if not answer.ok:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from gpuscope.readings import Uuid, XidEvent
 from gpuscope.sources.nvml import codes
-from gpuscope.sources.nvml.gate import Gate, address
+from gpuscope.sources.nvml.driver_calls import Gate, address
 
-MOST_PER_READING: Final = 1000  # a GPU in agony can report faster than we read
+MAX_PER_READING: Final = 1000  # a GPU in agony can report faster than we read
 _CREATE: Final = "nvmlEventSetCreate"
 _REGISTER: Final = "nvmlDeviceRegisterEvents"
 _WAIT: Final = "nvmlEventSetWait_v2"
@@ -56,7 +56,7 @@ class XidWatch:
         """Takes the events that wait; each is kept at once, because the next call may not return."""
         if self._set is None or not self._uuids or self._gate.is_stuck(_WAIT):
             return
-        for _ in range(MOST_PER_READING):
+        for _ in range(MAX_PER_READING):
             try:
                 self._gate.call(_WAIT, _WAIT, self._take, self._set, self._uuids, into)
             except self._nvml.NVMLError as error:

@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Device, Maybe, Uuid
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml import fields, rows
+from gpuscope.sources.nvml import call_table as rows
+from gpuscope.sources.nvml import field_values as fields
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.gate import Ask, Gate, GpuLostError
+from gpuscope.sources.nvml.driver_calls import Ask, Gate, GpuLostError
 from gpuscope.sources.nvml.identity import read_identity
 from gpuscope.sources.nvml.instances import Instance, find_instances
 from gpuscope.sources.nvml.part import PartReader
 from gpuscope.sources.nvml.peers import Peer, PeerStatuses
-from gpuscope.sources.nvml.processes import FoundProcesses, ProcessLists, ProcessShares
+from gpuscope.sources.nvml.process_list import FoundProcesses, ProcessLists, ProcessShares
 from gpuscope.sources.nvml.profiling import Gpm, Profiler, supports_gpm
 from gpuscope.sources.nvml.samples import UtilizationSamples
 from gpuscope.sources.nvml.tiers import P2P_STATUS

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.gate import Gate
-from gpuscope.sources.nvml.rows import Give, Row, item, one, part, read_rows
+from gpuscope.sources.nvml.call_table import Give, Row, item, one, part, read_rows
+from gpuscope.sources.nvml.driver_calls import Gate
 
 BRANDS: Final = {
     1: "Quadro",

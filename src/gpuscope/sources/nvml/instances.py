@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT, MigInstance, Uuid
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.gate import Ask, Gate, GpuLostError, address
+from gpuscope.sources.nvml.call_table import PART_ROWS
+from gpuscope.sources.nvml.driver_calls import Ask, Gate, GpuLostError, address
 from gpuscope.sources.nvml.identity import read_profile
 from gpuscope.sources.nvml.part import PartReader
-from gpuscope.sources.nvml.rows import PART_ROWS
 
 _UUID: Final[Ask] = ("nvmlDeviceGetUUID", ())
 _IDENTITY: Final[tuple[Ask, ...]] = (

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.fields import FieldBatch, FieldRow, link_totals
-from gpuscope.sources.nvml.gate import Gate
-from gpuscope.sources.nvml.rows import Row, read_rows
+from gpuscope.sources.nvml.call_table import Row, read_rows
+from gpuscope.sources.nvml.driver_calls import Gate
+from gpuscope.sources.nvml.field_values import FieldBatch, FieldRow, link_totals
 
 
 class PartReader:

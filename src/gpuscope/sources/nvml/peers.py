@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from gpuscope.readings import Uuid
 from gpuscope.readings.device import NOTHING
-from gpuscope.sources.nvml.gate import Gate, GpuLostError
+from gpuscope.sources.nvml.driver_calls import Gate, GpuLostError
 
 CALL: Final = "nvmlDeviceGetP2PStatus"
 NVLINK: Final = ctypes.c_uint(2)  # NVML_P2P_CAPS_INDEX_NVLINK

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources.nvml import codes
+from gpuscope.sources.nvml.call_table import Convert, Label, percent, put, times
 from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
-from gpuscope.sources.nvml.gate import Gate
+from gpuscope.sources.nvml.driver_calls import Gate
 from gpuscope.sources.nvml.library import Library, plain
-from gpuscope.sources.nvml.rows import Convert, Label, percent, put, times
 
 SHORTEST_WINDOW_SECONDS: Final = 0.1  # NVIDIA's own lower limit
 LONGEST_WINDOW_SECONDS: Final = 600.0  # a longer mean would hide what happened; start anew

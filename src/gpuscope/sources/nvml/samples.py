@@ -14,7 +14,7 @@ from typing import Final
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
-from gpuscope.sources.nvml.gate import Gate
+from gpuscope.sources.nvml.driver_calls import Gate
 from gpuscope.sources.nvml.library import plain
 
 CALL: Final = "nvmlDeviceGetSamples"

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Driver, Maybe, Uuid, XidEvent
 from gpuscope.sources.nvml.clocks import Clocks
+from gpuscope.sources.nvml.driver_calls import Gate, GpuLostError, address
 from gpuscope.sources.nvml.events import XidWatch
-from gpuscope.sources.nvml.gate import Gate, GpuLostError, address
 from gpuscope.sources.nvml.gpu import Gpu
 from gpuscope.sources.nvml.lane import Lane
 from gpuscope.sources.nvml.library import Library
-from gpuscope.sources.nvml.processes import NameBook
+from gpuscope.sources.nvml.process_list import NameBook
 from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan
 
 KERNEL_LIST: Final = Path("/proc/driver/nvidia/gpus")  # one folder per GPU, named by its bus address

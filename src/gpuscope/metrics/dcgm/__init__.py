@@ -1,1 +1,0 @@
-"""Parts of the dcgm family: dcgm-exporter's options, files, device selection, values and own counters."""

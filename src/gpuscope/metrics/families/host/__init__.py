@@ -1,0 +1,1 @@
+"""node_exporter's node_* metrics, as far as dashboards use them."""

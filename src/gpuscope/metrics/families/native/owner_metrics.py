@@ -1,0 +1,113 @@
+"""Native metrics of owners: what each user, pod and job has of each GPU, what nobody has, who was given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from gpuscope.metrics.families.native.owner_table import (
+    ALLOCATION_USED,
+    OWNER_FAILURES,
+    OWNER_GPUS,
+    OWNER_LABELS,
+    OWNER_METRICS,
+    OWNERSHIP_METRICS,
+    UNATTRIBUTED_LABELS,
+    UNATTRIBUTED_METRICS,
+)
+from gpuscope.metrics.process_limit import place_names
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid
+
+# Of an owner that left only its counters are worth a last look.
+_COUNTERS = frozenset(row.name for row in OWNER_METRICS if row.type == "counter")
+
+
+class OwnerMetrics:
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._only = only
+        self._wanted = any(row.name in only for row in OWNERSHIP_METRICS)
+        self._labels: dict[tuple[str, ...], LabelSet] = {}
+        self._used: dict[tuple[str, ...], LabelSet] = {}
+
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        if self._wanted:
+            yield from (family for family in self._families(snapshot) if family.name in self._only)
+
+    def _families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        ownership, names = snapshot.ownership, place_names(snapshot.devices)
+        self._labels, self._used = self._used, {}  # label sets of the last cycle are used again, older ones go
+        uses = [(self._use_labels(use, names), use) for use in ownership.uses]
+        for row in OWNER_METRICS:
+            yield row.family(
+                [
+                    Sample(labels, int(value) if isinstance(value, bool) else value)
+                    for labels, use in uses
+                    if (use.here or row.name in _COUNTERS)
+                    and (value := getattr(use, row.reading)) is not ABSENT
+                ]
+            )
+        yield self._gpus_held(ownership.uses)
+        left = [(self._left_labels(one, names), one) for one in ownership.unattributed]
+        for row in UNATTRIBUTED_METRICS:
+            yield row.family(
+                [
+                    Sample(labels, value)
+                    for labels, one in left
+                    if (value := getattr(one, row.reading)) is not ABSENT
+                ]
+            )
+        yield _allocations(snapshot, names)
+        yield OWNER_FAILURES.family(
+            [Sample(LabelSet((("part", part),)), count) for part, count in sorted(ownership.failures.items())]
+        )
+
+    def _kept(self, names: tuple[str, ...], texts: tuple[str, ...]) -> LabelSet:
+        known = self._used.get(texts) or self._labels.get(texts)
+        if known is None:
+            known = label_texts(names, texts)
+        self._used[texts] = known
+        return known
+
+    def _use_labels(self, use: OwnerUse, names: Mapping[Uuid, str]) -> LabelSet:
+        uuid = use.gpu_uuid if use.instance_uuid is ABSENT else use.instance_uuid
+        owner = use.owner
+        return self._kept(OWNER_LABELS, (owner.kind, owner.namespace, owner.name, names.get(uuid, ""), uuid))
+
+    def _left_labels(self, one: Unattributed, names: Mapping[Uuid, str]) -> LabelSet:
+        uuid = one.gpu_uuid if one.instance_uuid is ABSENT else one.instance_uuid
+        return self._kept(UNATTRIBUTED_LABELS, (one.kind, names.get(uuid, ""), uuid))
+
+    def _gpus_held(self, uses: tuple[OwnerUse, ...]) -> MetricFamily:
+        held: Counter[OwnerKey] = Counter(use.owner for use in uses if use.here)
+        return OWNER_GPUS.family(
+            [
+                Sample(self._kept(OWNER_GPUS.labels, (owner.kind, owner.namespace, owner.name)), count)
+                for owner, count in held.items()
+            ]
+        )
+
+
+def _allocations(snapshot: Snapshot, names: Mapping[Uuid, str]) -> MetricFamily:
+    allocations = snapshot.ownership.allocations
+    samples: dict[LabelSet, int] = {}
+    for allocation in () if allocations is ABSENT else allocations:
+        labels = _allocation_labels(allocation, names)
+        samples[labels] = max(samples.get(labels, 0), int(allocation.used))  # the same twice is one series
+    return ALLOCATION_USED.family(list(samples.items()))
+
+
+def _allocation_labels(allocation: Allocation, names: Mapping[Uuid, str]) -> LabelSet:
+    uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+    texts = (
+        "" if uuid is ABSENT else names.get(uuid, ""),
+        allocation.device_id if uuid is ABSENT else uuid,  # an id no GPU here answers to is still shown
+        allocation.resource,
+        allocation.replica,
+        allocation.namespace,
+        allocation.pod,
+        allocation.container,
+        allocation.job,
+    )
+    return label_texts(ALLOCATION_USED.labels, texts)

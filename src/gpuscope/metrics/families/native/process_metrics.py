@@ -1,0 +1,116 @@
+"""Native metrics of the processes on the GPUs: memory and activity, with their owners as labels.
+
+The 64 largest of each GPU have series of their own; the others are summed under `pid="other"`. A process whose
+owner is still being looked up has no series yet: labels that came later would cut them. It is counted, though.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from gpuscope.metrics.families.native.table import GPU_PROCESSES, PROCESS_INFO, PROCESS_LABELS, PROCESS_METRICS
+from gpuscope.metrics.process_limit import REST, OnPlace, by_place, place_names
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
+from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Device, Process, ProcessLabels, Snapshot, Uuid
+
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+# A sum of start times says nothing, and a sum of `active` would not be 0 or 1.
+_SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since", "active"}
+
+
+class ProcessMetrics:
+    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+        self._only = only
+        self._rows = [row for row in PROCESS_METRICS if row.name in only]
+        self._labels: dict[tuple[object, ...], LabelSet] = {}
+        self._info: dict[tuple[object, ...], LabelSet] = {}
+
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        if snapshot.processes is ABSENT:
+            return
+        names = place_names(snapshot.devices)
+        places = by_place((process for process in snapshot.processes if process.looked_up), names)
+        labelled = [(self._labels_of(process, place), process) for place in places for process in place.shown]
+        rest = [(_rest_labels(place), place) for place in places if place.rest]
+        self._labels = {key: labels for (key, labels), _ in labelled}  # whoever has left is forgotten
+        if PROCESS_INFO.name in self._only:
+            yield self._info_family(places)
+        for row in self._rows:
+            samples = [
+                Sample(labels, value)
+                for (_, labels), process in labelled
+                if (value := getattr(process, row.reading)) is not ABSENT
+            ]
+            if row.reading in _SUMMABLE:
+                samples += [
+                    Sample(labels, value)
+                    for labels, place in rest
+                    if (value := place.rest_sum(row.reading)) is not ABSENT
+                ]
+            yield row.family(samples)
+        if GPU_PROCESSES.name in self._only:
+            yield _counts(snapshot.devices, snapshot.processes, names)
+
+    def _info_family(self, places: list[OnPlace]) -> MetricFamily:
+        info: dict[tuple[object, ...], LabelSet] = {}
+        for place in places:
+            for process in place.shown:
+                key = (place.gpu, place.uuid, process.pid, process.owner)
+                info[key] = self._info.get(key) or _info_labels(process, place)
+        self._info = info
+        return PROCESS_INFO.family([Sample(labels, 1) for labels in info.values()])
+
+    def _labels_of(self, process: Process, place: OnPlace) -> tuple[tuple[object, ...], LabelSet]:
+        shown = process.labels
+        if shown is ABSENT:
+            shown = ProcessLabels(process.kind, process.command, process.owner)
+        key = (place.gpu, place.uuid, process.pid, shown)
+        known = self._labels.get(key)
+        if known is None:
+            owner = shown.owner
+            texts = (
+                place.gpu, place.uuid, str(process.pid), shown.kind, shown.command, owner.user,
+                owner.namespace, owner.pod, owner.container, owner.job,
+            )  # fmt: skip
+            known = label_texts(PROCESS_LABELS, texts)
+        return key, known
+
+
+def _info_labels(process: Process, place: OnPlace) -> LabelSet:
+    owner = process.owner
+    texts = (
+        place.gpu, place.uuid, str(process.pid), owner.group, owner.container_id, owner.image, owner.pod_uid,
+        owner.job_step, owner.job_array, owner.job_account, owner.job_partition,
+    )  # fmt: skip
+    of_pod: dict[str, str] = {}
+    for name, value in owner.pod_labels:
+        of_pod.setdefault("label_" + _NOT_IN_A_NAME.sub("_", name), value)
+    return LabelSet((*label_texts(PROCESS_INFO.labels, texts).pairs, *of_pod.items()))
+
+
+def _rest_labels(place: OnPlace) -> LabelSet:
+    known = {"gpu": place.gpu, "uuid": place.uuid, "pid": REST}
+    return LabelSet((name, known.get(name, "")) for name in PROCESS_LABELS)
+
+
+def _counts(devices: Iterable[Device], processes: Iterable[Process], names: dict[Uuid, str]) -> MetricFamily:
+    """How many processes of each state, also the 0 of a GPU without any."""
+    counts: dict[Uuid, Counter[str]] = {}
+    for device in devices:
+        if not device.lost:
+            for part in device.instances or (device,):
+                if part.processes_known:
+                    counts[part.uuid] = Counter()
+    for process in processes:
+        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+        counts.setdefault(uuid, Counter())[process.state] += 1
+    return GPU_PROCESSES.family(
+        [
+            Sample(LabelSet((("gpu", names.get(uuid, "")), ("uuid", uuid), ("state", state))), by_state[state])
+            for uuid, by_state in counts.items()
+            for state in (ACTIVE, IDLE, UNKNOWN)
+        ]
+    )

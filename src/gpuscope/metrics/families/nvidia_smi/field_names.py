@@ -1,0 +1,62 @@
+"""Names of nvidia-smi's query fields: which there are, and how an older driver spells some of them.
+
+`--query-field-names` is checked against them. nvidia_gpu_exporter takes driver 555 for the first that says
+"event" where those before said "throttle"; metric names follow, so the same boundary is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gpuscope.metrics.families.nvidia_smi.table import SMI_COLUMNS
+from gpuscope.readings import Maybe
+
+EVENT_REASONS: Final = "clocks_event_reasons."
+THROTTLE_REASONS: Final = "clocks_throttle_reasons."
+FIRST_DRIVER_WITH_EVENT_REASONS: Final = 555
+
+# Fields that no reading gives, or that stand beside the columns.
+_OTHER_FIELDS = """
+    uuid index count timestamp hostname driver_version kmd_version driver_model.current driver_model.pending
+    pci.domain pci.bus pci.device pcie.link.gen.hostmax display_mode addressing_mode
+    inforom.checksum_validation gom.current gom.pending power.management edpp_multiplier
+    dramEncryption.mode.current dramEncryption.mode.pending
+    clocks.default_applications.graphics clocks.default_applications.memory
+    fabric.status platform.peer_type platform.gpu_fabric_guid
+"""
+
+
+def _known_fields() -> frozenset[str]:
+    fields = {column.header.partition(" [")[0] for column in SMI_COLUMNS}
+    older = {with_older_name(field) for field in fields}
+    return frozenset(fields | older | set(_OTHER_FIELDS.split()))
+
+
+def with_older_name(field: str) -> str:
+    return field.replace(EVENT_REASONS, THROTTLE_REASONS, 1) if field.startswith(EVENT_REASONS) else field
+
+
+def with_newer_name(field: str) -> str:
+    return field.replace(THROTTLE_REASONS, EVENT_REASONS, 1) if field.startswith(THROTTLE_REASONS) else field
+
+
+KNOWN_FIELDS: Final = _known_fields()
+
+
+def spell_reasons(cells: dict[str, str], driver: Maybe[str], only: Iterable[str]) -> dict[str, str]:
+    """The cells under the names this driver's nvidia-smi has; a field asked for by name keeps that name."""
+    asked = [field for field in only if field.startswith((EVENT_REASONS, THROTTLE_REASONS))]
+    if asked:
+        return cells | {
+            field: cells[with_newer_name(field)] for field in asked if with_newer_name(field) in cells
+        }
+    if not _is_older(driver):
+        return cells
+    return {with_older_name(header): cell for header, cell in cells.items()}
+
+
+def _is_older(driver: Maybe[str]) -> bool:
+    """A version that is not a number counts as new."""
+    major = driver.partition(".")[0] if isinstance(driver, str) else ""
+    return major.isascii() and major.isdigit() and int(major) < FIRST_DRIVER_WITH_EVENT_REASONS

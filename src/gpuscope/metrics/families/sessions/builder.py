@@ -1,0 +1,138 @@
+"""Family `sessions`: five `gpu_*` metrics that say who is on which GPU, names and labels fixed by its users.
+
+A label that is not known is there and empty. `gpu` is `0`, or `0_7_0` for a MIG instance (GPU, GPU instance,
+compute instance); an idle GPU or instance has a count of 0, a GPU split into instances has none. `gpu_memory`
+is text, so a process gets a new series whenever its memory changes: fit for a file, not for a long history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuscope.metrics.families import FamilySpec
+from gpuscope.metrics.process_limit import REST, OnPlace, by_place, place_names
+from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.readings import ABSENT, UNKNOWN, Device, Maybe, Process, Snapshot, Uuid
+from gpuscope.settings import Settings
+
+MIB = 1 << 20
+_INFO_HELP = 'A process on a GPU; the value is 1, or how many pid="other" stands for.'
+
+
+class SessionsBuilder:
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        if snapshot.processes is ABSENT:
+            return  # nobody knows: that is not zero sessions
+        names = place_names(snapshot.devices)
+        places = by_place(snapshot.processes, names)
+        yield MetricFamily("gpu_process_info", "gauge", _INFO_HELP, list(_info(places)))
+        counts = _counts(snapshot.devices, places)
+        yield MetricFamily(
+            "gpu_session_count",
+            "gauge",
+            "Processes on the GPU or the MIG instance.",
+            [Sample(LabelSet((("gpu", gpu),)), count) for gpu, count in counts.items()],
+        )
+        yield MetricFamily(
+            "gpu_total_sessions",
+            "gauge",
+            "Processes on all GPUs; one on two GPUs counts twice.",
+            [Sample(NO_LABELS, sum(place.count for place in places))],
+        )
+        yield MetricFamily(
+            "gpu_process_utilization",
+            "gauge",
+            "SM time the process used, percent.",
+            [
+                Sample(_labels(process, place), _percent(process.sm_ratio))
+                for place in places
+                for process in place.shown
+                if process.sm_ratio is not ABSENT
+            ],
+        )
+        memory = _memory_totals(snapshot.devices)
+        yield MetricFamily(
+            "gpu_process_memory_utilization",
+            "gauge",
+            "Memory of the GPU or the MIG instance the process holds, percent.",
+            [
+                Sample(_labels(process, place), _percent(process.memory_bytes / total))
+                for place in places
+                if (total := memory.get(place.uuid, ABSENT)) is not ABSENT and total > 0
+                for process in place.shown
+                if process.memory_bytes is not ABSENT
+            ],
+        )
+
+
+def _percent(ratio: float) -> float:
+    return round(100 * ratio, 2)
+
+
+def _labels(process: Process, place: OnPlace) -> LabelSet:
+    owner = process.owner
+    return LabelSet(
+        (
+            ("gpu", place.gpu),
+            ("pid", str(process.pid)),
+            ("command", _text(process.command)),
+            ("pod", _text(owner.pod)),
+            ("namespace", _text(owner.namespace)),
+            ("container", _text(owner.container)),
+        )
+    )
+
+
+def _info(places: list[OnPlace]) -> Iterator[Sample]:
+    for place in places:
+        for process in place.shown:
+            more = (("status", process.state), ("gpu_memory", _mebibytes(process.memory_bytes)))
+            yield Sample(LabelSet((*_labels(process, place).pairs, *more)), 1)
+        if place.rest:
+            yield Sample(_rest_labels(place), len(place.rest))
+
+
+def _rest_labels(place: OnPlace) -> LabelSet:
+    empty = [(name, "") for name in ("command", "pod", "namespace", "container")]
+    memory = _mebibytes(place.rest_sum("memory_bytes"))
+    return LabelSet((("gpu", place.gpu), ("pid", REST), *empty, ("status", UNKNOWN), ("gpu_memory", memory)))
+
+
+def _mebibytes(count: Maybe[float]) -> str:
+    return "" if count is ABSENT else f"{int(count // MIB)}MiB"
+
+
+def _text(value: Maybe[str]) -> str:
+    return "" if value is ABSENT else value
+
+
+def _counts(devices: tuple[Device, ...], places: list[OnPlace]) -> dict[str, int]:
+    names = place_names(devices)
+    counts: dict[str, int] = {}
+    for device in devices:
+        split = bool(device.instances) or device.mig_enabled == 1
+        if not device.lost:
+            here = device.instances if split else (device,)
+            counts.update((names[part.uuid], 0) for part in here if part.processes_known)
+    for place in places:
+        counts[place.gpu] = counts.get(place.gpu, 0) + place.count
+    return counts
+
+
+def _memory_totals(devices: tuple[Device, ...]) -> dict[Uuid, Maybe[float]]:
+    totals: dict[Uuid, Maybe[float]] = {}
+    for device in devices:
+        totals[device.uuid] = device.memory_total_bytes
+        totals.update((instance.uuid, instance.memory_total_bytes) for instance in device.instances)
+    return totals
+
+
+def _build(settings: Settings) -> SessionsBuilder:
+    return SessionsBuilder()
+
+
+FAMILY = FamilySpec(
+    name="sessions",
+    summary="gpu_process_info, gpu_session_count and three more: who is on which GPU",
+    build=_build,
+)

@@ -1,1 +1,0 @@
-"""The parts of the native family: GPUs, processes, sources and the agent itself."""

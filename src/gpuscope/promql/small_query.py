@@ -1,0 +1,82 @@
+"""Whether a query is so small that handing it to a thread would cost more than answering it.
+
+Small is what needs few samples of few series, all of which the store says it holds in memory; a store that does
+not say so (`held`) has no small queries. An event loop may ask this: nothing here reads a file, waits, or looks
+through an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuscope.promql.durations import INSTANT, QueryTimes
+from gpuscope.promql.frame import Steps
+from gpuscope.promql.parse import parse
+from gpuscope.promql.syntax import (
+    Aggregate,
+    Binary,
+    Call,
+    Expr,
+    MatrixSelector,
+    Negation,
+    Number,
+    String,
+    VectorSelector,
+)
+from gpuscope.series import Storage
+
+LONGEST_TEXT = 500
+"""Of a query that is worth parsing to find out."""
+MAX_SERIES = 32
+MAX_NUMBERS = 4_000
+"""Samples read and looked at: at most about a millisecond's work."""
+
+_Selector = tuple[VectorSelector, int | None]
+
+
+def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times: QueryTimes = INSTANT) -> bool:
+    held = getattr(storage, "held", None)
+    if held is None or len(text) > LONGEST_TEXT:
+        return False
+    series = numbers = 0
+    for selector, range_ms in _selectors(parse(text, times)):
+        if selector.at is not None:
+            return False
+        start_ms = steps.start_ms - selector.offset_ms - (range_ms or lookback_ms)
+        found: tuple[int, int] | None = held(selector.matchers, start_ms, steps.end_ms - selector.offset_ms)
+        if found is None:
+            return False
+        series += found[0]
+        # Each step looks at one sample of a series, or at as many as its window holds.
+        numbers += found[1] * steps.count if range_ms else found[1] + found[0] * steps.count
+    return series <= MAX_SERIES and numbers <= MAX_NUMBERS
+
+
+def _selectors(expr: Expr) -> Iterator[_Selector]:
+    """Every selector with its range; for what may be large for other reasons one that is never small."""
+    match expr:
+        case Number() | String():
+            return
+        case VectorSelector():
+            yield expr, None
+        case MatrixSelector():
+            yield expr.vector, expr.range_ms
+        case Negation():
+            yield from _selectors(expr.expr)
+        case Binary():
+            yield from _selectors(expr.left)
+            yield from _selectors(expr.right)
+        case Aggregate():
+            yield from _selectors(expr.expr)
+            if expr.param is not None:
+                yield from _selectors(expr.param)
+        case Call(name=("label_replace" | "label_join")):
+            yield _NEVER_SMALL  # 500 characters of nested calls fill the whole budget for label text
+        case Call():
+            for one in expr.args:
+                yield from _selectors(one)
+        case _:
+            yield _NEVER_SMALL
+
+
+_NEVER_SMALL: _Selector = VectorSelector((), at="start"), None

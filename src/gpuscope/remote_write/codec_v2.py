@@ -1,0 +1,181 @@
+"""Prometheus' remote write 2.0, the message `io.prometheus.write.v2.Request`: decode only, sending stays 1.0.
+
+Strings are in one table; series refer to it by number. A reference beyond the table, or an odd number of label
+references, makes the request invalid. Samples come out as from the 1.0 decoder; native histograms and exemplars
+are counted, metadata and created timestamps are skipped: nothing here keeps them.
+"""
+
+from __future__ import annotations
+
+from gpuscope.remote_write.codec import (
+    MAX_CACHED,
+    NO_ROOM,
+    Decoded,
+    Labels,
+    MessageLimits,
+    OversizedLabels,
+    Resolve,
+    read_length,
+    read_sample,
+    skip_number,
+)
+from gpuscope.varint import WireError, read_varint
+
+_SYMBOLS, _TIMESERIES = 4, 5
+_LABELS_REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS = 1, 2, 3, 4
+_MAX_REF_BYTES = 10
+_SEPARATOR = b"\xff"
+"""A byte that UTF-8 does not have."""
+
+
+class WriteDecoderV2:
+    """Remembers series by the text of their labels. Not for several threads at once."""
+
+    def __init__(self, resolve: Resolve, limits: MessageLimits | None = None) -> None:
+        self._resolve = resolve
+        self._limits = limits or MessageLimits()
+        self._known: dict[bytes, int] = {}
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def decode(self, body: bytes) -> Decoded:
+        symbols, messages = self._pieces(body)
+        found = Decoded()
+        for start, stop in messages:  # after all symbols, wherever they stand
+            try:
+                self._series(body, start, stop, symbols, found)
+            except OversizedLabels:
+                found.oversized += 1
+            self._limits.check_samples(found.size())
+        return found
+
+    def _pieces(self, body: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
+        """The symbols, and where each series begins and ends."""
+        symbols: list[bytes] = []
+        messages: list[tuple[int, int]] = []
+        max_symbols, others = self._limits.max_symbols, 0
+        position, end = 0, len(body)
+        while position < end:
+            # Without calls where a number has one byte: a small request has millions of the smallest fields,
+            # and while this runs other threads wait for the interpreter.
+            tag = body[position]
+            position += 1
+            if tag >= 0x80:
+                tag, position = read_varint(body, position - 1, end)
+            if tag & 7 != 2 or not tag >> 3:
+                raise WireError("not a remote-write 2.0 request")
+            if position < end and body[position] < 0x80 and position + body[position] < end:
+                start = position + 1
+                position = start + body[position]
+            else:
+                length, start = read_length(body, position, end)
+                position = start + length
+            if tag >> 3 == _SYMBOLS:
+                symbols.append(body[start:position])
+                if len(symbols) > max_symbols:
+                    self._limits.check_symbols(len(symbols))
+            elif tag >> 3 == _TIMESERIES:
+                messages.append((start, position))
+                self._limits.check_samples(len(messages))
+            else:
+                others += 1
+                self._limits.check_samples(others)
+        return symbols, messages
+
+    def _series(self, body: bytes, position: int, end: int, symbols: list[bytes], found: Decoded) -> None:
+        refs: list[int] = []
+        samples: list[tuple[int, float]] = []
+        histograms = count = 0
+        max_fields = self._limits.max_fields_per_series()
+        while position < end:
+            count += 1
+            if count > max_fields:
+                self._limits.check_samples(count)
+            tag, position = read_varint(body, position, end)
+            number, kind = tag >> 3, tag & 7
+            if kind != 2:
+                start = position
+                position = skip_number(body, position, end, kind)
+                if number == _LABELS_REFS and kind == 0:  # a sender that does not pack them
+                    refs.append(read_varint(body, start, end)[0])
+                    self._limits.check_labels_of_series(len(refs) // 2)
+                continue
+            length, start = read_length(body, position, end)
+            position = start + length
+            if number == _LABELS_REFS:
+                self._limits.check_labels((found.labels + len(refs) + length) // 2)
+                self._limits.check_labels_of_series(length // (2 * _MAX_REF_BYTES))
+                refs += _numbers(body, start, position)
+                self._limits.check_labels_of_series(len(refs) // 2)
+            elif number == _SAMPLES:
+                samples.append(read_sample(body[start:position]))
+            elif number == _HISTOGRAMS:
+                histograms += 1
+            elif number == _EXEMPLARS:
+                found.exemplars += 1
+        found.labels += len(refs)
+        self._limits.check_labels(found.labels // 2)
+        raw = _referred(refs, symbols)
+        found.text_bytes += sum(map(len, raw))
+        self._limits.check_text(found.text_bytes)
+        _add(found, self._number(raw), samples, histograms)
+
+    def _number(self, raw: list[bytes]) -> int | None:
+        key = _SEPARATOR.join(raw)
+        number = self._known.get(key)
+        # A symbol with the separator in it is no UTF-8 and could look like other labels.
+        if number is not None and key.count(_SEPARATOR) == len(raw) - 1:
+            return number
+        for name, value in zip(raw[::2], raw[1::2], strict=True):
+            self._limits.check_label(len(name), len(value))
+        number = self._resolve(_labels(raw)) if raw else None
+        if number is not None and number >= 0:
+            if len(self._known) >= MAX_CACHED:
+                self._known.clear()
+            self._known[key] = number
+        return number
+
+
+def _referred(refs: list[int], symbols: list[bytes]) -> list[bytes]:
+    if len(refs) % 2:
+        raise WireError("a series has an odd number of label references")
+    try:
+        return [symbols[ref] for ref in refs]
+    except IndexError:
+        raise WireError(f"label reference {max(refs)} is beyond the {len(symbols)} symbols") from None
+
+
+def _add(found: Decoded, number: int | None, samples: list[tuple[int, float]], histograms: int) -> None:
+    if number is None:
+        found.invalid += len(samples) + histograms or 1
+    elif number == NO_ROOM:
+        found.no_room += len(samples) + histograms
+    else:
+        found.histograms += histograms
+        for at, value in samples:
+            found.series.append(number)
+            found.times.append(at)
+            found.values.append(value)
+
+
+def _labels(raw: list[bytes]) -> Labels:
+    try:
+        texts = [one.decode("utf-8") for one in raw]
+    except UnicodeDecodeError:
+        raise WireError("a symbol is not UTF-8") from None
+    return tuple(sorted(zip(texts[::2], texts[1::2], strict=True)))
+
+
+def _numbers(body: bytes, position: int, end: int) -> list[int]:
+    """Packed: one after the other."""
+    numbers: list[int] = []
+    while position < end:
+        byte = body[position]
+        if byte < 0x80:
+            numbers.append(byte)
+            position += 1
+        else:
+            number, position = read_varint(body, position, end)
+            numbers.append(number)
+    return numbers

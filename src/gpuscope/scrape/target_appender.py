@@ -1,0 +1,170 @@
+"""One target's way into the store: its samples, its `up`, and a staleness marker for what it no longer sends.
+
+A series that was there and is not there any more ends at once, with Prometheus' stale marker, instead of being
+looked back at for five minutes. A failed scrape ends all of them. Samples that bring a time of their own are
+not marked stale: their sender decides when they end. What goes into the store can also go to a `Sink`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.scrape.sink import Sink
+from gpuscope.series import STALE_NAN_BITS, Labels
+from gpuscope.store import Appended, Store, Tick, UnknownSeriesError
+
+STALE = struct.unpack("<d", struct.pack("<Q", STALE_NAN_BITS))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a scrape says of itself, as `up` and its siblings."""
+
+    up: bool
+    duration_seconds: float
+    samples_scraped: int = 0
+    samples_kept: int = 0  # after metric relabelling
+    series_added: int = 0
+
+    def values(self) -> tuple[float, ...]:
+        kept, added = float(self.samples_kept), float(self.series_added)
+        return float(self.up), self.duration_seconds, float(self.samples_scraped), kept, added
+
+
+REPORT_NAMES = (
+    "up",
+    "scrape_duration_seconds",
+    "scrape_samples_scraped",
+    "scrape_samples_post_metric_relabeling",
+    "scrape_series_added",
+)
+
+
+def sorted_labels(labels: Mapping[str, str]) -> Labels:
+    """As the store wants them: sorted, and without empty values."""
+    return tuple(sorted((name, value) for name, value in labels.items() if value != ""))
+
+
+def report_labels(name: str, target: Mapping[str, str]) -> Labels:
+    """The labels of `up` and its siblings. Prometheus takes `exported_x` away where it sets `x`; so do we."""
+    labels = {"__name__": name}
+    for key, value in sorted(target.items()):
+        labels[f"exported_{key}"] = ""
+        labels[key] = value
+    return sorted_labels(labels)
+
+
+class TargetAppender:
+    """Not for several threads at once; one per target."""
+
+    def __init__(self, store: Store, name: str, labels: Mapping[str, str], sink: Sink | None = None) -> None:
+        self._store = store
+        self._labels = dict(labels)
+        self._name = name
+        self.target = store.target(name)
+        self._alive: set[int] = set()
+        self._before: set[int] = set()
+        self._epoch = store.epoch
+        self._report_ids: NDArray[np.int64] | None = None
+        self._sink = sink
+        self._encoded: dict[int, bytes] = {}
+
+    def series_ids(self, labels: Sequence[Labels], *, reserved: bool = False) -> NDArray[np.int64]:
+        """The ids of series with exactly these labels; valid until `refresh` says otherwise. 0 for a new one
+        that the store refuses; `reserved` ones it never does."""
+        ids = self._store.resolve(self.target, labels, reserved=reserved)
+        if self._sink is not None:
+            for series, one in zip(ids.tolist(), labels, strict=True):
+                if series:
+                    self._encoded[series] = self._sink.encode_labels(one)
+        return ids
+
+    def series_refused(self) -> str:
+        """Why the store refused a new series."""
+        return self._store.series_refused()
+
+    def series_id(self, labels: Labels) -> int:
+        return int(self.series_ids([labels])[0])
+
+    def refresh(self) -> bool:
+        """True if ids given out before are no longer valid: the store has removed series since."""
+        if self._epoch == self._store.epoch:
+            return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Start anew with ids: the store has removed series, or even the target."""
+        self._epoch = self._store.epoch
+        self.target = self._store.target(self._name)
+        self._alive.clear()
+        self._before.clear()
+        self._encoded.clear()
+        self._report_ids = None
+
+    def submit(
+        self,
+        at_ms: int,
+        ids: Sequence[int] | NDArray[np.int64],
+        values: Sequence[float] | NDArray[np.float64],
+        report: Report,
+        timed: Sequence[tuple[int, int, float]] = (),
+        *,
+        timed_end_too: bool = False,
+    ) -> Future[Appended]:
+        """Hands one scrape to the store; the future is done when it is on disk."""
+        present = np.asarray(ids, np.int64)
+        now = set(present.tolist())
+        if timed_end_too:
+            now |= {series for series, _, _ in timed}
+        ended = list(self._alive - now)
+        series = np.concatenate([present, np.array(ended, np.int64), self._reports()])
+        numbers = np.concatenate([np.asarray(values, np.float64), np.full(len(ended), STALE), report.values()])
+        times = None
+        if timed:
+            own_ids, own_times, own_values = zip(*timed, strict=True)
+            times = np.concatenate([np.full(len(series), at_ms, np.int64), np.array(own_times, np.int64)])
+            series = np.concatenate([series, np.array(own_ids, np.int64)])
+            numbers = np.concatenate([numbers, np.array(own_values, np.float64)])
+        self._before, self._alive = self._alive, now
+        tick = Tick(self.target, at_ms, series, numbers, times)
+        self._also_to_sink(tick)
+        return self._store.submit(tick)
+
+    def not_stored(self) -> None:
+        """The last scrape did not reach the disk: what would have ended with it still has to end."""
+        self._alive |= self._before
+
+    def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
+        """A scrape that did not succeed: everything ends, `up` is 0."""
+        return self.submit(at_ms, (), (), Report(up=False, duration_seconds=duration_seconds))
+
+    def close(self, at_ms: int) -> None:
+        """The target is gone for good: also `up` ends."""
+        ended = np.concatenate([np.array(list(self._alive), np.int64), self._reports()])
+        tick = Tick(self.target, at_ms, ended, np.full(len(ended), STALE))
+        with contextlib.suppress(UnknownSeriesError):  # the store may have removed them already
+            self._also_to_sink(tick)
+            self._store.append(tick)
+        self._alive.clear()
+
+    def _also_to_sink(self, tick: Tick) -> None:
+        if self._sink is None:
+            return
+        encoded = [self._encoded.get(series, b"") for series in tick.series.tolist()]
+        times = [tick.timestamp] * len(encoded) if tick.timestamps is None else tick.timestamps.tolist()
+        self._sink.take(zip(encoded, times, tick.values.tolist(), strict=True))
+
+    def _reports(self) -> NDArray[np.int64]:
+        if self._report_ids is None:
+            names = [report_labels(name, self._labels) for name in REPORT_NAMES]
+            # A handful for each target, and of all series the ones that must not be missing.
+            self._report_ids = self.series_ids(names, reserved=True)
+        return self._report_ids

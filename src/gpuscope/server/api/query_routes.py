@@ -1,0 +1,158 @@
+"""Endpoints that take a PromQL expression: query, query_range, query_exemplars, format_query and parse_query.
+
+Parameters are looked at in Prometheus' order, so that of two mistakes the same one is named. Parsing happens in
+the query's thread too, unless the expression is short: a long one takes a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import orjson
+
+from gpuscope.promql import BadQueryError, Statistics, format_query, parse
+from gpuscope.promql.ast_json import describe, has_selector
+from gpuscope.promql.budget import Budget
+from gpuscope.promql.durations import INSTANT, QueryTimes
+from gpuscope.promql.frame import Steps
+from gpuscope.promql.result import Result, Scalar, Text, first_series, result_size
+from gpuscope.promql.syntax import ValueType, value_type
+from gpuscope.server.api.encode import (
+    POINTS_PER_PIECE,
+    encode_result,
+    result_pieces,
+    success,
+    success_pieces,
+)
+from gpuscope.server.api.parameters import ApiError, Parameters, bad
+from gpuscope.server.api.responses import Body, LargeBody, Packer, data_answer, packer
+from gpuscope.server.http.messages import Request, Response
+
+if TYPE_CHECKING:
+    from gpuscope.server.api.embedded import EmbeddedApi
+
+TRUNCATED = "results truncated due to limit"
+MAX_STEPS = 11_000
+TOO_MANY_POINTS = (
+    "exceeded maximum resolution of 11,000 points per timeseries."
+    " Try decreasing the query resolution (?step=XX)"
+)
+NO_STEP = "zero or negative query resolution step widths are not accepted. Try a positive integer"
+_WRITTEN_TYPES = {ValueType.MATRIX: "range vector", ValueType.STRING: "string"}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    limit, at = asked.limit(), asked.time_ms("time", now_ms())
+    timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
+    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
+
+    def work(cancelled: threading.Event) -> Body | LargeBody:
+        _parsed(text, INSTANT)
+        budget = api.engine.budget(timeout, cancelled)
+        with api.query_log.logged(request, text, at, at, 0, counted):
+            result = api.engine.instant(text, at, lookback_ms=lookback, statistics=counted, budget=budget)
+        return _packed(result, limit, statistics, packs, budget)
+
+    small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
+    return await api.answer(request, work, small=small)
+
+
+async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    limit, start, end = asked.limit(), asked.time_ms("start"), asked.time_ms("end")
+    if end < start:
+        raise bad("end", "end timestamp must not be before start time")
+    step = asked.duration_ms("step")
+    if step <= 0:
+        raise bad("step", NO_STEP)
+    if (end - start) // step > MAX_STEPS:
+        raise ApiError("bad_data", TOO_MANY_POINTS)
+    times = QueryTimes(step, end - start)
+    timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
+    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
+    counted = statistics or api.query_log.statistics()
+
+    def work(cancelled: threading.Event) -> Body | LargeBody:
+        kind = _WRITTEN_TYPES.get(_parsed(text, times))
+        if kind is not None:
+            wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
+            raise bad("query", wrong)
+        budget = api.engine.budget(timeout, cancelled)
+        with api.query_log.logged(request, text, start, end, step, counted):
+            result = api.engine.range(
+                text, start, end, step, lookback_ms=lookback, statistics=counted, budget=budget
+            )
+        return _packed(result, limit, statistics, packs, budget)
+
+    small = api.engine.is_small(text, Steps.between(start, end, step), times, lookback)
+    return await api.answer(request, work, small=small)
+
+
+def _parsed(text: str, times: QueryTimes) -> ValueType:
+    try:
+        return value_type(parse(text, times))
+    except BadQueryError as error:
+        raise bad("query", error) from None
+
+
+def _statistics(asked: Parameters) -> Statistics | None:
+    wanted = asked.get("stats")
+    return Statistics(per_step=wanted == "all", asked_at=time.perf_counter()) if wanted else None
+
+
+def _packed(
+    result: Result, limit: int | None, statistics: Statistics | None, packs: Packer, budget: Budget
+) -> Body | LargeBody:
+    warnings = result.warnings
+    if limit is not None and not isinstance(result, Scalar | Text) and len(result.labels) > limit:
+        result, warnings = first_series(result, limit), (*warnings, TRUNCATED)
+    told = orjson.dumps(statistics.as_json()) if statistics is not None else b""
+    size = result_size(result)
+    if size <= POINTS_PER_PIECE:
+        budget.close()
+        return packs.whole(success(encode_result(result, told), warnings, result.infos))
+    budget.keep(size)
+    return packs.pack(success_pieces(result_pieces(result, told), warnings, result.infos), budget)
+
+
+async def format_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return await _told(api, request, asked, format_query)
+
+
+async def parse_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return await _told(api, request, asked, describe)
+
+
+async def _told(
+    api: EmbeddedApi, request: Request, asked: Parameters, tell: Callable[[str], object]
+) -> Response:
+    text = asked.get("query")
+
+    def work(cancelled: threading.Event) -> object:
+        try:
+            return tell(text)
+        except BadQueryError as error:
+            raise bad("query", error) from None
+
+    return data_answer(await api.evaluate(request, work))
+
+
+async def query_exemplars(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    """None are stored; that the question is a good one is looked at all the same."""
+    start, end = asked.span_ms()
+    if start is not None and end is not None and end < start:
+        raise ApiError("bad_data", "end timestamp must not be before start timestamp")
+    text = asked.get("query")
+
+    def work(cancelled: threading.Event) -> bool:
+        return has_selector(describe(text))
+
+    # Without a selector there is nothing to look for, and Prometheus says nothing at all.
+    return data_answer([]) if await api.evaluate(request, work) else Response(status=204)

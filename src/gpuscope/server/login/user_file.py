@@ -1,0 +1,184 @@
+"""The users and API tokens of one data folder: `users.json`, mode 0600, only hashes in it.
+
+A file and not the history's SQLite, because the `user` command must change it while the server runs and holds
+the store, and because `server --store` has no store at all. Changes by either are seen at once by the other.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuscope.errors import GpuscopeError
+from gpuscope.server.login.credentials import (
+    ROUNDS,
+    check_password,
+    digest,
+    hash_password,
+    new_token,
+    password_fault,
+)
+from gpuscope.server.login.private_file import Document, PrivateFile
+
+FILE_NAME = "users.json"
+MAX_NAMES = 1000
+
+# No colon: basic auth could not carry it. No spaces or control characters: names go into logs and headers.
+_NAME = re.compile(r"[\w@+][\w.@+-]{0,63}")
+
+
+class UserError(GpuscopeError):
+    """What was asked cannot be done; the sentence says why."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    name: str
+    writes: bool
+    created_at: float
+
+
+def clean_name(name: str) -> str:
+    composed = unicodedata.normalize("NFC", name)
+    if not _NAME.fullmatch(composed):
+        raise UserError(f"{name[:80]!r} is not a name: use up to 64 letters, digits and . _ - @ +")
+    return composed
+
+
+class Users:
+    def __init__(self, folder: Path, rounds: int = ROUNDS, clock: Callable[[], float] = time.time) -> None:
+        self._file = PrivateFile(folder / FILE_NAME, _check)
+        self._rounds = rounds
+        self._clock = clock
+        self._file.open()
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def names(self) -> dict[str, float]:
+        """Each user with the time of creation."""
+        return {name: entry["created"] for name, entry in self._file.read()["users"].items()}
+
+    def tokens(self) -> list[Token]:
+        return [_token(name, entry) for name, entry in self._file.read()["tokens"].items()]
+
+    def password_of(self, name: str) -> str | None:
+        """The stored hash; sessions remember its digest, so that a new password ends them."""
+        entry = self._file.read()["users"].get(name)
+        return entry["password"] if entry else None
+
+    def check(self, name: str, password: str) -> bool:
+        """Takes bcrypt's time; call it in a thread."""
+        return check_password(password, self.password_of(unicodedata.normalize("NFC", name)), self._rounds)
+
+    def token(self, secret: str) -> Token | None:
+        wanted = digest(secret)
+        for name, entry in self._file.read()["tokens"].items():
+            if entry["sha256"] == wanted:
+                return _token(name, entry)
+        return None
+
+    def add(self, name: str, password: str, *, first: bool = False) -> None:
+        """`first` refuses when there is a user already, whoever was quicker."""
+        name, hashed = clean_name(name), self._hash(name, password)
+
+        def change(document: Document) -> None:
+            users = document["users"]
+            if first and users:
+                raise UserError("there is a user already; log in instead")
+            if name in users:
+                raise UserError(f"user {name!r} exists; `gpuscope user passwd {name}` gives a new password")
+            _keep_bounded(users)
+            users[name] = {"password": hashed, "created": self._clock()}
+
+        self._file.update(change)
+
+    def set_password(self, name: str, password: str) -> None:
+        name = clean_name(name)
+        self._entry(name)
+        hashed = self._hash(name, password)
+
+        def change(document: Document) -> None:
+            _known(document["users"], name, "user")["password"] = hashed
+
+        self._file.update(change)
+
+    def remove(self, name: str) -> None:
+        def change(document: Document) -> None:
+            _known(document["users"], name, "user")
+            del document["users"][name]
+
+        self._file.update(change)
+
+    def add_token(self, name: str, *, writes: bool = False) -> str:
+        """The token itself, which exists only in this answer."""
+        name, secret = clean_name(name), new_token()
+
+        def change(document: Document) -> None:
+            tokens = document["tokens"]
+            if name in tokens:
+                raise UserError(f"token {name!r} exists; `gpuscope user revoke {name}` ends it")
+            _keep_bounded(tokens)
+            tokens[name] = {"sha256": digest(secret), "writes": writes, "created": self._clock()}
+
+        self._file.update(change)
+        return secret
+
+    def revoke_token(self, name: str) -> None:
+        def change(document: Document) -> None:
+            _known(document["tokens"], name, "token")
+            del document["tokens"][name]
+
+        self._file.update(change)
+
+    def _entry(self, name: str) -> Document:
+        return _known(self._file.read()["users"], name, "user")
+
+    def _hash(self, name: str, password: str) -> str:
+        if fault := password_fault(name, password):
+            raise UserError(fault)
+        return hash_password(password, self._rounds)
+
+
+def _known(table: Document, name: str, kind: str) -> Document:
+    if name not in table:
+        raise UserError(f"there is no {kind} {name[:80]!r}; `gpuscope user list` shows who there is")
+    entry: Document = table[name]
+    return entry
+
+
+def _keep_bounded(table: Document) -> None:
+    if len(table) >= MAX_NAMES:
+        raise UserError(f"there are {MAX_NAMES} already; remove some first")
+
+
+def _token(name: str, entry: Document) -> Token:
+    return Token(name, entry["writes"], entry["created"])
+
+
+def _check(document: Document) -> Document:
+    if not isinstance(document, dict) or document.get("version", 1) != 1:
+        raise ValueError("it is of another version")
+    return {
+        "version": 1,
+        "users": _table(document.get("users", {}), {"password": str, "created": (int, float)}),
+        "tokens": _table(document.get("tokens", {}), {"sha256": str, "writes": bool, "created": (int, float)}),
+    }
+
+
+def _table(table: object, shape: dict[str, type | tuple[type, ...]]) -> Document:
+    if not isinstance(table, dict):
+        raise ValueError("a table is missing")
+    for name, entry in table.items():
+        if not isinstance(entry, dict) or not all(
+            isinstance(entry.get(key), kind) for key, kind in shape.items()
+        ):
+            raise ValueError(f"the entry {name[:80]!r} is not whole")
+    return table

@@ -1,0 +1,221 @@
+"""One simulated GPU at any moment: its device, MIG instances, processes and XIDs.
+
+All counters start at `boot`, with the driver. The numbers of a MIG GPU are the sums of its instances', and what
+the driver does not tell under MIG is absent here too: the GPU's utilisation and a process's share of the SMs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import sub
+
+from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid, XidEvent
+from gpuscope.sources.demo.board import (
+    NOT_SUPPORTED,
+    OPEN,
+    has_nvlink_between,
+    identity_fields,
+    standing_fields,
+)
+from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
+from gpuscope.sources.demo.faults import Faults
+from gpuscope.sources.demo.hardware_ids import Identity
+from gpuscope.sources.demo.jobs import Running, Tenant, run_of
+from gpuscope.sources.demo.models import MIB, MigProfile, Model
+from gpuscope.sources.demo.sheet import GpuState, instance_fields, moving_fields
+from gpuscope.sources.demo.track import Moment, Timeline
+
+MEMORY_GRAIN = 2 * MIB  # the driver hands memory out in pages of 2 MiB
+_START_SHARE = 0.06  # of its memory, that a process has as soon as it is seen
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A MIG instance: what it is called, and what it does."""
+
+    uuid: Uuid
+    gpu_instance: int
+    profile: MigProfile
+    timeline: Timeline
+
+    @property
+    def part(self) -> float:
+        return self.profile.compute_slices / 7
+
+
+class Gpu:
+    def __init__(
+        self,
+        index: int,
+        model: Model,
+        identity: Identity,
+        boot: float,
+        work: Timeline | Sequence[Slice],
+    ) -> None:
+        self.index = index
+        self.model = model
+        self.identity = identity
+        self.faults = Faults()
+        self.slices: tuple[Slice, ...] = () if isinstance(work, Timeline) else tuple(work)
+        self.timelines = [work] if isinstance(work, Timeline) else [part.timeline for part in work]
+        self.peers: tuple[Gpu, ...] = ()  # the node's other GPUs, where NVLink is between them
+        self.parts = tuple(part.part for part in self.slices) or (1.0,)
+        self._boot = boot
+        self._unsplit = 1.0 - sum(self.parts)
+        self._usable = (model.memory_mib - model.reserved_mib) * MIB
+        self._standing = standing_fields(index, model, identity, bool(self.slices))
+        self._at_boot = ZERO
+        self._runs: dict[tuple[str, int], Running] = {}
+
+    def start(self) -> None:
+        """Counts from boot on; to be called once all scenarios are in place."""
+        self._at_boot = tuple(self.total(channel, self._boot) for channel in range(len(ZERO)))
+
+    def total(self, channel: int, at: float) -> float:
+        """What one counter has gained from boot until `at`."""
+        at = max(at, self._boot)
+        total = self._unsplit * self.model.power_idle * at if channel == POWER else 0.0
+        for timeline in self.timelines:
+            total += timeline.total(channel, at)
+        return total - self._at_boot[channel]
+
+    def busy_seconds(self, at: float) -> float:
+        """Of the whole chip: an instance counts by its share of it."""
+        at = min(at, self.faults.lost_at)
+        return sum(
+            part * timeline.total(BUSY, at) for part, timeline in zip(self.parts, self.timelines, strict=True)
+        )
+
+    def read(self, at: float, since: float | None) -> tuple[Device, list[Process]]:
+        if at >= self.faults.lost_at:
+            who = identity_fields(self.index, self.model, self.identity)
+            return Device(uuid=self.identity.uuid, index=self.index, lost=True, **who), []
+        moments = [timeline.moment(at) for timeline in self.timelines]
+        processes: list[Process] = []
+        instances: list[MigInstance] = []
+        if self.slices:
+            for part, moment in zip(self.slices, moments, strict=True):
+                mine = list(self._processes(moment, at, part))
+                processes += mine
+                instances.append(_instance(self.model, part, moment, _used(mine)))
+        else:
+            processes += self._processes(moments[0], at, None)
+        state = self._state(moments, at, since, _used(processes))
+        device = Device(
+            uuid=self.identity.uuid,
+            index=self.index,
+            instances=tuple(instances),
+            p2p_nvlink_status=self._peer_statuses(at),
+            **self._standing,
+            **moving_fields(state, self.faults),
+        )
+        return device, processes
+
+    def _peer_statuses(self, at: float) -> dict[str, float]:
+        return {
+            str(peer.index): OPEN if has_nvlink_between(self.model, self.index, peer.index) else NOT_SUPPORTED
+            for peer in self.peers
+            if at < peer.faults.lost_at
+        }
+
+    def _state(self, moments: list[Moment], at: float, since: float | None, used: float) -> GpuState:
+        totals = self._gained(moments, at)
+        mean: Maybe[float] = ABSENT
+        if since is not None and since < at and not self.slices:
+            gained = totals[BUSY] - self.total(BUSY, since)
+            mean = min(1.0, max(0.0, gained / (at - since)))
+        return GpuState(
+            model=self.model,
+            identity=self.identity,
+            at=at,
+            moments=tuple(moments),
+            parts=self.parts,
+            split=bool(self.slices),
+            unsplit=self._unsplit,
+            totals=totals,
+            last_second_joules=totals[POWER] - self.total(POWER, at - 1.0),
+            mean_utilization=mean,
+            memory_used=used,
+        )
+
+    def _gained(self, moments: list[Moment], at: float) -> Rates:
+        """All counters at `at`, from what is already known of that moment."""
+        if at < self._boot:
+            return ZERO
+        total: Rates = (0.0, self._unsplit * self.model.power_idle * at, 0.0, 0.0, 0.0, 0.0)
+        for moment in moments:
+            total = added(total, moment.totals)
+        return tuple(map(sub, total, self._at_boot))
+
+    def _processes(self, moment: Moment, at: float, part: Slice | None) -> Iterator[Process]:
+        usable = self._usable if part is None else part.profile.memory_mib * MIB
+        busy = moment.phase.rates[BUSY]
+        work = moment.spell.workload
+        for tenant in moment.spell.tenants:
+            running = self._run(tenant, moment, at)
+            share = busy * tenant.sm_share
+            yield Process(
+                pid=Pid(running.pid + tenant.rank),
+                gpu_uuid=self.identity.uuid,
+                instance_uuid=ABSENT if part is None else part.uuid,
+                kind=tenant.kind,
+                command=tenant.job.command,
+                driver_name=tenant.job.command,
+                started_at=running.started_at,
+                memory_bytes=_memory(tenant, at - running.started_at, usable),
+                sm_ratio=ABSENT if part else round(share, 2),
+                memory_ratio=ABSENT if part else round(share * work.dram, 2),
+                encoder_ratio=ABSENT if part else round(share * work.encoder, 2),
+                decoder_ratio=ABSENT if part else round(share * work.decoder, 2),
+                owner=running.owner,
+            )
+
+    def _run(self, tenant: Tenant, moment: Moment, at: float) -> Running:
+        start, number = moment.round_start, moment.round_number
+        if tenant.leak_seconds:  # it ends for lack of memory and is started again
+            number = int((at - start - tenant.job.start) // tenant.leak_seconds)
+            start += number * tenant.leak_seconds
+        key = (tenant.job.key, number)
+        running = self._runs.get(key)
+        if running is None:
+            if len(self._runs) > 64:
+                self._runs.clear()
+            running = self._runs[key] = run_of(tenant.job, start, number)
+        return running
+
+    def xids(self, since: float, until: float) -> Iterator[XidEvent]:
+        """The XIDs of [since, until). A lost GPU reports none."""
+        found = [*self.faults.xids, *(x for t in self.timelines for x in t.xids(since, until))]
+        for at, xid in found:
+            if since <= at < min(until, self.faults.lost_at):
+                yield XidEvent(
+                    xid=xid,
+                    at=at,
+                    channel="nvml",
+                    gpu_uuid=self.identity.uuid,
+                    pci_bus_id=self.identity.pci_bus_id,
+                    message=f"simulated Xid {xid}",
+                )
+
+
+def _memory(tenant: Tenant, age: float, usable: float) -> float:
+    share = tenant.memory_share
+    if tenant.leak_seconds:
+        share += (0.98 - share) * min(1.0, max(0.0, age) / tenant.leak_seconds)
+    grown = min(1.0, max(_START_SHARE, age / tenant.job.workload.ramp_seconds))
+    return max(MEMORY_GRAIN, share * grown * usable // MEMORY_GRAIN * MEMORY_GRAIN)
+
+
+def _used(processes: Sequence[Process]) -> float:
+    return sum(process.memory_bytes for process in processes if process.memory_bytes is not ABSENT)
+
+
+def _instance(model: Model, part: Slice, moment: Moment, used: float) -> MigInstance:
+    return MigInstance(
+        uuid=part.uuid,
+        gpu_instance=part.gpu_instance,
+        compute_instance=0,
+        profile=part.profile.name,
+        **instance_fields(model, part.profile, moment, used),
+    )

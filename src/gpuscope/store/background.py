@@ -1,0 +1,273 @@
+"""Housekeeping: seal what is due, merge finished days, drop what is too old or too much, free disk pages.
+
+Each step works on one target or a few blocks and lets ticks through in between. `run` does everything that is
+due now; with `start()` a thread does so every few seconds. A step that fails (a full disk) is logged once per
+episode and tried again next time; the others still run.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuscope.store.block_builder import BuiltBlock
+from gpuscope.store.block_merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
+from gpuscope.store.block_writer import BlockWriter
+from gpuscope.store.blocks import BlockReader
+from gpuscope.store.cache import ChunkCache
+from gpuscope.store.contents import Catalog, LateHead, TargetState
+from gpuscope.store.index import Index
+from gpuscope.store.late import build_late, drop_late, late_due
+from gpuscope.store.options import Clock, StoreOptions
+from gpuscope.store.own_stats import Health
+from gpuscope.store.reader import Reader
+from gpuscope.store.restart import FolderWatch
+from gpuscope.store.retention import Disk, Retention
+from gpuscope.store.schema import vacuum_pages
+from gpuscope.store.seal import build_block, due_boundary
+from gpuscope.store.store_errors import StoreError
+from gpuscope.store.tick_rows import drop_before
+from gpuscope.store.writer import Writer
+
+log = logging.getLogger(__name__)
+_VACUUM_PAGES = 256
+_SPARE_PAGES = 1024
+"""Free pages that stay in the file: the next ticks will want them."""
+
+
+class Keeper:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        writer: Writer,
+        blocks: BlockWriter,
+        reader: Reader,
+        catalog: Catalog,
+        index: Index,
+        clock: Clock,
+        options: StoreOptions,
+        health: Health,
+        path: Path,
+        watch: FolderWatch,
+        restart: Callable[[], None],
+    ) -> None:
+        self._db = db
+        self._writer = writer
+        self._blocks = blocks
+        self._reader = reader
+        self._catalog = catalog
+        self._index = index
+        self._clock = clock
+        self._options = options
+        self._health = health
+        disk = Disk(path.parent, self.compact)
+        self._retention = Retention(writer, blocks, reader, catalog, index, options, health, disk)
+        self._watch = watch
+        self._restart = restart
+        self._busy = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failing: set[str] = set()
+        self._unreadable: set[int] = set()
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="gpuscope-store-keeper", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._watch.wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            self._watch.wake.wait(self._options.maintain_every_s)
+            self._watch.wake.clear()
+            try:
+                self.run()
+            except Exception:  # a mistake of ours must not end the housekeeping for good
+                log.exception("store: housekeeping failed")
+
+    def use_database(self, db: sqlite3.Connection) -> None:
+        """Another file from now on."""
+        self._db = db
+
+    def window_ms(self) -> int:
+        large = len(self._index) > self._options.large_from_series
+        return self._options.large_window_ms if large else self._options.window_ms
+
+    def run(self) -> None:
+        """Everything that is due; steps are independent of each other's failures."""
+        with self._busy:
+            now = self._clock.now_ms()
+            if self._watch.is_lost():
+                self._attempt("making the data folder again", self._restart)
+            if self._health.lost is not None:
+                return  # what would be sealed now would be lost too
+            for state in self._catalog.states():
+                self._attempt(f"sealing {state.name}", lambda state=state: self._seal_due(state, now))  # type: ignore[misc]
+            for state in late_due(self._catalog.states(), now):
+                self._attempt(f"sealing late {state.name}", lambda state=state: self.seal_late(state))  # type: ignore[misc]
+            for state in self._catalog.states():
+                self._attempt(f"merging {state.name}", lambda state=state: self._merge_due(state, now))  # type: ignore[misc]
+            self._attempt("retention", lambda: self._retention.run(now))
+            self._attempt("freeing pages", lambda: self.free_pages(_SPARE_PAGES))
+
+    def _attempt(self, what: str, step: Callable[[], object]) -> None:
+        if self._stop.is_set():
+            return
+        try:
+            step()
+        except (StoreError, sqlite3.Error) as error:
+            self._health.last_error = str(error)
+            if what not in self._failing:
+                self._failing.add(what)
+                log.error("store: %s failed and will be tried again: %s", what, error)
+        else:
+            if what in self._failing:
+                self._failing.discard(what)
+                log.warning("store: %s works again", what)
+
+    def _seal_due(self, state: TargetState, now: int) -> None:
+        while not self._stop.is_set():
+            boundary = due_boundary(state, now, self.window_ms(), self._options)
+            if boundary is None:
+                return
+            self._seal(state, boundary)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the housekeeping does nothing: for changes of blocks that come from outside."""
+        with self._busy:
+            yield
+
+    def seal_all(self) -> None:
+        """Seal every head completely, whatever is due."""
+        with self._busy:
+            for state in self._catalog.states():
+                self.seal_target(state)
+
+    def seal_target(self, state: TargetState) -> None:
+        last = self._writer.call(lambda: state.head.last)
+        if last is not None:
+            self._seal(state, last + 1)
+        self.seal_late(state)
+
+    def seal_late(self, state: TargetState) -> None:
+        """The late samples so far become blocks; those that come meanwhile go into another late head."""
+        self._writer.call(lambda: self._close_late(state))
+        while state.late and state.late[0].closed_at is not None:
+            self._seal_closed(state, state.late[0], state.late[0].closed_at)
+
+    def _close_late(self, state: TargetState) -> None:
+        for one in state.late:
+            if one.closed_at is None:
+                one.closed_at = self._writer.next_sequence()
+
+    def _seal_closed(self, state: TargetState, late: LateHead, closed_at: int) -> None:
+        built = list(build_late(late, state.id, self._options.window_ms, self._catalog))
+
+        def swap() -> None:
+            state.late = state.late[1:]
+
+        try:
+            for one in built:
+                self._blocks.stage(one)
+            self._blocks.publish(built, change=lambda db: drop_late(db, state.id, closed_at), swap=swap)
+        except StoreError:
+            self._blocks.discard(one.block.id for one in built)
+            raise
+        self._health.seals += 1
+
+    def _seal(self, state: TargetState, boundary: int) -> None:
+        def close_window() -> None:
+            # From here on older samples are late: what is encoded below is all there will be.
+            state.floor = max(state.floor, boundary - 1)
+
+        self._writer.call(close_window)
+        block = self._catalog.next_block()
+        built = build_block(state.head, boundary, block, state.id)
+
+        def move(db: sqlite3.Connection) -> None:
+            drop_before(db, state.id, boundary)
+            db.execute("UPDATE target SET floor = ? WHERE id = ?", (boundary - 1, state.id))
+
+        def swap() -> None:
+            state.head = state.head.from_time(boundary)
+
+        try:
+            if built is not None:
+                self._blocks.stage(built)
+            self._blocks.publish([built] if built is not None else [], change=move, swap=swap)
+        except StoreError:
+            self._blocks.discard([block])
+            raise
+        self._health.seals += 1
+
+    def _merge_due(self, state: TargetState, now: int) -> None:
+        for merge in due_merges(state, now, self.window_ms()):
+            if self._stop.is_set():
+                return
+            self.merge(merge)
+
+    def merge(self, merge: Merge) -> None:
+        """Some blocks of one target to one (or a few, when it has very many series)."""
+        blocks = merge.blocks
+        if self._unreadable.intersection(block.id for block in blocks):
+            return
+        damaged = self._health.damaged_chunks
+        built: list[BuiltBlock] = []
+        try:
+            self._build_merged(merge, built)
+            if self._health.damaged_chunks > damaged:
+                # Merging would drop what cannot be read now but perhaps by other means later.
+                self._unreadable.update(block.id for block in blocks)
+                self._blocks.discard(one.block.id for one in built)
+                return
+            self._blocks.publish(built, dropped=blocks)
+        except StoreError:
+            self._blocks.discard(one.block.id for one in built)
+            raise
+        self._health.merges += 1
+
+    def _build_merged(self, merge: Merge, built: list[BuiltBlock]) -> None:
+        with self._reader.snapshot([], 0, 0) as snapshot:
+            reader = BlockReader(snapshot.db, ChunkCache(0), self._health)
+            members = members_of(reader, merge.blocks)
+            for at in range(0, len(members), SERIES_PER_BLOCK):
+                part = members[at : at + SERIES_PER_BLOCK]
+                one = merge_series(reader, merge, part, self._catalog.next_block())
+                if one is not None:
+                    built.append(one)
+                    self._blocks.stage(one)
+
+    def remove_series(self, series: set[int]) -> None:
+        """Forget series that have no samples left."""
+        self._retention.remove_series(series)
+
+    def free_pages(self, spare: int) -> None:
+        """Give free pages beyond `spare` back to the file system, a few at a time."""
+        while not self._stop.is_set():
+            free = self._writer.call(self._free_page_count)
+            if free <= max(spare, 0):
+                return
+            self._writer.call(lambda: vacuum_pages(self._db, _VACUUM_PAGES))
+            if self._writer.call(self._free_page_count) >= free:
+                return
+
+    def compact(self) -> None:
+        """Give every free page back and fold SQLite's journal into the file."""
+        self.free_pages(0)
+        self._writer.call(lambda: self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+
+    def _free_page_count(self) -> int:
+        return int(self._db.execute("PRAGMA freelist_count").fetchone()[0])

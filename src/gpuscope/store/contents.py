@@ -1,0 +1,162 @@
+"""What exists for each target: its sealed blocks and its head, changed together.
+
+The lock makes three things one step for readers: a commit that seals, merges or drops blocks, the change of
+the catalogue that goes with it, and the start of a reader's own SQLite snapshot. So a reader sees a sample
+either in the head or in a block, never in both and never in neither. Appending ticks does not take it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuscope.store.head import Head
+from gpuscope.store.head_view import HeadView
+
+LATE = -1
+"""The level of a block with samples that came after their window was sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Sealed samples of one target: `first` and `last` are the times of its oldest and newest sample."""
+
+    id: int
+    target: int
+    level: int
+    first: int
+    last: int
+    samples: int
+
+
+@dataclass(slots=True)
+class LateHead:
+    """Samples that came after their window was sealed, until they become blocks of level `LATE`."""
+
+    since_ms: int
+    """The store's clock at its first sample."""
+    head: Head = field(default_factory=Head)
+    closed_at: int | None = None
+    """The tick sequence number at which it was closed to be sealed; None while it takes samples."""
+
+
+@dataclass(slots=True)
+class TargetState:
+    """A target's data; `blocks` and `late` are replaced, never changed, and `head` when it is sealed."""
+
+    id: int
+    name: str
+    floor: int = -1
+    """Samples at or before this time are sealed: what comes for them now is late."""
+    head: Head = field(default_factory=Head)
+    blocks: tuple[Block, ...] = ()
+    appended_ms: int = 0
+    """The store's clock at the last append."""
+    late: tuple[LateHead, ...] = ()
+    """Usually none; the last one is open, others are being sealed."""
+    late_ms: int = 0
+    """The store's clock at the last late append."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """A target as one reader sees it."""
+
+    blocks: Sequence[Block]
+    head: HeadView
+    late: tuple[HeadView, ...] = ()
+
+    def newest_sealed(self) -> int:
+        """The newest time in blocks and late heads; -1 if there are none."""
+        sealed = max((block.last for block in self.blocks), default=-1)
+        return max(sealed, *(head.last for head in self.late)) if self.late else sealed
+
+
+class Catalog:
+    """All targets by id and by name."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._states: dict[int, TargetState] = {}
+        self._ids: dict[str, int] = {}
+        self._new: list[tuple[int, str]] = []
+        self._next_target = 1
+        self._next_block = 1
+
+    def add(self, target: int, name: str, floor: int | None) -> None:
+        """A target read from the file."""
+        self._states[target] = TargetState(target, name, -1 if floor is None else floor)
+        self._ids[name] = target
+        self._next_target = max(self._next_target, target + 1)
+
+    def target(self, name: str) -> int:
+        """The id of a target's name, made up on first sight."""
+        with self.lock:
+            found = self._ids.get(name)
+            if found is None:
+                name.encode()
+                found = self._next_target
+                self.add(found, name, None)
+                self._new.append((found, name))
+            return found
+
+    def take_new(self) -> list[tuple[int, str]]:
+        with self.lock:
+            new, self._new = self._new, []
+            return new
+
+    def put_back(self, rows: list[tuple[int, str]]) -> None:
+        with self.lock:
+            self._new = rows + self._new
+
+    def next_block(self) -> int:
+        self._next_block += 1
+        return self._next_block - 1
+
+    def add_blocks(self, blocks: Iterable[Block]) -> None:
+        """Blocks read from the file or just committed; the caller holds the lock once readers exist."""
+        for block in blocks:
+            state = self._states[block.target]
+            state.blocks = tuple(sorted((*state.blocks, block), key=_read_order))
+            self._next_block = max(self._next_block, block.id + 1)
+
+    def drop_blocks(self, blocks: Iterable[Block]) -> None:
+        """The caller holds the lock."""
+        for block in blocks:
+            state = self._states[block.target]
+            state.blocks = tuple(one for one in state.blocks if one.id != block.id)
+
+    def forget_blocks(self) -> None:
+        """All blocks are gone with their file; the caller holds the lock."""
+        for state in self._states.values():
+            state.blocks = ()
+
+    def drop_target(self, target: int) -> None:
+        """The caller holds the lock."""
+        state = self._states.pop(target)
+        del self._ids[state.name]
+
+    def get(self, target: int) -> TargetState | None:
+        return self._states.get(target)
+
+    def states(self) -> list[TargetState]:
+        return list(self._states.values())
+
+    def blocks(self) -> list[Block]:
+        return [block for state in self.states() for block in state.blocks]
+
+    def view(self, target: int, start: int, end: int) -> TargetView | None:
+        """Blocks that overlap [start, end] and the head; the caller holds the lock."""
+        state = self._states.get(target)
+        if state is None:
+            return None
+        blocks = [block for block in state.blocks if block.first <= end and block.last >= start]
+        late = tuple(one.head.view() for one in state.late) if state.late else ()
+        return TargetView(blocks, state.head.view(), late)
+
+
+def _read_order(block: Block) -> tuple[bool, int, int]:
+    """By time, but late blocks last: where two blocks have a sample of one time, the first block's counts."""
+    is_late = block.level == LATE
+    return is_late, block.id if is_late else block.first, block.id

@@ -1,0 +1,58 @@
+"""Which values of a label a condition selects.
+
+Regular expressions are RE2 (no exponential time on hostile input), match the whole value, and `.` matches a
+newline, as in Prometheus. Most regexes that dashboards send are a list of words or a prefix: these never
+reach the regex engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuscope.anchored_regex import compile_anchored
+from gpuscope.series import Matcher, MatchOp
+from gpuscope.store.store_errors import BadMatcherError
+
+Predicate = Callable[[str], bool]
+_META = frozenset(r"\.+*?()|[]{}^$")
+
+
+def predicate(matcher: Matcher) -> Predicate:
+    """A test for one label value; negation included. Raises BadMatcherError for an invalid regex."""
+    wanted = matcher.value
+    if matcher.op is MatchOp.EQUAL:
+        return lambda value: value == wanted
+    if matcher.op is MatchOp.NOT_EQUAL:
+        return lambda value: value != wanted
+    words = literals(wanted)
+    matches: Predicate = words.__contains__ if words is not None else _regex(wanted)
+    if matcher.op is MatchOp.NOT_REGEX:
+        return lambda value: not matches(value)
+    return matches
+
+
+def literals(pattern: str) -> frozenset[str] | None:
+    """The words of `a|b|c` or `(a|b|c)`, if the pattern is nothing more than that."""
+    inner = pattern
+    for opening in ("(?:", "("):
+        if pattern.startswith(opening) and pattern.endswith(")"):
+            inner = pattern[len(opening) : -1]
+            break
+    words = inner.split("|")
+    if any(_META.intersection(word) for word in words):
+        return None
+    return frozenset(words)
+
+
+def _regex(pattern: str) -> Predicate:
+    for wildcard, least in ((".*", 0), (".+", 1)):
+        if pattern == wildcard:
+            return lambda value: len(value) >= least
+        prefix = pattern.removesuffix(wildcard)
+        if len(prefix) < len(pattern) and not _META.intersection(prefix):
+            return lambda value: len(value) >= len(prefix) + least and value.startswith(prefix)
+    try:
+        compiled = compile_anchored(pattern, captures=False)
+    except ValueError as error:
+        raise BadMatcherError(f"invalid regular expression {pattern!r}: {error}") from error
+    return lambda value: compiled.fullmatch(value) is not None

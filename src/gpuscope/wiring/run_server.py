@@ -1,0 +1,233 @@
+"""Builds and runs `server`: scrape a fleet into a store and answer, or answer over another engine.
+
+Scraping has a thread and an event loop of its own, so that neither a slow query nor a busy page delays a
+scrape. SIGHUP reads the configuration again; a wrong one is refused and the old one stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from gpuscope.errors import UsageError
+from gpuscope.exposition.text import encode_text
+from gpuscope.promql import Engine
+from gpuscope.remote_write.receiver import Receiver
+from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
+from gpuscope.scrape.discovery import targets_from_argument
+from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
+from gpuscope.scrape.scraper import Scraper
+from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.proxy import RemoteApi
+from gpuscope.server.api.query_log import QueryLog
+from gpuscope.server.api.write_route import write_route
+from gpuscope.server.app import build_app
+from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.own_metrics import build_families, engine_families, store_families
+from gpuscope.server.page_routes import page_routes
+from gpuscope.settings import Settings, home_path
+from gpuscope.store import Store
+from gpuscope.wiring.listeners import fit_limits
+from gpuscope.wiring.live_view import live_from_engine, live_from_store
+from gpuscope.wiring.login import build_web
+from gpuscope.wiring.querying import build_engine, shown_flags
+from gpuscope.wiring.remote_write import Pushes, build_pushes
+from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
+
+log = logging.getLogger("gpuscope")
+
+SCRAPE_WORKERS = 4
+TENANT_HEADERS = ("X-Scope-OrgID", "THANOS-TENANT")
+"""Mimir's (and Cortex') and Thanos'; each ignores the other's."""
+
+
+def read_scrape_config(settings: Settings) -> ScrapeConfig:
+    """From --config, --targets, or neither: a server may live from remote write alone."""
+    if settings.config and settings.targets:
+        raise UsageError(
+            "--config and --targets: give one of them; targets can stand in the configuration file"
+        )
+    if settings.config:
+        return load_config(home_path(settings.config, "config"), settings)
+    if settings.targets:
+        return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval, settings)
+    return ScrapeConfig()
+
+
+class ScraperThread:
+    """A scraper with the thread, the event loop and the workers it runs on."""
+
+    def __init__(self, build: Callable[[ThreadPoolExecutor], Scraper]) -> None:
+        self._workers = ThreadPoolExecutor(SCRAPE_WORKERS, thread_name_prefix="gpuscope-scrape")
+        self.scraper = build(self._workers)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="gpuscope-scraper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self.scraper.run(self._stop))
+        except Exception:
+            log.exception("the scraper stopped")
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._loop.close()
+        self._workers.shutdown()
+
+
+def run_server(settings: Settings) -> None:
+    """Serves until SIGINT or SIGTERM."""
+    settings = fit_limits(settings)
+    if settings.store:
+        _run_over_engine(settings)
+    else:
+        _run_embedded(settings)
+
+
+def _run_embedded(settings: Settings) -> None:
+    listen = settings.listen or DEFAULT_LISTEN
+    web = build_web(settings, listen)
+    config = read_scrape_config(settings)
+    _warn(config)
+    pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
+    query_log = QueryLog(settings.query_log_max_bytes)
+    query_log.open(config.query_log_file)
+    store = open_store(settings)
+    store.set_out_of_order(int(config.out_of_order_seconds * 1000))
+    try:
+        store.start()
+        scraping = ScraperThread(
+            lambda workers: Scraper(
+                store,
+                config,
+                workers,
+                sink=pushes,
+                read_again=lambda: read_scrape_config(settings),
+                limits=settings,
+            )
+        )
+        scraper, receiver = scraping.scraper, Receiver(store, server_limits=settings)
+        api = EmbeddedApi(
+            store,
+            build_engine(settings, store),
+            scraper,
+            external_labels=tuple(sorted(config.external_labels.items())),
+            flags=shown_flags(settings, listen),
+            limits=settings,
+            with_admin=settings.admin_api,
+            query_log=query_log,
+        )
+        # The page's own question is not a client's: limits set for those must not blind it.
+        live = live_from_store(Engine(store), scraper)
+        app = build_app(
+            [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
+            own_metrics=lambda: encode_text(
+                [
+                    *build_families(),
+                    *store_families(stats := store.stats()),
+                    *limit_families(settings, max_series=stats.max_series),
+                    *scraper.families(),
+                    *receiver.families(),
+                    *(pushes.families() if pushes else ()),
+                ]
+            ),
+            ready=store.trouble,
+            access=web.access,
+        )
+        with _Started(scraping, pushes):
+            serve(app, listen, web, settings, lambda: _reload(settings, store, scraper, query_log, config))
+    finally:
+        store.close()
+
+
+class _Started:
+    """Scraper and senders run inside; the senders stop last, so that the last samples go out."""
+
+    def __init__(self, scraping: ScraperThread, pushes: Pushes | None) -> None:
+        self._scraping = scraping
+        self._pushes = pushes
+
+    def __enter__(self) -> None:
+        if self._pushes is not None:
+            self._pushes.start()
+        self._scraping.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._scraping.stop()
+        if self._pushes is not None:
+            self._pushes.stop()
+
+
+def _warn(config: ScrapeConfig) -> None:
+    for warning in config.warnings:
+        log.warning("%s", warning)
+
+
+def _reload(
+    settings: Settings, store: Store, scraper: Scraper, query_log: QueryLog, started_with: ScrapeConfig
+) -> None:
+    try:
+        config = read_scrape_config(settings)
+        query_log.open(config.query_log_file)
+    except UsageError as error:
+        log.error("the configuration was not read again: %s; the old one stays", error)
+        return
+    _warn(config)
+    fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
+    if fixed[0] != fixed[1]:
+        log.warning("external_labels and remote_write are as they were; a restart would change them")
+    store.set_out_of_order(int(config.out_of_order_seconds * 1000))
+    scraper.reload(config)
+    log.info("the configuration was read again")
+
+
+def _run_over_engine(settings: Settings) -> None:
+    for name in ("config", "targets", "remote_write"):
+        if getattr(settings, name):
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} with --store: that engine scrapes and keeps the data; give only one")
+    listen = settings.listen or DEFAULT_LISTEN
+    web = build_web(settings, listen)
+    api = build_remote_api(settings)
+    app = build_app(
+        [*api.routes(), *page_routes(live_from_engine(api))],
+        own_metrics=lambda: encode_text(
+            [*build_families(), *engine_families(api.traffic), *limit_families(settings)]
+        ),
+        ready=lambda: "",
+        access=web.access,
+    )
+    # An engine that is away or does not know us is told at the start, not when the first viewer comes.
+    threading.Thread(target=_look_once, args=(api,), daemon=True).start()
+    serve(app, listen, web, settings)
+
+
+def _look_once(api: RemoteApi) -> None:
+    async def look() -> None:
+        own = RemoteApi(api.url, api.http, api.traffic)  # a client belongs to the loop it is used in
+        await own.reachable()  # what is wrong is counted and in the log
+        await own.close()
+
+    asyncio.run(look())
+
+
+def build_remote_api(settings: Settings) -> RemoteApi:
+    http = HttpConfig()
+    if settings.store_http_config:
+        http = load_http_config(home_path(settings.store_http_config, "store_http_config"))
+    if settings.store_tenant:
+        if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
+            raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
+        http = http.with_headers(*((name, settings.store_tenant) for name in TENANT_HEADERS))
+    url, http = split_credentials(settings.store, http, f"--store {settings.store}")
+    return RemoteApi(url.partition("?")[0].rstrip("/"), http)

@@ -1,0 +1,337 @@
+"""From what a target sent to what a query finds."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuscope.exposition.series_text import TextLimits
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.scrape.config import Job, Limits
+from gpuscope.scrape.fetch import Fetched, ScrapeError
+from gpuscope.scrape.ingest import ScrapedTarget, merge_labels
+from gpuscope.scrape.relabel import RelabelRule
+from gpuscope.scrape.target import Target
+from gpuscope.scrape.target_appender import Report, TargetAppender
+from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
+from gpuscope.store import Store
+
+NOW = time.time_ns() // 1_000_000
+REPORTS = ("up", "scrape_")
+
+
+class Rig:
+    """One target on a store; each `scrape` is a second later."""
+
+    def __init__(self, store: Store, **job: Any) -> None:
+        self.store = store
+        labels = (("instance", "n1"), ("job", "j"))
+        target = Target(Job("j", **job), "http://n1/metrics", labels, {}, 15.0, 10.0)
+        self.appender = TargetAppender(store, target.name, dict(labels))
+        self.scraped = ScrapedTarget(target, self.appender)
+        self.at = NOW - 600_000
+
+    def scrape(self, text: str, openmetrics: bool = False) -> str:
+        self.at += 1000
+        taken = self.scraped.take(Fetched(text.encode(), openmetrics), self.at, time.monotonic())
+        taken.stored.result()
+        return taken.note
+
+    def fail(self) -> None:
+        self.at += 1000
+        self.appender.fail(self.at, 0.5).result()
+
+    def all(self) -> dict[Labels, list[tuple[int, float]]]:
+        matchers = [Matcher("__name__", MatchOp.REGEX, ".+")]
+        found = {}
+        for one in self.store.select(matchers, 0, NOW + 10**6):
+            seconds = ((one.timestamps - (NOW - 600_000)) // 1000).tolist()
+            found[one.labels] = list(zip(seconds, one.values.tolist(), strict=True))
+        return found
+
+    def samples(self) -> dict[str, list[tuple[int, float | str]]]:
+        """By the text of the labels, without what the scrape says of itself; markers as "stale"."""
+        found: dict[str, list[tuple[int, float | str]]] = {}
+        for labels, rows in self.all().items():
+            table = dict(labels)
+            name = table.pop("__name__")
+            if not name.startswith(REPORTS):
+                rest = ",".join(f"{k}={v}" for k, v in table.items())
+                found[f"{name} {rest}"] = [(at, "stale" if is_stale(value) else value) for at, value in rows]
+        return found
+
+    def report(self, name: str) -> list[float]:
+        return [
+            value
+            for labels, rows in self.all().items()
+            if dict(labels)["__name__"] == name
+            for _, value in rows
+        ]
+
+
+def is_stale(value: float) -> bool:
+    return bool(np.float64(value).view(np.int64) == STALE_NAN_BITS)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "data") as store:
+        yield store
+
+
+def test_values_reports_and_what_ends(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape('a 1\nb{x="1"} 2\n')
+    rig.scrape("a 3\n")
+    rig.fail()
+    rig.scrape("a 5\n")
+    assert rig.samples() == {
+        "a instance=n1,job=j": [(1, 1.0), (2, 3.0), (3, "stale"), (4, 5.0)],
+        "b instance=n1,job=j,x=1": [(1, 2.0), (2, "stale")],
+    }
+    assert rig.report("up") == [1, 1, 0, 1]
+    assert rig.report("scrape_samples_scraped") == [2, 1, 0, 1]
+    assert rig.report("scrape_series_added") == [2, 0, 0, 0]
+    assert rig.report("scrape_duration_seconds")[2] == 0.5
+
+
+def test_a_target_that_is_gone_ends_its_up_too(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\n")
+    rig.appender.close(rig.at + 1000)
+    assert rig.samples()["a instance=n1,job=j"][-1] == (2, "stale")
+    assert is_stale(rig.report("up")[-1])
+
+
+def test_whose_label_wins(store: Store) -> None:
+    Rig(store).scrape('a{job="own",exported_job="x"} 1\n')
+    Rig(store, honor_labels=True).scrape('b{job="own",instance=""} 1\n')
+    assert set(Rig(store).samples()) == {
+        "a exported_exported_job=own,exported_job=x,instance=n1,job=j",
+        "b job=own",
+    }
+
+
+def test_times_of_their_own(store: Store) -> None:
+    at = NOW - 300_000
+    rig = Rig(store)
+    rig.scrape(f"a 1 {at}\n")
+    rig.scrape("b 1\n")
+    assert rig.samples()["a instance=n1,job=j"] == [(300, 1.0)], "its sender decides when it ends"
+    other = Rig(store, honor_timestamps=False)
+    other.scrape(f"c 1 {at}\n")
+    assert other.samples()["c instance=n1,job=j"] == [(1, 1.0)]
+    tracked = Rig(store, track_timestamps_staleness=True)
+    tracked.scrape(f"d 1 {NOW - 600_000 + 500}\n")
+    tracked.scrape("e 1\n")
+    assert tracked.samples()["d instance=n1,job=j"] == [(0, 1.0), (2, "stale")]
+
+
+def test_openmetrics_times_are_seconds(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape(f"a_total 1 {(NOW - 300_000) / 1000}\n# EOF\n", openmetrics=True)
+    assert rig.samples()["a_total instance=n1,job=j"] == [(300, 1.0)]
+
+
+def test_metric_relabelling(store: Store) -> None:
+    rig = Rig(
+        store,
+        metric_relabel=(
+            RelabelRule("drop", ("__name__",), regex="go_.*"),
+            RelabelRule("labeldrop", regex="pid"),
+        ),
+    )
+    rig.scrape('go_gc 1\na{pid="7"} 2\n')
+    assert rig.samples() == {"a instance=n1,job=j": [(1, 2.0)]}
+    assert rig.report("scrape_samples_scraped") == [2]
+    assert rig.report("scrape_samples_post_metric_relabeling") == [1]
+
+
+def test_of_a_series_that_stands_twice_the_first_counts(store: Store) -> None:
+    rig = Rig(store, metric_relabel=(RelabelRule("labeldrop", regex="pid"),))
+    note = rig.scrape('a{pid="1"} 1\na{pid="2"} 2\nb 3\nb 3\n')
+    assert note.startswith("2 samples dropped")
+    assert rig.samples() == {"a instance=n1,job=j": [(1, 1.0)], "b instance=n1,job=j": [(1, 3.0)]}
+    assert rig.report("up") == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a 1\nb\n", "line 3"),
+        ("a 1 # x\n", "line 2"),
+        ("a{x=1} 1\n", "line 2"),
+        ("<html>\n", "line 2"),
+        ("a 1\n" * 11, "sample_limit"),
+        ("".join(f"a{n} 1\n" for n in range(5000)), "sample_limit"),
+        ("#\n" * 20_000, "lines are too many"),
+        (f"# HELP a {'x' * (1 << 20)}\n", "scrape_max_line_bytes"),
+        ('a{b="1",c="2",d="3",e="4",f="5"} 1\n', "label_limit"),
+        (f'a{{{"n" * 40}="1"}} 1\n', "label_name_length_limit"),
+        (f'a{{b="{"v" * 60}"}} 1\n', "label_value_length_limit"),
+    ],
+)
+def test_a_refused_scrape_leaves_nothing_behind(store: Store, text: str, why: str) -> None:
+    rig = Rig(store, limits=Limits(samples=10, labels=6, label_name_length=30, label_value_length=50))
+    rig.scrape("ok 1\n")
+    before = store.stats().series
+    for _ in range(2):
+        with pytest.raises(ScrapeError, match=why):
+            rig.scrape("new_series 1\n" + text)
+    assert store.stats().series == before
+    rig.scrape("ok 2\nnew_series 3\n")
+    assert rig.samples()["new_series instance=n1,job=j"] == [(4, 3.0)]
+
+
+def test_bytes_that_are_no_text(store: Store) -> None:
+    rig = Rig(store)
+    with pytest.raises(ScrapeError, match="UTF-8"):
+        rig.scraped.take(Fetched(b'a{x="\xff"} 1\n', False), NOW, 0.0)
+    with pytest.raises(ScrapeError, match="EOF"):
+        rig.scraped.take(Fetched(b"a 1\n", True), NOW, 0.0)
+
+
+def test_ids_are_asked_for_again_when_the_store_removed_series(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\nb 1\n")
+    store.delete_series([Matcher("__name__", MatchOp.EQUAL, "a")])
+    rig.scrape("a 2\nb 2\n")
+    rig.scrape("a 3\nb 3\n")
+    assert rig.samples()["a instance=n1,job=j"][-1] == (3, 3.0)
+    assert rig.samples()["b instance=n1,job=j"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_churn_does_not_fill_the_memory(store: Store) -> None:
+    rig = Rig(store)
+    for number in range(30):
+        rig.scrape("".join(f'a{{pid="{number * 100 + at}"}} 1\n' for at in range(100)))
+    assert len(rig.scraped._ids) < 1600
+
+
+def test_comments_do_not_fill_the_memory_either(store: Store) -> None:
+    rig = Rig(store)
+    for number in range(3):
+        rig.scrape("a 1\n" + "".join(f"# HELP h{number}_{at} x\n" for at in range(15_000)))
+    assert len(rig.scraped.metadata) < 10_000, "1 MiB of metadata is remembered"
+    assert len(rig.scraped._cache._comments) <= 15_000
+
+
+def test_what_should_have_ended_ends_later_if_the_store_was_full(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\nb 1\n")
+    rig.at += 1000
+    rig.appender.submit(rig.at, (), (), Report(False, 0.0))
+    rig.appender.not_stored()
+    rig.scrape("b 2\n")
+    assert rig.samples()["a instance=n1,job=j"][-1][1] == "stale"
+
+
+_TEXTS = st.lists(
+    st.sampled_from(
+        [
+            'a{x="1"} 1',
+            "a 2",
+            "b NaN",
+            "c +Inf",
+            "# TYPE a gauge",
+            "",
+            "d 1 1000",
+            "e",
+            "{",
+            "a{} 3",
+            'f{job="x"} 1',
+        ]
+    ),
+    max_size=8,
+).map("\n".join) | st.text(max_size=40)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(texts=st.lists(_TEXTS, max_size=4), openmetrics=st.booleans())
+def test_any_text_is_taken_or_refused(store: Store, texts: list[str], openmetrics: bool) -> None:
+    rig = Rig(store)
+    for text in texts:
+        with contextlib.suppress(ScrapeError):
+            rig.scrape(text, openmetrics)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "job", "exported_job", "instance"]), st.sampled_from(["", "1", "2"])
+    ),
+    st.booleans(),
+)
+def test_merging_keeps_the_targets_labels_or_the_series_own(own: dict[str, str], honor: bool) -> None:
+    target = {"job": "j", "instance": "i"}
+    merged = merge_labels((("__name__", "m"), *own.items()), target, honor)
+    if honor:
+        assert all(merged.get(name, "") == value for name, value in own.items())
+    else:
+        assert all(merged[name] == value for name, value in target.items())
+        lost = {value for name, value in own.items() if value} - set(merged.values())
+        assert not lost, "a clashing value is kept under another name"
+
+
+def test_a_time_past_64_bits_drops_its_sample_only(store: Store) -> None:
+    text = "a 1 12345678901234567890\nb 2\n# EOF\n"
+    rig = Rig(store)
+    rig.scrape(text, openmetrics=True)
+    assert set(rig.samples()) == {"b instance=n1,job=j"}
+    other = Rig(store, honor_timestamps=False)
+    other.scrape(text, openmetrics=True)
+    assert other.samples()["a instance=n1,job=j"] == [(1, 1.0)]
+
+
+def test_limits_that_are_reached_are_named(store: Store) -> None:
+    cases = {
+        "scrape_max_samples": "a 1\n" * 11,
+        "scrape_max_labels": 'a{b="1",c="2",d="3",e="4",f="5"} 1\n',
+        "scrape_max_label_name_bytes": f'a{{{"n" * 40}="1"}} 1\n',
+        "scrape_max_label_value_bytes": f'a{{b="{"v" * 60}"}} 1\n',
+        "scrape_max_line_bytes": f"# {'x' * 1100}\n",
+    }
+    text_limits = TextLimits(line_bytes=1000)
+    limits = Limits(samples=10, labels=6, label_name_length=30, label_value_length=50, text=text_limits)
+    for name, text in cases.items():
+        with pytest.raises(ScrapeError) as raised:
+            Rig(store, limits=limits).scrape(text)
+        assert raised.value.limit == name
+    before = LIMITS_REACHED.counts()["scrape_max_metadata_bytes"]
+    small = Limits(text=TextLimits(metadata_bytes=150))
+    Rig(store, limits=small).scrape("# HELP a x\n# HELP b x\na 1\n")
+    assert LIMITS_REACHED.counts()["scrape_max_metadata_bytes"] == before + 1
+
+
+def test_a_label_value_of_31_mb_is_refused_in_little_memory(store: Store) -> None:
+    body = b'a{x="' + b"v" * (31 << 20) + b'"} 1\n'
+    rig = Rig(store)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ScrapeError, match="scrape_max_line_bytes"):
+            rig.scraped.take(Fetched(body, False), NOW, time.monotonic())
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_label_value_is_read_without_backtracking(store: Store) -> None:
+    """The longest line allowed, escapes and all, takes memory in proportion to its length."""
+    limits = Limits(label_value_length=1 << 20, text=TextLimits(label_value_bytes=1 << 20))
+    value = '\\"' * 200_000
+    tracemalloc.start()
+    try:
+        Rig(store, limits=limits).scrape(f'a{{x="{value}"}} 1\n')
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        with pytest.raises(ScrapeError, match="a label without a value"):
+            Rig(store, limits=limits).scrape(f'a{{x="{value}}} 1\n')
+    finally:
+        tracemalloc.stop()
