@@ -48,42 +48,42 @@ def library() -> Path:
 
 @cache
 def _library_or_reason() -> Path | str:
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return "fake NVML library: no C compiler (cc)"
     try:
-        include = header().parent
-        target = _cache() / "fake_nvml" / _fingerprint(compiler, include) / SONAME
-        if not target.exists():
-            _compile(compiler, include, target)
+        include = header()
+        sources = "\n".join(path.read_text() for path in sorted(SOURCES.glob("*.c")))
+        names = stub_names(include.read_text(), sources)
+        stubs = {"stubs.def": "".join(f"STUB({name})\n" for name in names)}
+        return compile_library("fake_nvml", SONAME, SOURCES, include, stubs)
     except Unavailable as missing:
         return str(missing)
-    return target
 
 
 def header() -> Path:
     """NVIDIA's nvml.h: the one FAKE_NVML_HEADER names, the cached one, or a fresh download."""
     named = os.environ.get("FAKE_NVML_HEADER")
-    if named:
-        return Path(named)
-    cached = _cache() / "nvml-13" / "nvml.h"
+    return Path(named) if named else cached_header(HEADER_PACKAGE, "nvml-13", "nvml.h")
+
+
+def cached_header(package: str, folder: str, name: str) -> Path:
+    """A header of a PyPI package, downloaded once."""
+    cached = _cache() / folder / name
     if not cached.exists():
-        _write_atomically(cached, _download_header())
+        _write_atomically(cached, _download(package, name))
     return cached
 
 
-def _download_header() -> bytes:
+def _download(package: str, name: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         command += ["--retries", "1", "--timeout", "10", "--no-deps", "--only-binary", ":all:"]
-        command += ["--dest", folder, HEADER_PACKAGE]
+        command += ["--dest", folder, package]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
             reason = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
-            raise Unavailable(f"fake NVML library: cannot get nvml.h from {HEADER_PACKAGE}: {reason}")
+            raise Unavailable(f"fake driver: cannot get {name} from {package}: {reason}")
         with zipfile.ZipFile(wheels[0]) as wheel:
-            member = next(name for name in wheel.namelist() if name.endswith("/nvml.h"))
+            member = next(member for member in wheel.namelist() if member.endswith(f"/{name}"))
             return wheel.read(member)
 
 
@@ -95,27 +95,35 @@ def stub_names(header_text: str, source_text: str) -> list[str]:
     return sorted(set(declared) - defined - {"nvmlErrorString"})
 
 
-def _compile(compiler: str, include: Path, target: Path) -> None:
+def compile_library(
+    name: str, soname: str, folder: Path, header: Path, generated: dict[str, str] | None = None
+) -> Path:
+    """The library of a folder's C files, built unless the cache has it. `generated` are files to include."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise Unavailable(f"{name}: no C compiler (cc)")
+    target = _cache() / name / _fingerprint(compiler, header, folder) / soname
+    if target.exists():
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    sources = sorted(SOURCES.glob("*.c"))
-    names = stub_names((include / "nvml.h").read_text(), "\n".join(path.read_text() for path in sources))
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        folder = Path(scratch)
-        (folder / "stubs.def").write_text("".join(f"STUB({name})\n" for name in names))
-        built = folder / SONAME
-        command = [compiler, *FLAGS, f"-Wl,-soname,{SONAME}", f"-I{include}", f"-I{folder}"]
-        command += [*map(str, sources), "-o", str(built)]
+        for file, text in (generated or {}).items():
+            (Path(scratch) / file).write_text(text)
+        built = Path(scratch) / soname
+        command = [compiler, *FLAGS, f"-Wl,-soname,{soname}", f"-I{header.parent}", f"-I{scratch}"]
+        command += [*map(str, sorted(folder.glob("*.c"))), "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Unavailable(f"fake NVML library: {compiler} failed:\n{done.stderr}")
+            raise Unavailable(f"{name}: {compiler} failed:\n{done.stderr}")
         built.replace(target)  # two test processes may build at once; either result will do
+    return target
 
 
-def _fingerprint(compiler: str, include: Path) -> str:
+def _fingerprint(compiler: str, header: Path, folder: Path) -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
     digest.update(version + repr(FLAGS).encode() + Path(__file__).read_bytes())
-    for path in [include / "nvml.h", *sorted(SOURCES.iterdir())]:
+    for path in [header, *sorted(folder.iterdir())]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

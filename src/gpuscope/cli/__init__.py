@@ -33,6 +33,7 @@ COMMANDS = {
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show what is on this machine's GPUs now",
     "query": "ask a gpuscope server, or any Prometheus, a PromQL question",
+    "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "say what works here, what does not, why, and how to mend it",
     "fields": "list every field: id, name, unit, families, and whether this machine has it",
     "store": "look after the history: stat, check, export, backup, delete",

@@ -151,6 +151,10 @@ double flow_mean(const struct gpu *gpu, int flow, int64_t from, int64_t to);
 double flow_recent(const struct gpu *gpu, int flow, int64_t span_us);
 double flow_sampled(const struct gpu *gpu, int flow);
 
+/* work.c: what the fake CUDA driver did, in the same units */
+double work_at(const struct gpu *gpu, int flow, int64_t t);
+double work_total(const struct gpu *gpu, int flow, int64_t t);
+
 /* calls.c: with the gate's lock held */
 void calls_follow(const char *state_path);
 void calls_leave(void);

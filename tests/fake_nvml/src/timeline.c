@@ -13,19 +13,24 @@ static const struct phase *phase_at(const struct gpu *gpu, int64_t t)
 double flow_at(const struct gpu *gpu, int flow, int64_t t)
 {
     const struct phase *phase = phase_at(gpu, t);
-    return phase ? phase->value[flow] : gpu->value[flow];
+    return (phase ? phase->value[flow] : gpu->value[flow]) + work_at(gpu, flow, t);
 }
 
 double flow_total(const struct gpu *gpu, int flow, int64_t t)
 {
     const struct phase *phase = phase_at(gpu, t);
-    return phase ? phase->total[flow] + phase->value[flow] * (double)(t - phase->at) / 1e6 : 0;
+    return (phase ? phase->total[flow] + phase->value[flow] * (double)(t - phase->at) / 1e6 : 0) + work_total(gpu, flow, t);
 }
 
 double flow_mean(const struct gpu *gpu, int flow, int64_t from, int64_t to)
 {
-    if (to <= from || phase_at(gpu, from) == phase_at(gpu, to)) /* exact, where subtracting totals is not */
+    const struct phase *phase = phase_at(gpu, to);
+    if (to <= from)
         return flow_at(gpu, flow, to);
+    if (phase_at(gpu, from) == phase) { /* exact, where subtracting totals is not */
+        double work = work_total(gpu, flow, to) - work_total(gpu, flow, from);
+        return (phase ? phase->value[flow] : gpu->value[flow]) + work * 1e6 / (double)(to - from);
+    }
     return (flow_total(gpu, flow, to) - flow_total(gpu, flow, from)) * 1e6 / (double)(to - from);
 }
 
