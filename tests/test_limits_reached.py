@@ -71,8 +71,8 @@ REACHED_BY = {
     "write_max_labels": WRITTEN_LABELS,
     "write_max_label_name_bytes": WRITTEN_LABELS,
     "write_max_label_value_bytes": WRITTEN_LABELS,
-    "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_go_on",
-    "max_new_series": STORE + "test_new_series_in_ten_minutes",
+    "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue",
+    "max_new_series": STORE + "test_max_new_series_within_ten_minutes",
 }
 
 

@@ -22,7 +22,9 @@ class Held:
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
         raise AssertionError("weighing reads nothing")
 
-    def held(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> tuple[int, int] | None:
+    def count_in_memory(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
+    ) -> tuple[int, int] | None:
         self.asked.append((start_ms, end_ms))
         return self.answer
 

@@ -67,7 +67,7 @@ class Evaluator:
         every: Callable[..., Sequence[Series]] = storage.select
         # A store may know a quicker way to only the newest sample of each series.
         newest: Callable[..., Sequence[Series]] = getattr(storage, "latest", every)
-        if getattr(storage, "asks_before_loading", False):
+        if getattr(storage, "supports_admit", False):
             # The budget's method, not one of this: a cycle would keep what was loaded until it is collected.
             every, newest = partial(every, admit=budget.admit), partial(newest, admit=budget.admit)
         self._all: _Select = every

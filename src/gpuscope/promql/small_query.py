@@ -1,8 +1,8 @@
-"""Whether a query is so small that handing it to a thread would cost more than answering it.
+"""Decides whether a query is so small that running it in a thread costs more than evaluating it at once.
 
-Small is what needs few samples of few series, all of which the store says it holds in memory; a store that does
-not say so (`held`) has no small queries. An event loop may ask this: nothing here reads a file, waits, or looks
-through an index.
+A small query reads few samples of few series, all of which the store has in memory (`count_in_memory`; a store
+without it has no small queries). Safe to call on an event loop: nothing here reads a file, waits, or searches
+an index.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ _Selector = tuple[VectorSelector, int | None]
 
 
 def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times: QueryTimes = INSTANT) -> bool:
-    held = getattr(storage, "held", None)
-    if held is None or len(text) > LONGEST_TEXT:
+    count_in_memory = getattr(storage, "count_in_memory", None)
+    if count_in_memory is None or len(text) > LONGEST_TEXT:
         return False
     series = numbers = 0
     for selector, range_ms in _selectors(parse(text, times)):
         if selector.at is not None:
             return False
         start_ms = steps.start_ms - selector.offset_ms - (range_ms or lookback_ms)
-        found: tuple[int, int] | None = held(selector.matchers, start_ms, steps.end_ms - selector.offset_ms)
+        found: tuple[int, int] | None = count_in_memory(
+            selector.matchers, start_ms, steps.end_ms - selector.offset_ms
+        )
         if found is None:
             return False
         series += found[0]
