@@ -92,6 +92,19 @@ def test_noise_at_the_start_of_the_file(tmp_path: Path, length: int) -> None:
     assert page.read_bytes()[:length] == noise[:4096]
 
 
+@pytest.mark.parametrize("length", [24_576, 28_672])
+def test_samples_survive_the_loss_of_labels_and_of_series(tmp_path: Path, length: int) -> None:
+    """The noise covers the root pages of `pair`, then of `series`; series get generated labels."""
+    clock = HandClock()
+    before = filled_store(tmp_path, clock)
+    with (tmp_path / FILE_NAME).open("r+b") as file:
+        file.write(random.Random(length).randbytes(length))
+    with Store(tmp_path, clock=clock) as store:
+        after = contents_of(store)
+        assert sorted(map(sorted, after.values())) == sorted(map(sorted, before.values()))
+        assert_writable(store, clock)
+
+
 def test_noise_at_the_start_of_a_file_with_a_wal(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:

@@ -19,6 +19,7 @@ import numpy as np
 from gpuscope.store.codec import unpack_integers
 from gpuscope.store.salvage_header import replace_first_page
 from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
+from gpuscope.store.tick_rows import unpack_series
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
@@ -155,6 +156,7 @@ def _repair_references(fresh: sqlite3.Connection) -> None:
     """Delete rows that are useless without lost ones, and create missing rows that only provide a name."""
     fresh.execute("BEGIN")
     fresh.execute("UPDATE target SET floor = NULL WHERE typeof(floor) NOT IN ('integer', 'null')")
+    _restore_series(fresh)
     _repair_labels(fresh)
     fresh.execute("DELETE FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)")
     # A target is only a name: if other rows refer to a lost one, it gets a generated name.
@@ -167,6 +169,18 @@ def _repair_references(fresh: sqlite3.Connection) -> None:
         (TICK_BITS,),
     )
     fresh.execute("COMMIT")
+
+
+def _restore_series(fresh: sqlite3.Connection) -> None:
+    """Create rows without labels for lost series in blocks and layouts; `_repair_labels` names them."""
+    known = {sid for (sid,) in fresh.execute("SELECT id FROM series")}
+    lost: dict[int, int] = {}
+    tables = (("block", "members", unpack_integers), ("layout", "series", unpack_series))
+    for table, column, unpack in tables:
+        for target, data in fresh.execute(f"SELECT target, {column} FROM {table}").fetchall():  # noqa: S608
+            with suppress(Exception):  # damaged ids: the block or layout is unreadable anyway
+                lost.update(dict.fromkeys(set(unpack(data).tolist()) - known, target))
+    fresh.executemany("INSERT INTO series (id, target, pairs) VALUES (?, ?, x'')", sorted(lost.items()))
 
 
 def _repair_labels(fresh: sqlite3.Connection) -> None:
