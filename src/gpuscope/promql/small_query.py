@@ -15,8 +15,8 @@ from gpuscope.promql.parse import parse
 from gpuscope.promql.syntax import (
     Aggregate,
     Binary,
-    Call,
     Expr,
+    FunctionCall,
     MatrixSelector,
     Negation,
     Number,
@@ -25,18 +25,18 @@ from gpuscope.promql.syntax import (
 )
 from gpuscope.series import Storage
 
-LONGEST_TEXT = 500
-"""Of a query that is worth parsing to find out."""
+MAX_CHARACTERS = 500
+"""Longer queries are not parsed to find out."""
 MAX_SERIES = 32
-MAX_NUMBERS = 4_000
-"""Samples read and looked at: at most about a millisecond's work."""
+MAX_SAMPLES = 4_000
+"""Samples read: about a millisecond of work."""
 
 _Selector = tuple[VectorSelector, int | None]
 
 
 def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times: QueryTimes = INSTANT) -> bool:
     count_in_memory = getattr(storage, "count_in_memory", None)
-    if count_in_memory is None or len(text) > LONGEST_TEXT:
+    if count_in_memory is None or len(text) > MAX_CHARACTERS:
         return False
     series = numbers = 0
     for selector, range_ms in _selectors(parse(text, times)):
@@ -49,13 +49,13 @@ def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times:
         if found is None:
             return False
         series += found[0]
-        # Each step looks at one sample of a series, or at as many as its window holds.
+        # Each step reads one sample of a series, or all samples of its window.
         numbers += found[1] * steps.count if range_ms else found[1] + found[0] * steps.count
-    return series <= MAX_SERIES and numbers <= MAX_NUMBERS
+    return series <= MAX_SERIES and numbers <= MAX_SAMPLES
 
 
 def _selectors(expr: Expr) -> Iterator[_Selector]:
-    """Every selector with its range; for what may be large for other reasons one that is never small."""
+    """Yield every selector with its range; `_NEVER_SMALL` for expressions that may be expensive otherwise."""
     match expr:
         case Number() | String():
             return
@@ -72,9 +72,9 @@ def _selectors(expr: Expr) -> Iterator[_Selector]:
             yield from _selectors(expr.expr)
             if expr.param is not None:
                 yield from _selectors(expr.param)
-        case Call(name=("label_replace" | "label_join")):
-            yield _NEVER_SMALL  # 500 characters of nested calls fill the whole budget for label text
-        case Call():
+        case FunctionCall(name=("label_replace" | "label_join")):
+            yield _NEVER_SMALL  # 500 characters of nested calls can use the whole budget for label text
+        case FunctionCall():
             for one in expr.args:
                 yield from _selectors(one)
         case _:
