@@ -19,7 +19,8 @@ import numpy as np
 from gpuscope.store.codec import unpack_integers
 from gpuscope.store.salvage_header import replace_first_page
 from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
-from gpuscope.store.tick_rows import unpack_series
+from gpuscope.store.tick import Int64s
+from gpuscope.store.tick_rows import unpack_mixed, unpack_series
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
@@ -172,15 +173,24 @@ def _repair_references(fresh: sqlite3.Connection) -> None:
 
 
 def _restore_series(fresh: sqlite3.Connection) -> None:
-    """Create rows without labels for lost series in blocks and layouts; `_repair_labels` names them."""
+    """Create rows without labels for lost series that have samples; `_repair_labels` names them."""
     known = {sid for (sid,) in fresh.execute("SELECT id FROM series")}
     lost: dict[int, int] = {}
-    tables = (("block", "members", unpack_integers), ("layout", "series", unpack_series))
-    for table, column, unpack in tables:
-        for target, data in fresh.execute(f"SELECT target, {column} FROM {table}").fetchall():  # noqa: S608
-            with suppress(Exception):  # damaged ids: the block or layout is unreadable anyway
+    sources = (
+        ("SELECT target, members FROM block", unpack_integers),
+        ("SELECT target, series FROM layout", unpack_series),
+        (f"SELECT id >> {TICK_BITS}, data FROM tick WHERE layout IS NULL", _series_of_mixed),  # noqa: S608
+        (f"SELECT id >> {TICK_BITS}, data FROM late", _series_of_mixed),  # noqa: S608
+    )
+    for query, unpack in sources:
+        for target, data in fresh.execute(query).fetchall():
+            with suppress(Exception):  # damaged ids: the samples cannot be read anyway
                 lost.update(dict.fromkeys(set(unpack(data).tolist()) - known, target))
     fresh.executemany("INSERT INTO series (id, target, pairs) VALUES (?, ?, x'')", sorted(lost.items()))
+
+
+def _series_of_mixed(data: bytes) -> Int64s:
+    return unpack_mixed(data)[0]
 
 
 def _repair_labels(fresh: sqlite3.Connection) -> None:
