@@ -73,8 +73,8 @@ def nvidia_gpu_exporter(folder: Path) -> Exporter:
     except subprocess.TimeoutExpired:
         raise NotAvailableError("nvidia_gpu_exporter: not built within ten minutes") from None
     if done.returncode:
-        said = re.sub(r"\S*://\S*", "", done.stderr).split()  # removes addresses of registries
-        raise NotAvailableError(f"nvidia_gpu_exporter: go install failed: … {' '.join(said[-9:])}")
+        message = re.sub(r"\S*://\S*", "", done.stderr).split()  # removes addresses of registries
+        raise NotAvailableError(f"nvidia_gpu_exporter: go install failed: … {' '.join(message[-9:])}")
     program = folder / "nvidia_gpu_exporter"
     return Exporter(
         "nvidia_gpu_exporter",

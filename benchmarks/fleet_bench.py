@@ -58,14 +58,14 @@ def exposition(node: int, tick: int) -> bytes:
 
 def play_exporters(pipe: Connection) -> None:
     """Serves all targets on one port, by path; sends the list of (path, time) on request."""
-    seen: list[tuple[str, float]] = []
+    scrapes: list[tuple[str, float]] = []
     ticks: dict[str, int] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while request := await reader.readuntil(b"\r\n\r\n"):
                 path = request.split(b" ", 2)[1].decode()
-                seen.append((path, time.monotonic()))
+                scrapes.append((path, time.monotonic()))
                 ticks[path] = ticks.get(path, 0) + 1
                 body = exposition(int(path.rpartition("/")[2]), ticks[path])
                 writer.write(HEAD % len(body) + body)
@@ -77,8 +77,8 @@ def play_exporters(pipe: Connection) -> None:
         pipe.send(server.sockets[0].getsockname()[1])
         loop = asyncio.get_running_loop()
         while await loop.run_in_executor(None, pipe.recv):
-            pipe.send(list(seen))
-            seen.clear()
+            pipe.send(list(scrapes))
+            scrapes.clear()
 
     asyncio.run(serve())
 
@@ -108,10 +108,10 @@ scrape_configs:
 """
 
 
-def lateness(seen: Sequence[tuple[str, float]]) -> list[float]:
+def scrape_delays(scrapes: Sequence[tuple[str, float]]) -> list[float]:
     """Return for each two consecutive scrapes of a target the deviation from the interval, in ms."""
     by_target: dict[str, list[float]] = {}
-    for path, at in seen:
+    for path, at in scrapes:
         by_target.setdefault(path, []).append(at)
     return [
         1000 * abs(later - earlier - EVERY)
@@ -136,11 +136,11 @@ class Client(threading.Thread):
             path, query, step = DASHBOARD[number % len(DASHBOARD)]
             number += 1
             now = time.time()
-            asked = {"match[]": query} if path.endswith("series") else {"query": query}
+            parameters = {"match[]": query} if path.endswith("series") else {"query": query}
             if step:
-                asked |= {"start": str(now - 300), "end": str(now), "step": step}
+                parameters |= {"start": str(now - 300), "end": str(now), "step": step}
             before = time.perf_counter()
-            connection.request("GET", f"{path}?{urlencode(asked)}")
+            connection.request("GET", f"{path}?{urlencode(parameters)}")
             answer = connection.getresponse()
             answer.read()
             self.latencies.append(time.perf_counter() - before)
@@ -159,14 +159,14 @@ def observe(pid: int, pipe: Connection, seconds: float) -> list[str]:
     spent = cpu_seconds(pid) - before
     elapsed = time.monotonic() - began
     pipe.send(True)
-    seen = pipe.recv()
-    late = lateness(seen)
-    p50, p99 = statistics.median(late), statistics.quantiles(late, n=100, method="inclusive")[-1]
+    scrapes = pipe.recv()
+    delays = scrape_delays(scrapes)
+    p50, p99 = statistics.median(delays), statistics.quantiles(delays, n=100, method="inclusive")[-1]
     return [
         f"{100 * spent / elapsed:.1f} %",
         f"{rss_bytes(pid) / MIB:.0f} MiB",
-        f"{len(seen) / elapsed:.2f}",
-        f"{p50:.0f} / {p99:.0f} / {max(late):.0f}",
+        f"{len(scrapes) / elapsed:.2f}",
+        f"{p50:.0f} / {p99:.0f} / {max(delays):.0f}",
     ]
 
 
@@ -202,8 +202,8 @@ def fleet(folder: Path, seconds: float) -> None:
             one.join()
         latencies = [1000 * spent for one in clients for spent in one.latencies]
         p95 = statistics.quantiles(latencies, n=20)[-1]
-        asked = f"{len(latencies) / seconds:.0f}/s, {statistics.median(latencies):.0f} / {p95:.0f} ms"
-        rows.append([f"{CLIENTS} clients", *cells, asked])
+        query_rate = f"{len(latencies) / seconds:.0f}/s, {statistics.median(latencies):.0f} / {p95:.0f} ms"
+        rows.append([f"{CLIENTS} clients", *cells, query_rate])
     head = [f"{TARGETS} × {SERIES} @ {EVERY} s", *HEADINGS, "queries, p50/p95"]
     print(table(head, rows), "\n", flush=True)
 

@@ -170,9 +170,9 @@ def over_http(url: str, pid: int, batches: Sequence[bytes]) -> tuple[float, floa
     for batch in batches:
         connection.request("POST", "/api/v1/write", batch, dict(HEADERS))
         answer = connection.getresponse()
-        said = answer.read()
+        message = answer.read()
         if answer.status // 100 != 2:
-            raise RuntimeError(f"{url}: {answer.status} {said[:200]!r}")
+            raise RuntimeError(f"{url}: {answer.status} {message[:200]!r}")
     connection.close()
     samples = 2000 * len(batches)
     return samples / (time.perf_counter() - began), samples / (cpu_seconds(pid) - cpu)
@@ -197,15 +197,15 @@ def http_rows(folder: Path) -> Iterator[list[str]]:
 def serve_fleet(port: int, nodes: int) -> None:
     """A process that simulates every target, by IP address; values change with each scrape."""
     variants = [[exposition(node, step).encode() for step in range(4)] for node in range(nodes)]
-    asked = [0] * nodes
+    scrape_counts = [0] * nodes
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = int(writer.get_extra_info("sockname")[0].rpartition(".")[2]) % nodes
         try:
             while True:
                 await reader.readuntil(b"\r\n\r\n")
-                asked[node] += 1
-                body = variants[node][asked[node] % 4]
+                scrape_counts[node] += 1
+                body = variants[node][scrape_counts[node] % 4]
                 head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
                 writer.write(head.encode() + body)
                 await writer.drain()

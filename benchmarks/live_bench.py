@@ -70,17 +70,17 @@ def watched(port: int, pid: int, viewers: int, seconds: int) -> tuple[float, lis
 
     began, before = time.monotonic(), cpu_seconds(pid)
     with ThreadPoolExecutor(viewers) as pool:
-        seen = list(pool.map(look, range(viewers)))
-    return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began), seen
+        responses = list(pool.map(look, range(viewers)))
+    return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began), responses
 
 
 def viewers_rows(port: int, viewers: int, seconds: int) -> tuple[list[Sequence[str]], float]:
     with running_up(port) as pid:
         time.sleep(SETTLING_SECONDS)
         before = cpu_percent(pid, seconds / 2)
-        during, seen = watched(port, pid, viewers, seconds)
+        during, responses = watched(port, pid, viewers, seconds)
         after = cpu_percent(pid, seconds / 2)
-    latencies = [latency for one in seen for latency in one.latencies]
+    latencies = [latency for one in responses for latency in one.latencies]
     percent = during - min(before, after)
     rows: list[Sequence[str]] = [
         ("without viewers before and after, % of a core", f"{before:.1f} and {after:.1f}"),
@@ -88,7 +88,7 @@ def viewers_rows(port: int, viewers: int, seconds: int) -> tuple[list[Sequence[s
         ("the viewers, % of a core", f"{percent:.1f}"),
         ("response p50, ms", f"{1e3 * statistics.median(latencies):.1f}"),
         ("response p95, ms", f"{1e3 * statistics.quantiles(latencies, n=20, method='inclusive')[-1]:.1f}"),
-        ("response, compressed, kB", f"{len(seen[0].body) / 1e3:.1f}"),
+        ("response, compressed, kB", f"{len(responses[0].body) / 1e3:.1f}"),
     ]
     return rows, percent
 

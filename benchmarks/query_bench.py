@@ -60,11 +60,11 @@ class Server:
     def __post_init__(self) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
-    def ask(self, path: str, parameters: dict[str, str], *, plain: bool = False) -> tuple[float, bytes]:
+    def request(self, path: str, parameters: dict[str, str], *, plain: bool = False) -> tuple[float, bytes]:
         """Return seconds and response: compressed, as Grafana, browsers and Go's client request it, or
         plain."""
-        asked = parameters | ({"nocache": "1"} if self.name == VICTORIA else {})
-        target = f"{path}?{urlencode(asked)}"
+        parameters = parameters | ({"nocache": "1"} if self.name == VICTORIA else {})
+        target = f"{path}?{urlencode(parameters)}"
         before = time.perf_counter()
         self.connection.request("GET", target, headers={} if plain else {"Accept-Encoding": "gzip"})
         answer = self.connection.getresponse()
@@ -181,7 +181,7 @@ def measure(servers: Sequence[Server], query: Query) -> dict[str, Timing]:
     for _ in range(query.runs):  # in turns: other load of the machine affects all alike
         for one in servers:
             before = cpu_seconds(one.pid)
-            spent[one.name].append(one.ask(query.path, query.parameters, plain=query.plain)[0])
+            spent[one.name].append(one.request(query.path, query.parameters, plain=query.plain)[0])
             used[one.name] += cpu_seconds(one.pid) - before
     return {
         name: Timing(1000 * min(some), *percentiles(some), 1000 * used[name] / query.runs)
@@ -189,11 +189,11 @@ def measure(servers: Sequence[Server], query: Query) -> dict[str, Timing]:
     }
 
 
-def compare(servers: Sequence[Server], asked: Sequence[Query]) -> str:
+def compare(servers: Sequence[Server], queries: Sequence[Query]) -> str:
     rows = []
-    for query in asked:
+    for query in queries:
         shapes = {
-            one.name: shape(one.ask(query.path, query.parameters, plain=query.plain)[1]) for one in servers
+            one.name: shape(one.request(query.path, query.parameters, plain=query.plain)[1]) for one in servers
         }
         found = measure(servers, query)
         base = found.get(PROMETHEUS)
@@ -228,7 +228,7 @@ def day(folder: Path, fleet: Fleet) -> None:
             one = stack.enter_context(server(name, folder / name))
             spent = send(one.port, write_requests(fleet))
             if name == VICTORIA:  # new samples become visible only after some time
-                one.ask("/internal/force_flush", {})
+                one.request("/internal/force_flush", {})
             print(f"filled {name} in {spent:.0f} s", file=sys.stderr, flush=True)
             servers.append(one)
         print(compare(servers, queries(fleet.end_ms)), "\n", flush=True)
@@ -245,7 +245,7 @@ def day(folder: Path, fleet: Fleet) -> None:
 def _disk_later(one: Server, fleet: Fleet) -> str:
     """Return the size after sealing, merging and compacting, as far as the engine supports it."""
     if one.name == VICTORIA:
-        one.ask("/internal/force_merge", {})
+        one.request("/internal/force_merge", {})
         return f"{one.disk_bytes() / fleet.samples:.2f}"
     blocks = [folder.parent for folder in one.data.glob("*/meta.json")]
     samples = sum(json.loads((b / "meta.json").read_text())["stats"]["numSamples"] for b in blocks)
@@ -272,9 +272,9 @@ def month(folder: Path) -> None:
             ("8 GPUs, 30 d @ 1 h", "gpu_utilization"),
             ("the same of `avg_over_time[1h]`", "avg_over_time(gpu_utilization[1h])"),
         ):
-            asked = {"query": query, "start": str(end - 30 * 86_400), "end": str(end), "step": "1h"}
-            first, _ = one.ask("/api/v1/query_range", asked)
-            found = measure([one], Query("", what, "/api/v1/query_range", asked))
+            parameters = {"query": query, "start": str(end - 30 * 86_400), "end": str(end), "step": "1h"}
+            first, _ = one.request("/api/v1/query_range", parameters)
+            found = measure([one], Query("", what, "/api/v1/query_range", parameters))
             rows.append([what, f"{1000 * first:.0f}", str(found[OURS])])
         size = f"{one.disk_bytes() / samples:.2f}"
     print(

@@ -153,10 +153,10 @@ def send(port: int, bodies: Iterator[bytes]) -> float:
         before = time.perf_counter()
         connection.request("POST", "/api/v1/write", body, headers)
         answer = connection.getresponse()
-        said = answer.read()
+        message = answer.read()
         spent += time.perf_counter() - before
         if answer.status not in (200, 204):
-            raise RuntimeError(f"status {answer.status}: {said[:200]!r}")
+            raise RuntimeError(f"status {answer.status}: {message[:200]!r}")
     connection.close()
     return spent
 

@@ -93,12 +93,12 @@ def _clamp(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     bounds = [evaluator.scalar(arg, steps) for arg in call.args[1:]]
     endless = np.full(steps.count, np.inf)
     if call.name == "clamp_min":
-        least, most = bounds[0], endless
+        low, high = bounds[0], endless
     elif call.name == "clamp_max":
-        least, most = -endless, bounds[0]
+        low, high = -endless, bounds[0]
     else:
-        least, most = bounds
-    values, present = numeric.clamp(frame.values, frame.present, least, most)
+        low, high = bounds
+    values, present = numeric.clamp(frame.values, frame.present, low, high)
     return Frame(frame.labels, values, present).without_empty_rows().without_metric_names(evaluator.budget)
 
 

@@ -43,10 +43,10 @@ def round_to(values: Floats, nearest: Floats) -> Floats:
     return rounded
 
 
-def clamp(values: Floats, present: Bools, least: Floats, most: Floats) -> tuple[Floats, Bools]:
-    """Clamp between `least` and `most` (one per step); a step where least > most has no result."""
-    clamped = _maximum(least, _minimum(most, values))
-    return clamped, present & ~(most < least)
+def clamp(values: Floats, present: Bools, low: Floats, high: Floats) -> tuple[Floats, Bools]:
+    """Clamp between `low` and `high` (one per step); a step where low > high has no result."""
+    clamped = _maximum(low, _minimum(high, values))
+    return clamped, present & ~(high < low)
 
 
 def _minimum(bound: Floats, values: Floats) -> Floats:

@@ -39,12 +39,12 @@ class _NewSeriesAllowance:
     spent: float = 0.0
     at_ms: int = 0
 
-    def spend(self, cost: int, most: int, now_ms: int) -> bool:
+    def spend(self, cost: int, allowed: int, now_ms: int) -> bool:
         # If the clock was set back, no time has passed.
         passed = max(0, now_ms - self.at_ms) if self.at_ms else 0
-        self.spent = max(0.0, self.spent - passed * most / NEW_SERIES_MS)
+        self.spent = max(0.0, self.spent - passed * allowed / NEW_SERIES_MS)
         self.at_ms = now_ms
-        if self.spent + cost > most:
+        if self.spent + cost > allowed:
             return False
         self.spent += cost
         return True
@@ -67,8 +67,8 @@ class SeriesLimit:
         if self.max_series is not None and held + text_bytes // TEXT_BYTES_PER_SERIES + cost > self.max_series:
             self._refuse("max_series")
             return False
-        most = self.max_new_series
-        if most is not None and not self._allowance(origin).spend(cost, most, self._clock.now_ms()):
+        allowed = self.max_new_series
+        if allowed is not None and not self._allowance(origin).spend(cost, allowed, self._clock.now_ms()):
             self._refuse("max_new_series")
             return False
         return True

@@ -39,8 +39,8 @@ class WriteSide:
         self._path, self._clock = path, clock
         self._contents, self._reader = contents, reader
         self.watch = FolderWatch(path, own_stats)
-        most = default_max_series() if options.max_series is None else options.max_series
-        self.series_limit = index.limit = SeriesLimit(most, options.max_new_series, clock)
+        max_series = default_max_series() if options.max_series is None else options.max_series
+        self.series_limit = index.limit = SeriesLimit(max_series, options.max_new_series, clock)
         self.appender = Appender(db, index, contents, clock, options, own_stats, self.watch)
         self.appender.next_sequence, self.appender.next_layout = loaded.next_sequence, loaded.next_layout
         self.writer = Writer(self.appender, options.queue_ticks, options.batch_ticks)
