@@ -1,1 +1,1 @@
-"""Measurements of what the design promises; `python -m benchmarks [NAME…]` runs them and prints tables."""
+"""Benchmarks of the design goals; `python -m benchmarks [NAME…]` runs them and prints tables."""

@@ -1,7 +1,7 @@
 """Runs every benchmark of this folder, or the named ones: `python -m benchmarks [agent store …]`.
 
-A benchmark is a module with a `main()`. Each runs in a process of its own: none inherits another's memory,
-caches or failure. Exit status 1 if any of them failed.
+A benchmark is a module with a `main()`. Each runs in its own process, so that they do not share memory
+or caches. Exits with status 1 if one failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent
 
 
 def find_benchmarks() -> dict[str, str]:
-    """Module names by the names users type: `agent_bench.py` is `agent`."""
+    """Return module names by short name: `agent_bench.py` is `agent`."""
     modules = (path for path in sorted(FOLDER.glob("*.py")) if path.stem != "__main__")
     return {
         path.stem.removesuffix("_bench"): f"benchmarks.{path.stem}"
@@ -30,7 +30,7 @@ def main(names: Sequence[str]) -> int:
     known = find_benchmarks()
     for name in names:
         if name not in known:
-            print(f"no benchmark {name!r}; there are {', '.join(known)}", file=sys.stderr)
+            print(f"no benchmark {name!r}; available: {', '.join(known)}", file=sys.stderr)
             return 2
     print(machine(), flush=True)
     failed = []

@@ -1,8 +1,8 @@
-"""The agent against its peers on the same fake driver library: eight busy H100 with four processes each.
+"""Compares the agent with other exporters on one fake driver library: eight busy H100, four processes each.
 
-Prints Markdown tables: what a scrape costs, what sampling costs (with and without the time a real driver
-takes), memory, cold start; then the agent's memory over many cycles. Best of several runs, because machines
-are shared: what a thing costs is the least it was seen to cost.
+Prints Markdown tables: cost of a scrape, cost of sampling (with and without the latency of a real driver),
+memory, cold start; then the agent's memory over many cycles. Values are the minimum of several runs, because
+other programs use the machine too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.driver_time import driver_time
 from benchmarks.exporters import (
     Exporter,
-    NotHere,
+    NotAvailableError,
     busy_machine,
     gpuscope,
     nvidia_gpu_exporter,
@@ -36,14 +36,13 @@ AS_PROMETHEUS = {
 }
 SCRAPES = 500
 FRESH_SCRAPES = 20
-FRESH_SECONDS = 1.05  # each finds a new snapshot, and not always at the same moment of the cycle
-SETTLE_SECONDS = 12.0  # until every tier was read, and the second reading of the ten-second tier is over
+FRESH_SECONDS = 1.05  # each scrape gets a new snapshot, at varying moments of the cycle
+SETTLE_SECONDS = 12.0  # every tier has been read, and the ten-second tier twice
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one exporter was seen to cost; the least over the runs, each number by itself, but of memory the
-    most: a busy machine makes things slow, never small."""
+    """The cost of one exporter: for each number the minimum over the runs, for memory the maximum."""
 
     samples: int
     start: float
@@ -68,7 +67,7 @@ def measure(exporter: Exporter, driver: FakeDriver, seconds: float) -> Cost:
         start_cpu = cpu_seconds(pid)
         time.sleep(SETTLE_SECONDS)
         sampling = cpu_percent(pid, seconds)
-        scrape(run.port, 20)  # whatever is made when it is first asked for
+        scrape(run.port, 20)  # warm-up
         before = cpu_seconds(pid)
         hot = scrape(run.port, SCRAPES)
         cpu_a_scrape = (cpu_seconds(pid) - before - hot.elapsed * sampling / 100) / SCRAPES
@@ -87,15 +86,15 @@ def exporters(folder: Path) -> Iterator[Exporter]:
     for peer in (nvitop_exporter, lambda: nvidia_gpu_exporter(folder)):
         try:
             yield peer()
-        except NotHere as reason:
+        except NotAvailableError as reason:
             print(f"not measured: {reason}\n", flush=True)
 
 
 ROWS = (
-    ("samples a scrape", "samples", "{:.0f}", 1),
+    ("samples per scrape", "samples", "{:.0f}", 1),
     ("/metrics p50, ms", "p50", "{:.2f}", 1e3),
     ("/metrics p95, ms", "p95", "{:.2f}", 1e3),
-    ("CPU a scrape, ms", "cpu_a_scrape", "{:.2f}", 1e3),
+    ("CPU per scrape, ms", "cpu_a_scrape", "{:.2f}", 1e3),
     ("as Prometheus scrapes, new snapshot each time: p50, ms", "fresh_p50", "{:.2f}", 1e3),
     ("the same, p95, ms", "fresh_p95", "{:.2f}", 1e3),
     ("sampling, % of a core", "sampling_percent", "{:.2f}", 1),
@@ -127,7 +126,7 @@ def compare(folder: Path, seconds: float, runs: int) -> None:
             if title.startswith("realistic"):
                 driver.realistic_latency()
             costs: dict[str, Cost] = {}
-            for _ in range(runs):  # one after the other, so that a busy moment of the machine hits all of them
+            for _ in range(runs):  # in turns, so that load of the machine affects all of them
                 for exporter in measured:
                     cost = measure(exporter, driver, seconds)
                     known = costs.get(exporter.name)
@@ -148,7 +147,7 @@ def report_driver_time(title: str, ours: Cost, driver: FakeDriver) -> None:
 
 
 def soak(folder: Path, cycles: int, most_seconds: float) -> None:
-    """Memory at twenty marks, each printed as it is reached; at the time limit it says how far it came."""
+    """Print the memory at twenty points; at the time limit print how many cycles are missing."""
     began = time.monotonic()
     print("| cycles, everything coming and going | resident memory, MiB |\n|---|---|", flush=True)
     with soaking(FakeDriver(folder / "soak"), folder) as run:
@@ -161,13 +160,13 @@ def soak(folder: Path, cycles: int, most_seconds: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long sampling is watched")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the measurement of sampling")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--cycles", type=int, default=100_000, help="of the soak")
-    parser.add_argument("--soak-only", action="store_true", help="memory over many cycles, nothing else")
-    parser.add_argument("--soak-seconds", type=float, default=600.0, help="when the soak stops at the latest")
+    parser.add_argument("--cycles", type=int, default=100_000, help="cycles of the soak test")
+    parser.add_argument("--soak-only", action="store_true", help="measure only memory over many cycles")
+    parser.add_argument("--soak-seconds", type=float, default=600.0, help="time limit of the soak test")
     chosen = parser.parse_args()
-    logging.disable(logging.WARNING)  # the soak breaks the driver on purpose, thousands of times
+    logging.disable(logging.WARNING)  # the soak test breaks the driver thousands of times on purpose
     with tempfile.TemporaryDirectory() as folder:
         try:
             if not chosen.soak_only:

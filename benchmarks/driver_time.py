@@ -1,8 +1,8 @@
-"""How much of a sampling cycle is the driver library's own time: the cycle's calls again, without our work.
+"""Measures the time that the driver library takes in a sampling cycle.
 
-The C calls of one reading are written down with their arguments and then made again from a bare loop. The
-fake library is not a driver; its share is taken out so that what is left is ours. A call costs ctypes about
-0.3 µs here, which counts as the driver's.
+The C calls of one reading are recorded with their arguments and repeated in a plain loop. The fake library is
+not a driver, so its time is subtracted to get the agent's own. A ctypes call takes about 0.3 µs here, which
+counts as time of the driver.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gpuscope.sources import Tier
 from gpuscope.sources.nvml.source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 
-TIERS = {Tier.FAST: 1.0, Tier.MEDIUM: 10.0, Tier.SLOW: 60.0}  # read every so many seconds
+TIERS = {Tier.FAST: 1.0, Tier.MEDIUM: 10.0, Tier.SLOW: 60.0}  # reading intervals in seconds
 
 
 class _Recorder:
-    """Stands before the loaded library and writes down what is called."""
+    """Wraps the loaded library and records its calls."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -45,7 +45,7 @@ class DriverTime:
 
 
 def driver_time(driver: FakeDriver, rounds: int = 20) -> DriverTime:
-    """What the library itself costs at the agent's own tiers; loads the library into this process."""
+    """Measure the library's time at the agent's reading intervals; loads the library into this process."""
     import pynvml
 
     driver.attach()

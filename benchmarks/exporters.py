@@ -1,6 +1,6 @@
-"""The exporters that are measured, each started on the same fake driver library: ours and its peers.
+"""The exporters to measure, all with the same fake driver library: the agent and its alternatives.
 
-A peer that is not installed, or cannot be built here, is named with the reason instead of measured.
+An exporter that is not installed and cannot be built is reported with the reason.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ PROCESSES_EACH = 4
 GO_MODULE = "github.com/utkuozdemir/nvidia_gpu_exporter/cmd/nvidia_gpu_exporter@latest"
 
 
-class NotHere(Exception):
-    """This exporter cannot be measured on this machine, and why."""
+class NotAvailableError(Exception):
+    """The exporter cannot be measured on this machine; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
     name: str
     command: Callable[[int], Sequence[str | Path]]  # by port
-    shows_gpus: bytes  # stands in an answer that has GPU numbers
+    shows_gpus: bytes  # is contained in a response with GPU values
     interval: str
 
 
@@ -50,7 +50,7 @@ def gpuscope(*flags: str, name: str = "gpuscope agent") -> Exporter:
 def nvitop_exporter() -> Exporter:
     program = Path(sys.executable).with_name("nvitop-exporter")
     if not program.exists():
-        raise NotHere("nvitop-exporter is not installed")
+        raise NotAvailableError("nvitop-exporter is not installed")
     return Exporter(
         "nvitop-exporter",
         lambda port: [program, "--bind-address", "127.0.0.1", "--port", str(port), "--interval", "1"],
@@ -60,10 +60,10 @@ def nvitop_exporter() -> Exporter:
 
 
 def nvidia_gpu_exporter(folder: Path) -> Exporter:
-    """Built from the Go module proxy, reading the same library through its NVML backend."""
+    """Build it from the Go module proxy; it reads the same library through its NVML backend."""
     go = shutil.which("go")
     if go is None:
-        raise NotHere("nvidia_gpu_exporter: no Go here to build it with")
+        raise NotAvailableError("nvidia_gpu_exporter: Go is not installed")
     environment = {**os.environ, "GOBIN": str(folder), "GOPATH": str(folder / "go"), "GOFLAGS": "-modcacherw"}
     command = [go, "install", "-tags", "nvml", GO_MODULE]
     try:
@@ -71,10 +71,10 @@ def nvidia_gpu_exporter(folder: Path) -> Exporter:
             command, env=environment, capture_output=True, text=True, timeout=600, check=False
         )
     except subprocess.TimeoutExpired:
-        raise NotHere("nvidia_gpu_exporter: not built within ten minutes") from None
+        raise NotAvailableError("nvidia_gpu_exporter: not built within ten minutes") from None
     if done.returncode:
-        said = re.sub(r"\S*://\S*", "", done.stderr).split()  # no addresses of registries in a report
-        raise NotHere(f"nvidia_gpu_exporter: go install failed: … {' '.join(said[-9:])}")
+        message = re.sub(r"\S*://\S*", "", done.stderr).split()  # removes addresses of registries
+        raise NotAvailableError(f"nvidia_gpu_exporter: go install failed: … {' '.join(message[-9:])}")
     program = folder / "nvidia_gpu_exporter"
     return Exporter(
         "nvidia_gpu_exporter",
@@ -86,7 +86,7 @@ def nvidia_gpu_exporter(folder: Path) -> Exporter:
 
 @contextmanager
 def busy_machine(folder: Path) -> Iterator[FakeDriver]:
-    """Eight busy H100 with four processes each, which are real ones: peers leave out those that do not run."""
+    """Eight busy H100 with four real processes each: some exporters ignore processes that do not run."""
     driver = FakeDriver(folder / "state")
     with ExitStack() as stack:
         with driver.at_once():
@@ -120,7 +120,7 @@ class Started:
 
 @contextmanager
 def started(exporter: Exporter, environment: Mapping[str, str]) -> Iterator[Started]:
-    """Running, once a scrape of it shows GPUs; the time that took is the time of a cold start."""
+    """Start an exporter and wait until a scrape shows GPUs; the time is that of a cold start."""
     port = free_port()
     command = [str(word) for word in exporter.command(port)]
     began = time.perf_counter()
@@ -130,9 +130,9 @@ def started(exporter: Exporter, environment: Mapping[str, str]) -> Iterator[Star
     try:
         while exporter.shows_gpus not in _try_scrape(port):
             if process.poll() is not None:
-                raise NotHere(f"{exporter.name} ended with status {process.returncode}")
+                raise NotAvailableError(f"{exporter.name} ended with status {process.returncode}")
             if time.perf_counter() - began > 60:
-                raise NotHere(f"{exporter.name} showed no GPU within a minute")
+                raise NotAvailableError(f"{exporter.name} showed no GPU within a minute")
             time.sleep(0.005)
         yield Started(process, port, time.perf_counter() - began)
     finally:

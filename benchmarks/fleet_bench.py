@@ -1,9 +1,9 @@
-"""A whole fleet in one server: 100 targets × 600 series every 15 s; then the same while 8 clients ask.
+"""Measures one server with a fleet: 100 targets × 600 series every 15 s, without and with 8 query clients.
 
-One cheap process plays the 100 exporters and notes when each is scraped, so that lateness is seen from the
-outside: how far each interval between two scrapes of a target is from the 15 s it should be. Then what
-`up --demo` takes. About two and a half minutes; `--soak 70` watches the fleet for that many minutes instead,
-past several sealings of every head.
+One process simulates the 100 exporters and records when each is scraped, so that delays are measured from the
+outside: the difference between the scrape intervals of a target and 15 s. Then measures `up --demo`. Takes
+about two and a half minutes; `--soak 70` measures the fleet for 70 minutes instead, in which every head is
+sealed several times.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DASHBOARD = (
 
 
 def exposition(node: int, tick: int) -> bytes:
-    """Six in ten series constant, the others moving, a few of them counters."""
+    """60 % constant series; the others change, a few of them are counters."""
     lines = []
     for number in range(SERIES):
         metric, gpu = divmod(number, GPUS)
@@ -57,15 +57,15 @@ def exposition(node: int, tick: int) -> bytes:
 
 
 def play_exporters(pipe: Connection) -> None:
-    """Answers on one port for all targets, by path; sends (path, time) lists when asked."""
-    seen: list[tuple[str, float]] = []
+    """Serves all targets on one port, by path; sends the list of (path, time) on request."""
+    scrapes: list[tuple[str, float]] = []
     ticks: dict[str, int] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while request := await reader.readuntil(b"\r\n\r\n"):
                 path = request.split(b" ", 2)[1].decode()
-                seen.append((path, time.monotonic()))
+                scrapes.append((path, time.monotonic()))
                 ticks[path] = ticks.get(path, 0) + 1
                 body = exposition(int(path.rpartition("/")[2]), ticks[path])
                 writer.write(HEAD % len(body) + body)
@@ -77,8 +77,8 @@ def play_exporters(pipe: Connection) -> None:
         pipe.send(server.sockets[0].getsockname()[1])
         loop = asyncio.get_running_loop()
         while await loop.run_in_executor(None, pipe.recv):
-            pipe.send(list(seen))
-            seen.clear()
+            pipe.send(list(scrapes))
+            scrapes.clear()
 
     asyncio.run(serve())
 
@@ -96,7 +96,7 @@ def exporters() -> Iterator[tuple[int, Connection]]:
 
 
 def config_text(port: int) -> str:
-    # One address, a path for each: 100 ports would test the kernel, not the server.
+    # One port and a path per target: 100 ports would test the kernel, not the server.
     labels = [f'__metrics_path__: "/{number}", instance: "node{number:03d}"' for number in range(TARGETS)]
     groups = "\n".join(f'      - {{targets: ["127.0.0.1:{port}"], labels: {{{one}}}}}' for one in labels)
     return f"""\
@@ -108,10 +108,10 @@ scrape_configs:
 """
 
 
-def lateness(seen: Sequence[tuple[str, float]]) -> list[float]:
-    """For each pair of scrapes of a target, how far from the interval they are, in ms."""
+def scrape_delays(scrapes: Sequence[tuple[str, float]]) -> list[float]:
+    """Return for each two consecutive scrapes of a target the deviation from the interval, in ms."""
     by_target: dict[str, list[float]] = {}
-    for path, at in seen:
+    for path, at in scrapes:
         by_target.setdefault(path, []).append(at)
     return [
         1000 * abs(later - earlier - EVERY)
@@ -121,7 +121,7 @@ def lateness(seen: Sequence[tuple[str, float]]) -> list[float]:
 
 
 class Client(threading.Thread):
-    """Asks dashboard queries one after another until told to stop."""
+    """Sends dashboard queries one after another until stopped."""
 
     def __init__(self, port: int, stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -136,22 +136,22 @@ class Client(threading.Thread):
             path, query, step = DASHBOARD[number % len(DASHBOARD)]
             number += 1
             now = time.time()
-            asked = {"match[]": query} if path.endswith("series") else {"query": query}
+            parameters = {"match[]": query} if path.endswith("series") else {"query": query}
             if step:
-                asked |= {"start": str(now - 300), "end": str(now), "step": step}
+                parameters |= {"start": str(now - 300), "end": str(now), "step": step}
             before = time.perf_counter()
-            connection.request("GET", f"{path}?{urlencode(asked)}")
+            connection.request("GET", f"{path}?{urlencode(parameters)}")
             answer = connection.getresponse()
             answer.read()
             self.latencies.append(time.perf_counter() - before)
             if answer.status != 200:
                 raise RuntimeError(f"{query}: {answer.status}")
-            self._stop_asking.wait(0.1)  # a person with a page open, not a load generator
+            self._stop_asking.wait(0.1)  # like a person with an open page, not a load generator
         connection.close()
 
 
 def observe(pid: int, pipe: Connection, seconds: float) -> list[str]:
-    """CPU, memory and lateness over the next seconds, as cells of the table."""
+    """Measure CPU, memory and scrape delays for some seconds; return table cells."""
     pipe.send(True)
     pipe.recv()
     began, before = time.monotonic(), cpu_seconds(pid)
@@ -159,20 +159,20 @@ def observe(pid: int, pipe: Connection, seconds: float) -> list[str]:
     spent = cpu_seconds(pid) - before
     elapsed = time.monotonic() - began
     pipe.send(True)
-    seen = pipe.recv()
-    late = lateness(seen)
-    p50, p99 = statistics.median(late), statistics.quantiles(late, n=100, method="inclusive")[-1]
+    scrapes = pipe.recv()
+    delays = scrape_delays(scrapes)
+    p50, p99 = statistics.median(delays), statistics.quantiles(delays, n=100, method="inclusive")[-1]
     return [
         f"{100 * spent / elapsed:.1f} %",
         f"{rss_bytes(pid) / MIB:.0f} MiB",
-        f"{len(seen) / elapsed:.2f}",
-        f"{p50:.0f} / {p99:.0f} / {max(late):.0f}",
+        f"{len(scrapes) / elapsed:.2f}",
+        f"{p50:.0f} / {p99:.0f} / {max(delays):.0f}",
     ]
 
 
 @contextmanager
 def fleet_server(folder: Path) -> Iterator[tuple[int, int, Connection]]:
-    """A server that scrapes them all: its process id, its port, and the exporters' pipe."""
+    """Start a server that scrapes all targets; yield its PID, its port, and the exporters' pipe."""
     port = free_port()
     with exporters() as (exporter_port, pipe):
         config = folder / "prometheus.yml"
@@ -182,16 +182,16 @@ def fleet_server(folder: Path) -> Iterator[tuple[int, int, Connection]]:
             "--config", config, "--data", folder / "fleet", "--listen", f"127.0.0.1:{port}",
         ]  # fmt: skip
         with running(command, f"http://127.0.0.1:{port}/-/ready") as process:
-            time.sleep(EVERY + 3)  # the first scrape of each makes its series
+            time.sleep(EVERY + 3)  # the first scrape of each target creates its series
             yield process.pid, port, pipe
 
 
-HEADINGS = ["CPU of one core", "RSS", "scrapes/s", "late by p50/p99/max, ms"]
+HEADINGS = ["CPU of one core", "RSS", "scrapes/s", "scrape delay p50/p99/max, ms"]
 
 
 def fleet(folder: Path, seconds: float) -> None:
     with fleet_server(folder) as (pid, port, pipe):
-        rows = [["nobody asks", *observe(pid, pipe, seconds), "-"]]
+        rows = [["no queries", *observe(pid, pipe, seconds), "-"]]
         stop = threading.Event()
         clients = [Client(port, stop) for _ in range(CLIENTS)]
         for one in clients:
@@ -202,8 +202,8 @@ def fleet(folder: Path, seconds: float) -> None:
             one.join()
         latencies = [1000 * spent for one in clients for spent in one.latencies]
         p95 = statistics.quantiles(latencies, n=20)[-1]
-        asked = f"{len(latencies) / seconds:.0f}/s, {statistics.median(latencies):.0f} / {p95:.0f} ms"
-        rows.append([f"{CLIENTS} clients ask", *cells, asked])
+        query_rate = f"{len(latencies) / seconds:.0f}/s, {statistics.median(latencies):.0f} / {p95:.0f} ms"
+        rows.append([f"{CLIENTS} clients", *cells, query_rate])
     head = [f"{TARGETS} × {SERIES} @ {EVERY} s", *HEADINGS, "queries, p50/p95"]
     print(table(head, rows), "\n", flush=True)
 
@@ -230,7 +230,7 @@ def demo(folder: Path, seconds: float) -> None:
         spent = cpu_seconds(process.pid) - before
         cells = [f"{100 * spent / seconds:.1f} %", f"{rss_bytes(process.pid) / MIB:.0f} MiB"]
     print(
-        table(["`up --demo`, 4 nodes × 8 GPUs", "CPU of one core", "RSS"], [["nobody asks", *cells]]),
+        table(["`up --demo`, 4 nodes × 8 GPUs", "CPU of one core", "RSS"], [["no queries", *cells]]),
         flush=True,
     )
 

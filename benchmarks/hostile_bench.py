@@ -1,7 +1,7 @@
-"""Every attack of the catalogue (`tests/hostile`): memory growth, `/-/healthy`, another client, scrapes.
+"""Runs every attack of the catalogue (`tests/hostile`); measures memory, `/-/healthy`, another client, scrapes.
 
 Targets: growth ≤ 512 MiB, `/-/healthy` p99 ≤ 250 ms, another client served within 2 s, scrapes each second.
-An argument is part of an attack's name: `python -m benchmarks.hostile_bench "slow heads"`.
+An argument selects attacks by a part of their name: `python -m benchmarks.hostile_bench "slow heads"`.
 """
 
 from __future__ import annotations

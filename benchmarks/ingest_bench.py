@@ -1,8 +1,9 @@
-"""What bringing samples in costs: text and remote write on one core, and a fleet of 100 targets × 600 series.
+"""Measures ingestion: text and remote write on one core, and a fleet of 100 targets × 600 series.
 
-The rates are of CPU time, the least of several runs, because machines are shared. Remote write over HTTP runs
-side by side with a real Prometheus where there is one: the same requests, one after the other. The fleet is a
-real `gpuscope server` at its real interval, alone and while clients ask it. Somewhat over a minute.
+Rates are per CPU second, the best of several runs, because other programs use the machine too. Remote write
+over HTTP is compared with a real Prometheus if available: the same requests, one after the other. The fleet is
+scraped by a real `gpuscope server` at its normal interval, without and with query clients. Takes a little over
+a minute.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def series(node: int) -> list[Labels]:
-    """A node's series as our agent names them, without `instance` and `job`."""
+    """Return a node's series with the agent's labels, without `instance` and `job`."""
     return [
         (
             ("__name__", f"gpuscope_gpu_metric_{number // GPUS}_ratio"),
@@ -71,7 +72,7 @@ def exposition(node: int, step: int) -> str:
 
 
 def requests(nodes: int, steps: int, begin_ms: int) -> list[bytes]:
-    """As Prometheus sends: one sample a series message, 2,000 messages a request."""
+    """As Prometheus sends them: one sample per series, 2,000 series per request."""
     target = [
         [encode_labels([*labels, ("instance", f"n{node}:9400"), ("job", "gpu")]) for labels in series(node)]
         for node in range(nodes)
@@ -91,7 +92,7 @@ def requests(nodes: int, steps: int, begin_ms: int) -> list[bytes]:
 
 
 def best(runs: int, work: Callable[[], int]) -> float:
-    """Samples a second of CPU time; `work` says how many there were."""
+    """Return samples per CPU second; `work` returns the number of samples."""
     rates = []
     for _ in range(runs):
         began = time.process_time()
@@ -163,15 +164,15 @@ def prometheus(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def over_http(url: str, pid: int, batches: Sequence[bytes]) -> tuple[float, float]:
-    """Samples a second by the wall clock and by the receiver's CPU time."""
+    """Return samples per second of wall-clock time and of the receiver's CPU time."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     cpu, began = cpu_seconds(pid), time.perf_counter()
     for batch in batches:
         connection.request("POST", "/api/v1/write", batch, dict(HEADERS))
         answer = connection.getresponse()
-        said = answer.read()
+        message = answer.read()
         if answer.status // 100 != 2:
-            raise RuntimeError(f"{url}: {answer.status} {said[:200]!r}")
+            raise RuntimeError(f"{url}: {answer.status} {message[:200]!r}")
     connection.close()
     samples = 2000 * len(batches)
     return samples / (time.perf_counter() - began), samples / (cpu_seconds(pid) - cpu)
@@ -185,7 +186,7 @@ def http_rows(folder: Path) -> Iterator[list[str]]:
         engine("prometheus")
         peers.append(("Prometheus", lambda: prometheus(folder / "prometheus")))
     except pytest.skip.Exception as missing:
-        print(f"left out: {missing}\n")
+        print(f"skipped: {missing}\n")
     for name, start in peers:
         with start() as (url, pid):  # type: ignore[attr-defined]
             over_http(url, pid, warm)
@@ -194,17 +195,17 @@ def http_rows(folder: Path) -> Iterator[list[str]]:
 
 
 def serve_fleet(port: int, nodes: int) -> None:
-    """One process that plays every target: n.n.n.n says which; the numbers change with each scrape."""
+    """A process that simulates every target, by IP address; values change with each scrape."""
     variants = [[exposition(node, step).encode() for step in range(4)] for node in range(nodes)]
-    asked = [0] * nodes
+    scrape_counts = [0] * nodes
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = int(writer.get_extra_info("sockname")[0].rpartition(".")[2]) % nodes
         try:
             while True:
                 await reader.readuntil(b"\r\n\r\n")
-                asked[node] += 1
-                body = variants[node][asked[node] % 4]
+                scrape_counts[node] += 1
+                body = variants[node][scrape_counts[node] % 4]
                 head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
                 writer.write(head.encode() + body)
                 await writer.drain()
@@ -219,7 +220,7 @@ def serve_fleet(port: int, nodes: int) -> None:
 
 
 def ask_for_ever(url: str, stop: threading.Event) -> None:
-    """A client with a dashboard open: a range of one metric of the whole fleet, again and again."""
+    """A client with an open dashboard: repeats a range query of one metric of the whole fleet."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     while not stop.is_set():
         now = time.time()
@@ -230,7 +231,7 @@ def ask_for_ever(url: str, stop: threading.Event) -> None:
 
 
 def late_seconds(url: str, seconds: float) -> float:
-    """How far the worst scrape of this time was off its beat."""
+    """Return the largest deviation of a scrape from its schedule."""
     with urllib.request.urlopen(f"{url}/api/v1/query?query=up[{round(seconds + INTERVAL)}s]") as answer:
         rows = json.load(answer)["data"]["result"]
     gaps = [later[0] - sooner[0] for row in rows for sooner, later in pairwise(row["values"])]
@@ -246,7 +247,7 @@ def fleet_rows(folder: Path, nodes: int, seconds: float) -> Iterator[list[str]]:
     try:
         flags = ("--targets", str(targets), "--scrape-interval", f"{INTERVAL:g}s")
         with our_server(folder / "fleet", *flags) as (url, pid):
-            time.sleep(INTERVAL + 1)  # every target once: new series cost more than known ones
+            time.sleep(INTERVAL + 1)  # one scrape of every target: new series cost more than existing ones
             for clients in (0, CLIENTS):
                 stop = threading.Event()
                 asking = [threading.Thread(target=ask_for_ever, args=(url, stop)) for _ in range(clients)]
@@ -257,7 +258,7 @@ def fleet_rows(folder: Path, nodes: int, seconds: float) -> Iterator[list[str]]:
                 for thread in asking:
                     thread.join()
                 yield [
-                    f"{nodes} × {SERIES} @ {INTERVAL:g} s" + (f", {clients} clients ask" if clients else ""),
+                    f"{nodes} × {SERIES} @ {INTERVAL:g} s" + (f", {clients} clients" if clients else ""),
                     f"{_value(url, 'sum(up)'):g}",
                     f"{percent:.1f} %",
                     f"{rss_bytes(pid) / MIB:.0f}",
@@ -276,16 +277,16 @@ def _value(url: str, expression: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=INTERVAL, help="how long the fleet is watched")
+    parser.add_argument("--seconds", type=float, default=INTERVAL, help="duration of the fleet measurement")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ingest-") as name:
         folder = Path(name)
         rates = [*text_rates(folder), *write_rates(folder)]
         rows = [[what, f"{rate:,.0f}"] for what, rate in rates]
-        print(table(["in one process", "samples a CPU second"], rows), flush=True)
-        head = ["remote write over HTTP", "samples a second", "a CPU second"]
+        print(table(["in one process", "samples per CPU second"], rows), flush=True)
+        head = ["remote write over HTTP", "samples per second", "per CPU second"]
         print("\n" + table(head, list(http_rows(folder))), flush=True)
-        head = ["fleet", "targets up", "of a core", "RSS MiB", "worst scrape off its beat"]
+        head = ["fleet", "targets up", "of a core", "RSS MiB", "largest scrape delay"]
         print("\n" + table(head, list(fleet_rows(folder, args.targets, args.seconds))))
 
 

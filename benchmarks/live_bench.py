@@ -1,10 +1,10 @@
-"""What the page's live view costs the server: 20 viewers of 32 GPUs, and one answer about 1,000 GPUs.
+"""Measures the cost of the page's live view: 20 viewers of 32 GPUs, and one response for 1,000 GPUs.
 
 python -m benchmarks.live_bench [--viewers 20] [--seconds 20]
 
-The viewers ask `gpuscope up --demo` each second, each over a connection of its own, as browsers do. Their cost
-is the server's CPU with them less its CPU without them, before or after, whichever was lower. The large answer
-is made in this process, of a simulated fleet whose numbers change between answers. Budget: 5 % of a core.
+The viewers query `gpuscope up --demo` each second over separate connections, as browsers do. Their cost is the
+server's CPU time with them minus the lower of its CPU times before and after. The large response is created in
+this process from a simulated fleet whose values change between responses. Budget: 5 % of a core.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuscope.wiring.demo import build_demo
 from gpuscope.wiring.own_samples import OwnSamples
 
 BUDGET_PERCENT = 5.0
-LONGEST_START_SECONDS = 120.0
+MAX_START_SECONDS = 120.0
 BROWSER = {"accept-encoding": "gzip, deflate, br"}
 SETTLING_SECONDS = 8.0
 MOMENTS = 3
@@ -37,7 +37,7 @@ ANSWERS = 15
 
 @contextmanager
 def running_up(port: int) -> Iterator[int]:
-    """`gpuscope up --demo`, four nodes of eight GPUs, once it answers; gives its PID."""
+    """Start `gpuscope up --demo` with four nodes of eight GPUs; yield its PID when it responds."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gpuscope", "up", "--demo", "--demo-nodes", "4", "--data", folder]
         process = subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
@@ -50,7 +50,7 @@ def running_up(port: int) -> Iterator[int]:
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + LONGEST_START_SECONDS
+    deadline = time.monotonic() + MAX_START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
             scrape(port, 1, path="/api/live")
@@ -62,39 +62,39 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def watched(port: int, pid: int, viewers: int, seconds: int) -> tuple[float, list[Scrapes]]:
-    """Percent of a core while `viewers` look, and what each of them saw."""
+    """Return the percentage of a core with `viewers`, and the responses."""
 
     def look(number: int) -> Scrapes:
-        time.sleep(number / viewers)  # nobody opened the page at the same instant
+        time.sleep(number / viewers)  # viewers do not start at the same moment
         return scrape(port, seconds, path="/api/live", every=1.0, headers=BROWSER)
 
     began, before = time.monotonic(), cpu_seconds(pid)
     with ThreadPoolExecutor(viewers) as pool:
-        seen = list(pool.map(look, range(viewers)))
-    return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began), seen
+        responses = list(pool.map(look, range(viewers)))
+    return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began), responses
 
 
 def viewers_rows(port: int, viewers: int, seconds: int) -> tuple[list[Sequence[str]], float]:
     with running_up(port) as pid:
         time.sleep(SETTLING_SECONDS)
         before = cpu_percent(pid, seconds / 2)
-        during, seen = watched(port, pid, viewers, seconds)
+        during, responses = watched(port, pid, viewers, seconds)
         after = cpu_percent(pid, seconds / 2)
-    latencies = [latency for one in seen for latency in one.latencies]
+    latencies = [latency for one in responses for latency in one.latencies]
     percent = during - min(before, after)
     rows: list[Sequence[str]] = [
         ("without viewers before and after, % of a core", f"{before:.1f} and {after:.1f}"),
         (f"with {viewers} viewers, % of a core", f"{during:.1f}"),
         ("the viewers, % of a core", f"{percent:.1f}"),
-        ("answer p50, ms", f"{1e3 * statistics.median(latencies):.1f}"),
-        ("answer p95, ms", f"{1e3 * statistics.quantiles(latencies, n=20, method='inclusive')[-1]:.1f}"),
-        ("answer, compressed, kB", f"{len(seen[0].body) / 1e3:.1f}"),
+        ("response p50, ms", f"{1e3 * statistics.median(latencies):.1f}"),
+        ("response p95, ms", f"{1e3 * statistics.quantiles(latencies, n=20, method='inclusive')[-1]:.1f}"),
+        ("response, compressed, kB", f"{len(responses[0].body) / 1e3:.1f}"),
     ]
     return rows, percent
 
 
 def answer_row(nodes: int) -> Sequence[str]:
-    """CPU for one new answer: samples, states, JSON and gzip."""
+    """Measure the CPU time of one new response: samples, states, JSON and gzip."""
     demo = build_demo(Settings(source="demo", demo_nodes=nodes, demo_gpus=8))
     now = int(time.time())
     past = [list(demo.past(index, range(now - MOMENTS, now))) for index in range(nodes)]
@@ -109,7 +109,11 @@ def answer_row(nodes: int) -> Sequence[str]:
             before = time.process_time()
             gzipped = await live.body(gzipped=True)
             times.append(1e3 * (time.process_time() - before))
-        return times[1:], len(await live.body(gzipped=False)), len(gzipped)  # the first also learns the labels
+        return (
+            times[1:],
+            len(await live.body(gzipped=False)),
+            len(gzipped),
+        )  # the first one also caches the labels
 
     times, plain, gzipped = asyncio.run(answers())
     milliseconds = f"{min(times):.1f}", f"{statistics.median(times):.1f}"
@@ -117,14 +121,14 @@ def answer_row(nodes: int) -> Sequence[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What the live view costs the server.")
+    parser = argparse.ArgumentParser(description="Measures the cost of the live view.")
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--port", type=int, default=19479)
     options = parser.parse_args()
     rows, percent = viewers_rows(options.port, options.viewers, options.seconds)
     print(table(("live view each second, 32 GPUs", "measured"), rows), flush=True)
-    head = ("GPUs", "CPU an answer, best, ms", "median, ms", "JSON, kB", "compressed, kB")
+    head = ("GPUs", "CPU per response, best, ms", "median, ms", "JSON, kB", "compressed, kB")
     print("\n" + table(head, [answer_row(4), answer_row(125)]))
     if percent > BUDGET_PERCENT:
         print(f"\nover the budget of {BUDGET_PERCENT:.0f} % of a core", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""What a running process costs, seen from outside: CPU, memory, and how fast it answers a scrape.
+"""Measures a running process from the outside: CPU, memory, and latency of scrapes.
 
-CPU comes from the kernel's per-process clock, in nanoseconds; /proc's own accounts count in ticks of 10 ms and
-would show nothing. Children are followed while they live: what a child used before it ended is not seen.
+CPU time comes from the kernel's per-process clock, in nanoseconds; /proc counts in ticks of 10 ms, which is too
+coarse. Living children are included; the time of a child that has ended is not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def machine() -> str:
-    """One line that says where and when the numbers were taken."""
+    """Return one line that describes machine, Python version and date."""
     cpu = next(
         (
             line.partition(":")[2].strip()
@@ -34,16 +34,16 @@ def machine() -> str:
 
 
 def family_of(pid: int) -> list[int]:
-    """The process and its living descendants."""
+    """Return the process and its living descendants."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):  # it ended while we looked
+            except (OSError, ValueError):  # the process ended meanwhile
                 continue
     found = [pid]
-    for member in found:  # grows while it is walked
+    for member in found:  # grows during the iteration
         found += [child for child, parent in parents.items() if parent == member]
     return found
 
@@ -60,7 +60,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_percent(pid: int, seconds: float) -> float:
-    """Percent of one core over the next `seconds`."""
+    """Return the percentage of one core over the next `seconds`."""
     began, before = time.monotonic(), cpu_seconds(pid)
     time.sleep(seconds)
     return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - began)
@@ -79,7 +79,7 @@ def rss_bytes(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """Latencies of a run of scrapes, in seconds, and the last answer."""
+    """Latencies of several scrapes, in seconds, and the last response."""
 
     latencies: Sequence[float]
     body: bytes
@@ -102,7 +102,7 @@ def scrape(
     every: float = 0.0,
     headers: Mapping[str, str] | None = None,
 ) -> Scrapes:
-    """Scrapes `count` times over one connection where the server keeps it open, as Prometheus does."""
+    """Scrape `count` times over one connection, as Prometheus does."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     latencies, body = [], b""
     began = time.perf_counter()
@@ -124,7 +124,7 @@ def sample_count(exposition: bytes) -> int:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns line up, ready for the docs."""
+    """Return a Markdown table with aligned columns."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = [
         "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in (head, *rows)

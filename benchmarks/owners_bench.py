@@ -1,10 +1,10 @@
-"""How long it takes to say whose 500 processes are: gpuscope's lookup against psutil, in the same run.
+"""Compares the time to find the owners of 500 processes: gpuscope's lookup and psutil, in the same run.
 
 python -m benchmarks.owners_bench [--processes 500] [--rounds 7]
 
-Same facts for both: start time, name, user, group and cgroup. Cold: nothing is known of the processes. Warm:
-the same processes again, checked to be the same (psutil: `is_running()` of kept objects, and what it keeps).
-Budget: cold ≤ 1/2 of psutil's time, warm ≤ 1/5. Exit code 1 if one is missed.
+Both read start time, name, user, group and cgroup. Cold: no process is cached. Warm: the same processes again,
+verified to be the same (psutil: `is_running()` of existing objects). Budget: cold ≤ 1/2 of psutil's time, warm
+≤ 1/5. Exits with status 1 if a budget is exceeded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""History side by side: the embedded store, Prometheus and VictoriaMetrics with the same day of data.
+"""Compares the embedded store, Prometheus and VictoriaMetrics with the same day of data.
 
-2,000 series × 24 h at 15 s into each, then the same queries over HTTP from the same client, in turns. Prints
-milliseconds, the ratios to Prometheus, bytes a sample, ingest by remote write, memory; then, for the
-embedded store alone, a month of 8 GPUs and a start with 60,000 series. About four minutes; an engine that is
-not here is left out by name. VictoriaMetrics answers without its result cache: the others have none.
+Each gets 2,000 series × 24 h at 15 s, then the same queries over HTTP from one client, in turns. Prints
+milliseconds, ratios to Prometheus, bytes per sample, ingestion by remote write and memory; then, for the
+embedded store only, a month of 8 GPUs and a start with 60,000 series. Takes about four minutes; a missing
+engine is reported and skipped. VictoriaMetrics runs without its result cache, because the others have none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ INGEST_TICKS = 100
 
 @dataclass(slots=True)
 class Server:
-    """A running engine and the connection that the benchmark keeps to it."""
+    """A running engine and the benchmark's connection to it."""
 
     name: str
     port: int
@@ -60,10 +60,11 @@ class Server:
     def __post_init__(self) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
-    def ask(self, path: str, parameters: dict[str, str], *, plain: bool = False) -> tuple[float, bytes]:
-        """Seconds, and the answer: compressed, as Grafana, browsers and Go's client ask for it, or plain."""
-        asked = parameters | ({"nocache": "1"} if self.name == VICTORIA else {})
-        target = f"{path}?{urlencode(asked)}"
+    def request(self, path: str, parameters: dict[str, str], *, plain: bool = False) -> tuple[float, bytes]:
+        """Return seconds and response: compressed, as Grafana, browsers and Go's client request it, or
+        plain."""
+        parameters = parameters | ({"nocache": "1"} if self.name == VICTORIA else {})
+        target = f"{path}?{urlencode(parameters)}"
         before = time.perf_counter()
         self.connection.request("GET", target, headers={} if plain else {"Accept-Encoding": "gzip"})
         answer = self.connection.getresponse()
@@ -152,7 +153,7 @@ def queries(end_ms: int) -> list[Query]:
 
 
 def shape(body: bytes) -> tuple[int, int]:
-    """How many series and how many points an answer has."""
+    """Return the number of series and of points in a response."""
     result: list[dict[str, Any]] = json.loads(body)["data"]["result"]
     return len(result), sum(len(one.get("values", (0,))) for one in result)
 
@@ -163,7 +164,7 @@ def percentiles(spent: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Milliseconds; `cpu` is the engine's own time for one answer, whatever else the machine does."""
+    """Milliseconds; `cpu` is the engine's CPU time per response."""
 
     best: float
     p50: float
@@ -177,10 +178,10 @@ class Timing:
 def measure(servers: Sequence[Server], query: Query) -> dict[str, Timing]:
     spent: dict[str, list[float]] = {one.name: [] for one in servers}
     used = dict.fromkeys(spent, 0.0)
-    for _ in range(query.runs):  # in turns: what else the machine does hits all alike
+    for _ in range(query.runs):  # in turns: other load of the machine affects all alike
         for one in servers:
             before = cpu_seconds(one.pid)
-            spent[one.name].append(one.ask(query.path, query.parameters, plain=query.plain)[0])
+            spent[one.name].append(one.request(query.path, query.parameters, plain=query.plain)[0])
             used[one.name] += cpu_seconds(one.pid) - before
     return {
         name: Timing(1000 * min(some), *percentiles(some), 1000 * used[name] / query.runs)
@@ -188,11 +189,11 @@ def measure(servers: Sequence[Server], query: Query) -> dict[str, Timing]:
     }
 
 
-def compare(servers: Sequence[Server], asked: Sequence[Query]) -> str:
+def compare(servers: Sequence[Server], queries: Sequence[Query]) -> str:
     rows = []
-    for query in asked:
+    for query in queries:
         shapes = {
-            one.name: shape(one.ask(query.path, query.parameters, plain=query.plain)[1]) for one in servers
+            one.name: shape(one.request(query.path, query.parameters, plain=query.plain)[1]) for one in servers
         }
         found = measure(servers, query)
         base = found.get(PROMETHEUS)
@@ -205,13 +206,13 @@ def compare(servers: Sequence[Server], asked: Sequence[Query]) -> str:
 
 
 def peers() -> list[str]:
-    """The other engines that are on this machine."""
+    """Return the other engines on this machine."""
     found = []
     for name, program in ((PROMETHEUS, "prometheus"), (VICTORIA, "victoria-metrics")):
         try:
             engine(program)
         except pytest.skip.Exception as why:
-            print(f"left out: {why}", file=sys.stderr)
+            print(f"skipped: {why}", file=sys.stderr)
             continue
         found.append(name)
     return found
@@ -226,8 +227,8 @@ def day(folder: Path, fleet: Fleet) -> None:
         for name in peers():
             one = stack.enter_context(server(name, folder / name))
             spent = send(one.port, write_requests(fleet))
-            if name == VICTORIA:  # what it has taken shows only some time later
-                one.ask("/internal/force_flush", {})
+            if name == VICTORIA:  # new samples become visible only after some time
+                one.request("/internal/force_flush", {})
             print(f"filled {name} in {spent:.0f} s", file=sys.stderr, flush=True)
             servers.append(one)
         print(compare(servers, queries(fleet.end_ms)), "\n", flush=True)
@@ -242,9 +243,9 @@ def day(folder: Path, fleet: Fleet) -> None:
 
 
 def _disk_later(one: Server, fleet: Fleet) -> str:
-    """Sealed, merged and compacted, as far as an engine can be told to."""
+    """Return the size after sealing, merging and compacting, as far as the engine supports it."""
     if one.name == VICTORIA:
-        one.ask("/internal/force_merge", {})
+        one.request("/internal/force_merge", {})
         return f"{one.disk_bytes() / fleet.samples:.2f}"
     blocks = [folder.parent for folder in one.data.glob("*/meta.json")]
     samples = sum(json.loads((b / "meta.json").read_text())["stats"]["numSamples"] for b in blocks)
@@ -253,7 +254,7 @@ def _disk_later(one: Server, fleet: Fleet) -> str:
 
 
 def ingest(folder: Path, names: Sequence[str], fleet: Fleet) -> Iterator[str]:
-    """Into an empty engine, in requests of one sample for each series."""
+    """Send requests with one sample per series to an empty engine."""
     bodies = list(tick_requests(fleet, INGEST_TICKS))
     for name in names:
         with server(name, folder / f"{name}-ingest") as one:
@@ -271,9 +272,9 @@ def month(folder: Path) -> None:
             ("8 GPUs, 30 d @ 1 h", "gpu_utilization"),
             ("the same of `avg_over_time[1h]`", "avg_over_time(gpu_utilization[1h])"),
         ):
-            asked = {"query": query, "start": str(end - 30 * 86_400), "end": str(end), "step": "1h"}
-            first, _ = one.ask("/api/v1/query_range", asked)
-            found = measure([one], Query("", what, "/api/v1/query_range", asked))
+            parameters = {"query": query, "start": str(end - 30 * 86_400), "end": str(end), "step": "1h"}
+            first, _ = one.request("/api/v1/query_range", parameters)
+            found = measure([one], Query("", what, "/api/v1/query_range", parameters))
             rows.append([what, f"{1000 * first:.0f}", str(found[OURS])])
         size = f"{one.disk_bytes() / samples:.2f}"
     print(
@@ -284,7 +285,7 @@ def month(folder: Path) -> None:
 
 
 def cold_start(folder: Path) -> None:
-    """From the command to the first answered query."""
+    """Measure the time from the command to the first query response."""
     data = folder / "many"
     fill_many(data, time.time_ns() // 1_000_000)
     empty, full = (_start_seconds(folder / name) for name in ("nothing", "many"))

@@ -1,7 +1,7 @@
-"""A day of a fleet, and the same day into the embedded store and, by remote write, into other engines.
+"""A day of samples of a fleet, for the embedded store and, by remote write, for other engines.
 
-25 nodes × 8 GPUs × 10 metrics at 15 s, each node with scrape times of its own, ending now. The embedded store
-is filled below its HTTP side, tick by tick with upkeep as it goes, so that it looks as after a day of work.
+25 nodes × 8 GPUs × 10 metrics at 15 s, with different scrape times per node, ending now. The embedded store is
+filled directly, tick by tick with background tasks in between, so that it is as after a day of operation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAMPLE = np.dtype(
 
 @dataclass(slots=True)
 class SetClock:
-    """The store's clock while it is filled."""
+    """The store's clock during the fill."""
 
     time_ms: int
 
@@ -87,7 +87,7 @@ def fill_store(folder: Path, fleet: Fleet) -> None:
 
 
 def settle(folder: Path, end_ms: int) -> int:
-    """Bytes of a store after its day is over: sealed, merged to 24 h, free pages given back."""
+    """Return the bytes of a store after sealing, merging to 24 h and compacting."""
     with Store(folder, StoreOptions(), SetClock(end_ms + 30 * HOUR_MS)) as store:
         store.start()
         store.seal()
@@ -97,7 +97,7 @@ def settle(folder: Path, end_ms: int) -> int:
 
 
 def write_requests(fleet: Fleet) -> Iterator[bytes]:
-    """The whole day as remote-write bodies of half an hour each, oldest first."""
+    """Yield the whole day as remote-write bodies of half an hour each, oldest first."""
     names = [[encode_labels(one) for one in node] for node in fleet.labels]
     for first in range(0, fleet.times.shape[1], SLICE_TICKS):
         chosen = slice(first, first + SLICE_TICKS)
@@ -112,7 +112,7 @@ def write_requests(fleet: Fleet) -> Iterator[bytes]:
 
 
 def tick_requests(fleet: Fleet, ticks: int) -> Iterator[bytes]:
-    """As a Prometheus sends them while it scrapes: a few thousand samples, one of each series."""
+    """As Prometheus sends them while it scrapes: a few thousand samples, one per series."""
     names = [encode_labels(one) for node in fleet.labels for one in node]
     for tick in range(ticks):
         parts: list[bytes] = []
@@ -141,7 +141,7 @@ def _blank_samples(times: NDArray[np.int64]) -> NDArray[np.void]:
 
 
 def send(port: int, bodies: Iterator[bytes]) -> float:
-    """Seconds that the other side took to answer all of them."""
+    """Return the seconds until all requests were answered."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     headers = {
         "Content-Encoding": "snappy",
@@ -153,16 +153,16 @@ def send(port: int, bodies: Iterator[bytes]) -> float:
         before = time.perf_counter()
         connection.request("POST", "/api/v1/write", body, headers)
         answer = connection.getresponse()
-        said = answer.read()
+        message = answer.read()
         spent += time.perf_counter() - before
         if answer.status not in (200, 204):
-            raise RuntimeError(f"status {answer.status}: {said[:200]!r}")
+            raise RuntimeError(f"status {answer.status}: {message[:200]!r}")
     connection.close()
     return spent
 
 
 def fill_month(folder: Path, end_ms: int, days: int) -> int:
-    """One node of 8 GPUs, sealed and merged day by day; returns how many samples."""
+    """Fill one node of 8 GPUs, sealed and merged day by day; return the number of samples."""
     ticks = days * 86_400_000 // STEP_MS
     rng = np.random.default_rng(5)
     day_ticks = 86_400_000 // STEP_MS
@@ -188,7 +188,7 @@ def fill_month(folder: Path, end_ms: int, days: int) -> int:
 
 
 def fill_many(folder: Path, end_ms: int, nodes: int = 100, per_node: int = 600, ticks: int = 120) -> None:
-    """60,000 series whose heads hold half an hour, as a server of a full fleet finds them at its start."""
+    """Fill 60,000 series with half an hour in the heads, as a server of a large fleet has at its start."""
     rng = np.random.default_rng(6)
     values = rng.integers(0, 100, (8, per_node)).astype(float)
     clock = SetClock(end_ms)

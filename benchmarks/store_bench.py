@@ -1,8 +1,8 @@
-"""The store by itself, in process: bytes a sample, ingest, cold start, fetch times; about a minute.
+"""Measures the store in process: bytes per sample, ingestion, cold start, read times. Takes about a minute.
 
-Two data sets: a day of 25 nodes × 8 GPUs × 10 metrics at 15 s (noisy on purpose: random PCIe increments are
-all but incompressible), and half an hour of 100 nodes × 600 series, mostly constants. Prints a table; times
-are medians of a few runs on whatever machine this is, so compare ratios, not milliseconds.
+Two data sets: a day of 25 nodes × 8 GPUs × 10 metrics at 15 s (noisy on purpose: random PCIe increments hardly
+compress), and half an hour of 100 nodes × 600 series, mostly constants. Prints a table; times are medians of a
+few runs on this machine, so compare ratios, not milliseconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BenchClock:
 
 
 def node_matrix(rng: np.random.Generator, gpus: int, ticks: int) -> np.ndarray:
-    """(ticks, gpus × metrics) of one node."""
+    """Return values of one node, as (ticks, gpus × metrics)."""
     busy = np.repeat(rng.random((ticks // 240 + 1, gpus)) < 0.6, 240, axis=0)[:ticks]
     walk = np.cumsum(rng.integers(-4, 5, (ticks, gpus)), axis=0)
     util = np.where(busy, np.clip(80 + walk % 21, 0, 100), 0.0)
@@ -80,7 +80,7 @@ def labels(node: int, gpus: int) -> Iterator[Labels]:
 
 
 def timed(work: Callable[[], object], runs: int = 7) -> str:
-    """Median milliseconds by the wall clock and of CPU: on a busy machine the second is the one to read."""
+    """Return median milliseconds of wall-clock and CPU time; on a busy machine use the latter."""
     wall, cpu = [], []
     for _ in range(runs):
         before, used = time.perf_counter(), time.thread_time()
@@ -109,7 +109,7 @@ def day(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
         targets = [store.target(f"gpu/node{node}") for node in range(nodes)]
         series = [store.resolve(target, labels(node, 8)) for node, target in enumerate(targets)]
         store.start()
-        spent = upkeep = 0.0
+        spent = sealing = 0.0
         cpu = time.process_time()
         for tick in range(ticks):
             before = time.perf_counter()
@@ -124,13 +124,13 @@ def day(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
             if tick % 120 == 119:
                 before = time.perf_counter()
                 store.maintain()
-                upkeep += time.perf_counter() - before
+                sealing += time.perf_counter() - before
         cpu = time.process_time() - cpu
         samples = nodes * 80 * ticks
         yield "samples", f"{samples:,}"
         yield "ingest, acknowledged", f"{samples / spent / 1e6:.2f} M samples/s"
-        yield "seal upkeep for the day", f"{upkeep:.1f} s"
-        yield "all of it", f"{samples / cpu / 1e6:.2f} M samples per CPU second"
+        yield "sealing for the day", f"{sealing:.1f} s"
+        yield "ingest and sealing", f"{samples / cpu / 1e6:.2f} M samples per CPU second"
         yield "memory over the data itself", f"{rss_mib() - base:.0f} MiB"
         end = clock.time
         yield from fetches(store, end, "2 h chunks")
@@ -230,7 +230,7 @@ def burst(folder: Path, nodes: int, ticks: int) -> Iterator[tuple[str, str]]:
 
 
 def month(folder: Path, days: int) -> Iterator[tuple[str, str]]:
-    """Thirty days of one node's 8 GPUs: what the page asks for when it shows a month."""
+    """Thirty days of one node's 8 GPUs: the queries of the page when it shows a month."""
     rng = np.random.default_rng(6)
     clock = BenchClock()
     ticks = days * 5760

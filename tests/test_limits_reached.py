@@ -44,14 +44,13 @@ REACHED_BY = {
     "max_password_queue": WEB
     + "test_a_crowd_with_wrong_passwords_neither_takes_the_query_threads_nor_keeps_proven_users",
     "query_max_samples": "promql/test_engine.py::test_too_many_samples",
-    "query_max_total_samples": "promql/test_sample_pool.py::test_not_for_long",
-    "query_timeout": "promql/test_engine.py::test_time_runs_out",
+    "query_max_total_samples": "promql/test_sample_pool.py::test_waiting_is_limited",
+    "query_timeout": "promql/test_engine.py::test_query_timeout",
     "query_max_concurrency": "server/api/test_large_answers.py::"
     "test_a_query_that_waits_for_a_thread_is_counted",
     "query_log_max_bytes": "server/api/test_query_log.py::"
     "test_the_file_is_bounded_and_a_moved_one_is_opened_again",
-    "query_max_label_bytes": "promql/test_budget.py::"
-    "test_a_label_made_from_itself_is_refused_before_it_is_made",
+    "query_max_label_bytes": "promql/test_budget.py::test_a_growing_label_is_refused_before_it_is_created",
     "query_max_selectors": "server/api/test_hostile_parameters.py::test_the_number_of_selectors_is_limited",
     "query_max_large_answers": "server/api/test_large_answers.py::"
     "test_more_large_answers_than_allowed_are_refused_and_small_ones_are_not",
@@ -71,8 +70,8 @@ REACHED_BY = {
     "write_max_labels": WRITTEN_LABELS,
     "write_max_label_name_bytes": WRITTEN_LABELS,
     "write_max_label_value_bytes": WRITTEN_LABELS,
-    "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_go_on",
-    "max_new_series": STORE + "test_new_series_in_ten_minutes",
+    "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue",
+    "max_new_series": STORE + "test_max_new_series_within_ten_minutes",
 }
 
 

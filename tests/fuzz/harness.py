@@ -1,11 +1,11 @@
-"""Coverage-guided fuzzing of one parser: a target module in, a failed test with the offending bytes out.
+"""Coverage-guided fuzzing of a parser. A failure reports the input bytes.
 
 A target is a module `tests/fuzz/target_NAME.py` with
-    SEEDS: tuple[bytes, ...]       valid inputs to begin with
-    TOKENS: tuple[bytes, ...]      words of the format, put in by the mutations
-    def run(data: bytes) -> None   raises only where there is a defect: catches the errors the parser promises
+    SEEDS: tuple[bytes, ...]       valid inputs to start from
+    TOKENS: tuple[bytes, ...]      words of the format, inserted by mutations
+    def run(data: bytes) -> None   raises only for a defect: catches the parser's documented errors
 and a test module `tests/fuzz/test_NAME.py` calls `fuzz_briefly` in a plain test and `fuzz_long` in one marked
-`slow`. `atheris` runs in a process of its own, because libFuzzer ends its process. To fuzz by hand:
+`slow`. `atheris` runs in a separate process, because libFuzzer ends its process. To fuzz manually:
     python -m tests.fuzz.harness tests.fuzz.target_promql -runs=1000000
 """
 
@@ -32,12 +32,12 @@ _MEMORY_MIB = 2048
 
 
 def fuzz_briefly(target: str, cases: int = BRIEF_CASES) -> None:
-    """The seeds and some mutations of them, the same ones every time: for the ordinary suite."""
+    """Run the seeds and some reproducible mutations of them; for the ordinary suite."""
     _random(target, cases, derandomize=True)
 
 
 def fuzz_long(target: str) -> None:
-    """10⁶ cases guided by coverage where atheris is installed (Linux on x86-64), else 10⁴ random ones."""
+    """Run 10⁶ cases guided by coverage if atheris is installed (Linux on x86-64), else 10⁴ random ones."""
     if importlib.util.find_spec("atheris") is None:
         _random(target, RANDOM_CASES, derandomize=False)
     else:
@@ -64,7 +64,7 @@ def _random(target: str, cases: int, *, derandomize: bool) -> None:
 
 
 def _inputs(module: Any) -> st.SearchStrategy[bytes]:
-    """Pieces of valid inputs and words of the format in any order: plain random bytes seldom pass a lexer."""
+    """Combine pieces of valid inputs and words of the format: random bytes rarely pass a lexer."""
     seeds = st.sampled_from(module.SEEDS)
     piece = st.one_of(
         st.tuples(seeds, st.integers(0, 200), st.integers(0, 200)).map(lambda cut: cut[0][cut[1] : cut[2]]),
@@ -82,7 +82,7 @@ def coverage_guided(target: str, cases: int) -> None:
         crashes = [path.read_bytes() for path in sorted(Path(folder).glob("crash/*"))]
     report = "\n".join(done.stderr.splitlines()[-40:])
     assert done.returncode == 0, f"{target}: {crashes!r} {done.stdout[-4000:]}\n{report}"
-    # libFuzzer ends with 0 also where it could not begin.
+    # libFuzzer also exits with 0 if it could not start.
     assert f"Done {cases} runs" in done.stderr, report
 
 
@@ -91,7 +91,8 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> None:
-    """The process atheris runs in. Options are libFuzzer's (-runs=, -max_total_time=, a corpus folder)."""
+    """Entry point of the atheris process. Options are those of libFuzzer (-runs=, -max_total_time=, a
+    corpus)."""
     import atheris  # installed on some platforms only
 
     target, options = arguments[0], arguments[1:]

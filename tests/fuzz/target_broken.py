@@ -1,4 +1,4 @@
-"""A parser with a defect behind three comparisons: shows that the harness finds and reports one."""
+"""A parser with a defect behind three comparisons, to test that the harness finds and reports it."""
 
 from __future__ import annotations
 

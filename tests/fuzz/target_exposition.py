@@ -1,6 +1,6 @@
 """The exposition parser: any bytes are an exposition or a `ParseError`.
 
-How they are read depends neither on what the cache has seen before nor on how the text is sliced.
+The result depends neither on the state of the cache nor on how the text is divided.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(data: bytes) -> None:
 
 
 class Numbering:
-    """Gives each set of labels a number, and every fifth none, as relabelling that drops does."""
+    """Assigns a number to each label set; every fifth gets none, like a series dropped by relabelling."""
 
     def __init__(self) -> None:
         self.pairs: list[Any] = []

@@ -1,7 +1,7 @@
-"""Bytes of a connection into `RequestReader`, cut into reads at places the input chooses.
+"""Feeds the bytes of a connection to `RequestReader`, divided into reads as chosen by the input.
 
-Promised: NotUnderstood or requests, nothing else; the same requests however the bytes are cut; bounded memory;
-every body that is complete is whole, and heads without line breaks in names or values.
+Guaranteed: only NotUnderstood or requests; the same requests for any division of the bytes; bounded memory;
+complete bodies, and heads without line breaks in names or values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Seen = list[tuple[str, str, tuple[tuple[str, str], ...], bytes, bool]]
 
 
 def _requests(reads: list[bytes]) -> tuple[Seen, int | None]:
-    """What was understood, and the status of the refusal that ended it, if one did."""
+    """Return the parsed requests, and the status of the error that ended the connection, if any."""
     budget = BodyBudget(LIMITS.max_request_bodies_bytes)
     reader = RequestReader("10.0.0.1", False, lambda: None, LIMITS, budget, "10.0.0.1")
     found: list[Request] = []
@@ -61,7 +61,7 @@ def _requests(reads: list[bytes]) -> tuple[Seen, int | None]:
     seen = [_described(request) for request in found]
     for request in found:
         request.body.release()
-    assert budget == BodyBudget(LIMITS.max_request_bodies_bytes), "all of it was given back"
+    assert budget == BodyBudget(LIMITS.max_request_bodies_bytes), "all memory must be returned"
     return seen, status
 
 
@@ -79,6 +79,6 @@ def run(data: bytes) -> None:
     cut, data = (data[0] + 1, data[1:]) if data else (1, b"")
     in_pieces, ended = _requests([data[begin : begin + cut] for begin in range(0, len(data), cut)])
     at_once, ended_at_once = _requests([data])
-    if 431 not in (ended, ended_at_once):  # the size of a head is known to one slice only
+    if 431 not in (ended, ended_at_once):  # the size of a head is checked per read
         assert in_pieces == at_once, (in_pieces, at_once)
         assert ended == ended_at_once

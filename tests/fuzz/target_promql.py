@@ -1,4 +1,4 @@
-"""The PromQL front end: any text is a tree or a `BadQueryError`, and a tree's canonical form parses again."""
+"""The PromQL parser: any text gives a tree or a `BadQueryError`, and a tree's canonical form can be parsed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The remote-write decoders: any bytes are samples or a `WireError`, and samples are numbers with known labels.
+"""The remote-write decoders: any bytes give valid samples or a `WireError`.
 
-The first byte chooses the version. A decoder gets the same bytes twice, because the second time takes the short
-cut for series it knows: both must give the same.
+The first byte selects the version. A decoder gets the same bytes twice, because the second time it uses its
+cache of known series: both results must be equal.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _check(found: Decoded, known: int) -> None:
 
 
 def _seen(found: Decoded) -> str:
-    """All but how many labels had to be parsed; as text, because NaN is not equal to itself."""
+    """Return everything except the number of parsed labels; as text, because NaN is not equal to itself."""
     return repr(
         (
             found.series,

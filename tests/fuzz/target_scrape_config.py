@@ -1,6 +1,6 @@
-"""The scrape configuration: any text is a configuration or one printable sentence.
+"""The scrape configuration: any text gives a configuration or one printable error sentence.
 
-What others may see of a configuration is YAML again, and its targets can be built.
+The configuration without secrets is valid YAML, and its targets can be built.
 """
 
 from __future__ import annotations

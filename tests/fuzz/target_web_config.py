@@ -1,4 +1,4 @@
-"""A web configuration file: UsageError in one sentence that names the file, or a configuration."""
+"""A web configuration file: gives a configuration, or a UsageError in one sentence that names the file."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ def run(data: bytes) -> None:
         config.wrap(_hello)(Request("GET", "/")).__await__().send(None)
     except StopIteration as done:
         response = done.value
-    encode_head(response, close=True, length=len(response.body))  # raises if a line break came into a header
+    encode_head(response, close=True, length=len(response.body))  # raises if a header contains a line break

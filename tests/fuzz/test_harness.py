@@ -1,4 +1,4 @@
-"""A harness that cannot fail would prove nothing."""
+"""The harness finds a known defect."""
 
 from __future__ import annotations
 

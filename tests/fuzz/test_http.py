@@ -1,4 +1,4 @@
-"""See target_http.py for what is promised."""
+"""The HTTP request parser under fuzzing: see `harness.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""See target_web_config.py for what is promised."""
+"""The web configuration under fuzzing: see `harness.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on the HTTP server: connections, TLS, heads, bodies, answers not read, passwords."""
+"""Attacks on the HTTP server: connections, TLS, heads, bodies, unread responses, passwords."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _large_bodies(victim: Victim, watch: Watch) -> None:
     with connections(victim, 40, WRITE + b"content-length: %d\r\n\r\n" % (size + 1), MANY) as opened:
         answers = []
         for one in opened:
-            one.settimeout(1.0)  # a body that is refused is not read to its end
+            one.settimeout(1.0)  # the rest of a refused body is not read
             with contextlib.suppress(OSError):
                 one.sendall(b"\x00" * size)
             one.settimeout(0.05)
@@ -115,7 +115,7 @@ def _pipelined(victim: Victim, watch: Watch) -> None:
     many = b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 6000
     with connections(victim, 120, b"") as opened:
         for one in opened:
-            one.settimeout(0.2)  # the victim stops to read: what it has not read stays here
+            one.settimeout(0.2)  # the victim stops reading: unread bytes stay in the sender's buffer
             with contextlib.suppress(OSError):
                 one.sendall(many)
         watch.meanwhile()
@@ -132,7 +132,7 @@ def _endless_trailer(victim: Victim, watch: Watch) -> None:
     body = b"transfer-encoding: chunked\r\n\r\n0\r\nx: "
     answer = exchange(victim, WRITE + body, *[b"y" * 65536] * 200)
     watch.meanwhile()
-    assert _status(answer) in (431, 0), "0: it went on sending and was cut off"
+    assert _status(answer) in (431, 0), "0: the connection was closed while sending"
 
 
 def _basic(user: str, password: str) -> str:
@@ -154,11 +154,11 @@ def _passwords(victim: Victim, watch: Watch) -> None:
     for thread in threads:
         thread.start()
     watch.meanwhile()
-    assert victim.get("/metrics", ann)[0] == 200, "a proven user does not wait"
+    assert victim.get("/metrics", ann)[0] == 200, "a user who logged in before does not wait"
     for thread in threads:
         thread.join()
     assert 200 not in statuses
-    assert statuses.count(401) < len(statuses), "not every guess is looked at"
+    assert statuses.count(401) < len(statuses), "not every password is checked"
 
 
 def _framed_query(victim: Victim, watch: Watch) -> None:
@@ -175,20 +175,20 @@ ATTACKS = (
     Attack(
         "slow heads from one address",
         "600 connections from one address, each with half a request head",
-        "the address keeps 128 of them; nobody else is refused",
+        "the address may keep 128 of them; other addresses are not affected",
         _slow_heads,
     ),
     Attack(
         "slow heads from many addresses",
         "600 connections from 100 addresses, each with half a request head",
-        "the oldest of them make room for whoever asks",
+        "the oldest are closed when other clients connect",
         _slow_heads_of_many,
         slow=True,
     ),
     Attack(
         "slow heads on an agent",
         "600 connections from one address, each with half a request head",
-        "`/metrics` is served to others",
+        "`/metrics` is served to other clients",
         _slow_heads_on_an_agent,
         ("agent", "--source", "demo"),
         question="/metrics",
@@ -196,15 +196,15 @@ ATTACKS = (
     ),
     Attack(
         "silent TLS connections",
-        "1,300 TCP connections to a TLS listener that never begin a handshake",
-        "they count as connections; files stay free",
+        "1,300 TCP connections to a TLS listener that never start a handshake",
+        "they count as connections; file descriptors remain available",
         _silent_tls,
         TLS,
     ),
     Attack(
         "plain text to a TLS listener",
         "300 requests without TLS to a TLS listener",
-        "no log line for each",
+        "log lines are limited",
         _plain_text_to_tls,
         TLS,
         slow=True,
@@ -218,7 +218,7 @@ ATTACKS = (
     ),
     Attack(
         "reset connections",
-        "1,000 requests whose connections are reset before the answer",
+        "1,000 requests whose connections are reset before the response",
         "no traceback",
         _resets,
         slow=True,
@@ -226,27 +226,27 @@ ATTACKS = (
     Attack(
         "malformed chunked body",
         "remote-write bodies whose first chunk size is not a number",
-        "400 at once; others can write",
+        "400 immediately; other clients can write",
         _malformed_chunks,
     ),
     Attack(
         "slow bodies",
         "100 remote-write bodies that stop after the first byte",
-        "others can write",
+        "other clients can write",
         _slow_bodies,
         slow=True,
     ),
     Attack(
         "large bodies",
         "40 remote-write bodies of 15 MiB at once from 100 addresses, none completed",
-        "64 MiB of them are kept, the others get 503 with Retry-After; small writes go on",
+        "64 MiB of them are kept in memory, the others get 503 with Retry-After; small writes continue",
         _large_bodies,
         slow=True,
     ),
     Attack(
         "pipelined requests",
-        "120 connections with 6,000 pipelined requests each that never read an answer",
-        "requests stay unread until it is their turn",
+        "120 connections with 6,000 pipelined requests each that never read a response",
+        "further requests are read only after the earlier ones are answered",
         _pipelined,
         slow=True,
     ),
@@ -255,7 +255,7 @@ ATTACKS = (
     Attack(
         "wrong passwords",
         "480 wrong basic-auth passwords of a web config file, from 101 addresses at once",
-        "most are refused unchecked; a proven user does not wait",
+        "most are refused without a check; a user who logged in before does not wait",
         _passwords,
         PASSWORDS,
         question="/-/ready",

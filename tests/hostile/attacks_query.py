@@ -1,4 +1,4 @@
-"""Attacks with queries: label text, counts of values, long windows, large answers, many selectors, nesting."""
+"""Attacks with queries: label text, count_values, long windows, large responses, many selectors, nesting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _ask(victim: Victim, query: str, path: str = "query", **more: object) -> tup
 
 
 def _during(victim: Victim, watch: Watch, queries: list[str], **more: object) -> list[int]:
-    """The statuses of queries sent at once; the observers are served while they run."""
+    """Return the statuses of concurrent queries; the observers are served while they run."""
     with ThreadPoolExecutor(len(queries)) as attackers:
         answers = [attackers.submit(_ask, victim, query, **more) for query in queries]
         watch.meanwhile()
@@ -98,21 +98,21 @@ def _deep_queries(victim: Victim, watch: Watch) -> None:
 
 ATTACKS = (
     Attack(
-        "a label made of itself by label_replace",
-        "four queries, each a label_replace nine deep whose template is the label ten times: a label of 1 GB",
-        "422; the label is never made",
+        "a label that label_replace repeats",
+        "four queries with nine nested label_replace that repeat a label ten times each: 1 GB",
+        "422; the label is never created",
         _label_replace,
     ),
     Attack(
-        "a label made of itself by label_join",
-        "four queries, each a label_join nine deep of ten times the same label",
+        "a label that label_join repeats",
+        "four queries with nine nested label_join that repeat a label ten times each",
         "422",
         _label_join,
     ),
     Attack(
         "count_values of many values at many steps",
         "four range queries that count 11,000 different values at 11,000 steps",
-        "422 before the table is made",
+        "422 before the memory is allocated",
         _count_values,
     ),
     Attack(
@@ -123,16 +123,16 @@ ATTACKS = (
         slow=True,
     ),
     Attack(
-        "numbers nested 150 deep over a long subquery",
+        "scalars nested 150 deep over a long subquery",
         "two queries that would hold 150 times four million numbers",
-        "422, or 503 while the other holds the memory",
+        "422, or 503 while the other query uses the memory",
         _deep_scalars,
         slow=True,
     ),
     Attack(
-        "large answers that nobody reads",
-        "20 connections that ask for 20 MB of JSON each and read nothing",
-        "few are made at once, and the others refused with 503; small queries are answered",
+        "large responses that are not read",
+        "20 connections that request 20 MB of JSON each and read nothing",
+        "a few are sent, the others are refused with 503; small queries are answered",
         _unread_answers,
         slow=True,
     ),
@@ -145,7 +145,7 @@ ATTACKS = (
     Attack(
         "deep expressions",
         "390 terms to parse_query; 5,000 parentheses, signs and escapes to the parser",
-        "an answer or 400, never 500",
+        "200 or 400, never 500",
         _deep_queries,
     ),
 )

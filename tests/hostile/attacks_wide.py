@@ -1,4 +1,4 @@
-"""Attacks with queries over many series: 20,000, which a remote writer may make with default limits."""
+"""Attacks with queries over 20,000 series, which a remote writer can create with default limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITE = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
 
 def _fill(victim: Victim) -> None:
-    """20,000 series with five samples each, up to now."""
+    """Write 20,000 series with five samples each."""
     labels = [
         encode_labels([("__name__", "wide"), ("host", f"host-{n % 500}"), ("id", f"series-{n:05d}")])
         for n in range(SERIES)
@@ -35,7 +35,7 @@ def _fill(victim: Victim) -> None:
 
 
 def _send(victim: Victim, watch: Watch, count: int, path: str, **form: object) -> set[int]:
-    """The statuses of equal requests sent at once; the observers are served while they run."""
+    """Return the statuses of equal concurrent requests; the observers are served while they run."""
     body = urlencode(form, doseq=True).encode()
     with ThreadPoolExecutor(count) as attackers:
         answers = [attackers.submit(victim.request, "POST", path, body, FORM) for _ in range(count)]
@@ -70,8 +70,8 @@ def _many_series(victim: Victim, watch: Watch) -> None:
 ATTACKS = (
     Attack(
         "nested label_replace over many series",
-        "20 queries, each a label_replace 30 deep over 20,000 series",
-        "each is answered, waits for the others' memory or is refused",
+        "20 queries with 30 nested label_replace over 20,000 series",
+        "each is answered, waits for memory, or is refused",
         _label_replace,
         prepare=_fill,
         slow=True,
@@ -79,7 +79,7 @@ ATTACKS = (
     Attack(
         "count_values over many series",
         "20 queries that count 20,000 different values",
-        "each is answered, waits for the others' memory or is refused",
+        "each is answered, waits for memory, or is refused",
         _count_values,
         prepare=_fill,
         slow=True,
@@ -87,7 +87,7 @@ ATTACKS = (
     Attack(
         "range queries over many series",
         "12 queries for 181 points of each of 20,000 series",
-        "each is answered, waits for the others' memory or is refused",
+        "each is answered, waits for memory, or is refused",
         _query_range,
         prepare=_fill,
         slow=True,
@@ -95,7 +95,7 @@ ATTACKS = (
     Attack(
         "long ranges of many series",
         "20 queries for the sum over 30 days of 20,000 series",
-        "memory is set aside before samples are loaded",
+        "memory is reserved before samples are loaded",
         _sum_over_time,
         prepare=_fill,
         slow=True,
@@ -103,7 +103,7 @@ ATTACKS = (
     Attack(
         "900 selectors of many series",
         "eight requests for series with 900 match[], each of which matches 20,000 series",
-        "each series is found once; other clients are served",
+        "each series is read once; other clients are served",
         _many_series,
         prepare=_fill,
         slow=True,

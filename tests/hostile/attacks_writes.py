@@ -108,13 +108,13 @@ ATTACKS = (
     Attack(
         "series flood by remote write",
         "50,000 new series with a limit of 20,000",
-        "new ones are refused with the limit's name, existing ones go on",
+        "new ones are refused with the name of the limit; existing ones continue",
         _write_series,
         env=MAX_SERIES,
     ),
     Attack(
         "series flood by remote write, default limits",
-        "300,000 new series as fast as they are taken",
+        "300,000 new series as fast as they are accepted",
         "max_new_series stops it",
         _write_many_series,
         slow=True,
@@ -128,8 +128,8 @@ ATTACKS = (
         slow=True,
     ),
     Attack(
-        "tiny pieces",
-        "16 MB of empty series, and of empty labels or samples of one series, compressed to some kB",
+        "empty elements",
+        "16 MB of empty series, or of empty labels or samples of one series, compressed to some kB",
         "400 before all of them are read",
         _tiny_pieces,
         slow=True,
@@ -137,13 +137,13 @@ ATTACKS = (
     Attack(
         "symbol bombs",
         "remote write 2.0 with millions of symbols, series or references, and references to nothing",
-        "400; the next good request is taken",
+        "400; the next valid request is accepted",
         _symbol_bombs,
         slow=True,
     ),
     Attack(
         "snappy bomb",
-        "a block that says it holds 2 GiB",
+        "a block that claims to contain 2 GiB",
         "400 without decompressing it",
         _snappy_bomb,
     ),

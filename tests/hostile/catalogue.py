@@ -1,9 +1,9 @@
 """The catalogue of attacks: for each a name, what is sent, and what must hold.
 
-What must hold under every attack, with default limits, is in COMMON; `holds` says what must hold besides.
-`attacks_*.py` modules in this folder each have an `ATTACKS` tuple, collected here. `run` sends the attack and
-calls `watch.meanwhile()` at its height: it returns once all observers were served, so the attack lasts that
-long and no longer. What `run` asserts after that is its `holds`.
+COMMON must hold under every attack with default limits; `holds` is an additional condition. Each `attacks_*.py`
+module in this folder has a tuple `ATTACKS`, collected here. `run` sends the attack and calls
+`watch.meanwhile()` at its peak, which returns when all observers were served: this determines the duration of
+the attack. Then `run` asserts `holds`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMON = (
     "memory grows by at most 512 MiB",
     "/-/healthy answers",
     "another client is served",
-    "scrapes go on",
+    "scrapes continue",
     "at most 200 log lines",
 )
 MAX_GROWTH_BYTES = 512 * MIB
@@ -37,11 +37,11 @@ class Attack:
     files: int | None = None
     """RLIMIT_NOFILE of the victim."""
     question: str = "/api/v1/query?query=up"
-    """What the other client asks."""
+    """The request of the other client."""
     prepare: Callable[[Victim], None] | None = None
-    """Before memory is measured: load a store, warm a cache."""
+    """Called before memory is measured: fills a store or a cache."""
     slow: bool = False
-    """More than about 3 s: run with SLOW=1 and by the benchmark."""
+    """Takes more than about 3 s: runs with SLOW=1 and in the benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,12 @@ def catalogue() -> tuple[Attack, ...]:
 
 
 def carry_out(attack: Attack) -> Outcome:
-    """Runs one attack on a victim of its own; AssertionError from `run` if what it promises does not hold."""
+    """Run one attack on a new victim; raises AssertionError if `holds` is not fulfilled."""
     with running(attack.command, env=attack.env, files=attack.files) as victim:
-        victim.get("/-/healthy"), victim.get(attack.question)  # what the first answer loads is no attack's
+        (
+            victim.get("/-/healthy"),
+            victim.get(attack.question),
+        )  # the first request loads modules, which is not part of the attack
         if attack.prepare is not None:
             attack.prepare(victim)
         lines = victim.log_lines()

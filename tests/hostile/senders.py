@@ -1,6 +1,6 @@
-"""Bounded senders of raw bytes: sockets from a chosen loopback address, many at once, closed at the end.
+"""Senders of raw bytes: sockets with a chosen loopback address, closed at the end.
 
-The observers of `victim` ask from 127.0.0.1; an attacker is ATTACKER, or one of many with `addresses`.
+The observers of `victim` use 127.0.0.1; an attacker uses ATTACKER or one of `addresses`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ ATTACKER = "127.0.0.2"
 
 
 def addresses(count: int) -> list[str]:
-    """So many loopback addresses, none of them an observer's."""
+    """Return loopback addresses that differ from the observers'."""
     return [f"127.1.{number // 250}.{number % 250 + 1}" for number in range(count)]
 
 
 def connect(victim: Victim, source: str = ATTACKER) -> socket.socket:
-    """A plain TCP connection, also to a TLS port."""
+    """Open a plain TCP connection, also to a TLS port."""
     return socket.create_connection(("127.0.0.1", victim.port), PATIENCE_SECONDS, source_address=(source, 0))
 
 
@@ -28,7 +28,7 @@ def connect(victim: Victim, source: str = ATTACKER) -> socket.socket:
 def connections(
     victim: Victim, count: int, opening: bytes = b"", sources: Sequence[str] = (ATTACKER,)
 ) -> Iterator[list[socket.socket]]:
-    """So many connections at once, each of which has sent `opening`; those refused at once are left out."""
+    """Open connections that have sent `opening`; refused ones are left out."""
     with contextlib.ExitStack() as stack:
         opened = []
         for number in range(count):
@@ -43,7 +43,7 @@ def connections(
 def exchange(
     victim: Victim, *parts: bytes, source: str = ATTACKER, most_bytes: int = 1 << 20, ends: bool = False
 ) -> bytes:
-    """What the victim answers until it closes or `most_bytes` came; `ends` closes our side first."""
+    """Return the response until the victim closes or `most_bytes` are read; `ends` closes our side first."""
     with connect(victim, source) as one:
         with contextlib.suppress(ConnectionError):
             for part in parts:
@@ -64,7 +64,7 @@ def receive(one: socket.socket, most_bytes: int = 1 << 20) -> bytes:
 def request(
     target: str, *headers: str, method: str = "GET", body: bytes | None = None, host: str = "127.0.0.1"
 ) -> bytes:
-    """A whole request as bytes; the connection ends after it."""
+    """Return a complete request with `connection: close` as bytes."""
     lines = [f"{method} {target} HTTP/1.1", f"host: {host}", "connection: close", *headers]
     if body is not None:
         lines.append(f"content-length: {len(body)}")

@@ -1,4 +1,4 @@
-"""Every attack of the catalogue on a real process: what must hold under each, and what that attack adds."""
+"""Runs every attack of the catalogue on a real process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Hostile scrape targets: for each a name, what it sends, and the limit or error that must stop it.
 
-Under every one of them, alone and all together, with default limits: memory grows by at most 512 MiB,
-`/-/healthy` and another client are served, the well-behaved target is scraped on, the log stays short, and the
-hostile target is shown as down with a reason.
+Under each of them and all together, with default limits: memory grows by at most 512 MiB, `/-/healthy` and
+another client are served, the well-behaved target is still scraped, the log stays short, and the hostile target
+is down with a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.scrape.exporters import Page, endless, serving, status, text
 MAX_GROWTH_BYTES = 512 * MIB
 MAX_LOG_LINES = 50
 TOLERANCE_SECONDS = 20.0
-"""A scrape of the well-behaved target later than this was held up; the machine may be busy."""
+"""Maximum time between scrapes of the well-behaved target; allows for a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class TargetAttack:
     name: str
     sends: str
     page: Callable[[threading.Event], Page]
-    """Given an event that is set when the test is over."""
+    """Its argument is an event that is set at the end of the test."""
     limit: str = ""
-    """The row of the limits' table that is reached."""
+    """The limit that is reached."""
     error: str = ""
-    """Words of `lastError`."""
+    """A part of `lastError`."""
     copies: int = 1
-    """How many such targets."""
+    """Number of such targets."""
 
 
 def _repeated(piece: bytes, times: int, content_type: str = "text/plain", first: bytes = b"") -> Page:
-    """A large answer that is not in the sender's memory as a whole."""
+    """A large response that is generated while it is sent."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -123,8 +123,8 @@ ATTACKS = (
     TargetAttack("no content type", "text without a Content-Type", lambda stop: text("a 1\n", ""),
                  error="blank Content-Type"),
     TargetAttack(
-        "twenty large answers at once",
-        "20 targets, each 30 MiB of long lines that can be read, as far as the time-out of 1 s lets them",
+        "twenty large responses at once",
+        "20 targets with 30 MiB of long valid lines each, limited by the timeout of 1 s",
         lambda stop: _repeated(b"# " + b"x" * (MIB // 4 - 3) + b"\n", 120),
         copies=20,
     ),
@@ -145,7 +145,7 @@ def _endless_html(stop: threading.Event) -> Page:
 
 
 class _Served:
-    """Targets that send one sample until `begin`, and then what their attacks say."""
+    """Targets that send one sample until `begin`, and then their attack."""
 
     def __init__(self, attacks: tuple[TargetAttack, ...]) -> None:
         self._attacks = attacks

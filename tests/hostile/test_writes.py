@@ -1,4 +1,4 @@
-"""A scrape target that never sends the same series twice; the victim must know it from the start."""
+"""A scrape target that never sends the same series twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SERIES = 20_000
 
 @contextmanager
 def flooding_target() -> Iterator[str]:
-    """10,000 new series at each scrape."""
+    """Serves 10,000 new series at each scrape."""
     scrapes = [0]
 
     class Target(http.server.BaseHTTPRequestHandler):
@@ -52,8 +52,8 @@ def test_a_series_flood_by_scrape() -> None:
             watch.meanwhile()
             growth = watch.growth_bytes()
         assert "max_series" in last_errors(victim)
-        assert victim.metric("gpuscope_store_series") <= MAX_SERIES + 10  # up and its siblings
+        assert victim.metric("gpuscope_store_series") <= MAX_SERIES + 10  # `up` and the other scrape metrics
         assert victim.limit_reached("max_series") > 0
-        assert b'"1"]' in victim.get("/api/v1/query?query=count(small)")[1], "the other target goes on"
+        assert b'"1"]' in victim.get("/api/v1/query?query=count(small)")[1], "the other target is still scraped"
         assert growth <= MAX_GROWTH_BYTES
         assert victim.log_lines() <= MAX_LOG_LINES

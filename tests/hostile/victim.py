@@ -1,8 +1,8 @@
-"""A real `gpuscope` process under attack: its address, its memory, its log, and what well-behaved clients see.
+"""A real `gpuscope` process under attack: its address, memory and log, and what well-behaved clients observe.
 
-`Victim.watch()` starts three observers that stay outside the attack: a probe of `/-/healthy`, another client
-that asks a question, and a scrape target that notes when it is scraped. Attackers send from other loopback
-addresses (`senders`), so that a limit per client address can tell them apart.
+`Victim.watch()` starts three observers: a probe of `/-/healthy`, another client that sends queries, and a
+scrape target that records when it is scraped. Attackers use other loopback addresses (`senders`), so that
+limits per client address can distinguish them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 GPUSCOPE = (sys.executable, "-m", "gpuscope")
 PATIENCE_SECONDS = 120.0
-"""After this a test that would hang fails and says what it saw; not a limit on how fast anything is."""
+"""After this time a hanging test fails with a report; not a performance limit."""
 PROBE_SECONDS = 0.02
 MIB = 1 << 20
 _TRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -36,7 +36,7 @@ _TRUSTING.check_hostname, _TRUSTING.verify_mode = False, ssl.CERT_NONE
 
 @dataclass(slots=True)
 class Observed:
-    """What one observer saw: the seconds each answer took, and what went wrong instead of an answer."""
+    """The latencies and failures that one observer recorded."""
 
     seconds: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Observed:
 
 
 class Watch:
-    """The observers of one attack; `meanwhile` is what an attack calls at its height."""
+    """The observers of one attack; an attack calls `meanwhile` at its peak."""
 
     def __init__(self, victim: Victim, question: str) -> None:
         self._victim = victim
@@ -80,16 +80,16 @@ class Watch:
             thread.join(PATIENCE_SECONDS)
 
     def growth_bytes(self) -> int:
-        """The largest resident memory since the watch began, over what it was then."""
+        """Return the growth of the resident memory since the watch started, at its maximum."""
         return max(0, self._victim.peak_rss_bytes() - self._rss_before)
 
     def scrape_gaps(self) -> list[float]:
-        """Seconds from one scrape of the well-behaved target to the next."""
+        """Return the seconds between scrapes of the well-behaved target."""
         times = self._victim.scraped_at[max(0, self._scrapes_before - 1) :]
         return [after - before for before, after in itertools.pairwise(times)]
 
     def meanwhile(self, answers: int = 5, scrapes: int = 2) -> None:
-        """Returns when every observer was served so often from now on; AssertionError if one was refused."""
+        """Return when every observer was served several times; raise AssertionError if one was refused."""
         wanted = (len(self.healthy.seconds) + answers, len(self.other.seconds) + answers)
         failures = (len(self.healthy.failures), len(self.other.failures))
         scraped = len(self._victim.scraped_at) + scrapes if self._victim.is_scraping else 0
@@ -135,10 +135,10 @@ class Victim:
         self.is_scraping = False
         self._log = log
 
-    # ---- asking
+    # ---- requests
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
-        """As a well-behaved client from 127.0.0.1, on a connection of its own."""
+        """Send a request as a well-behaved client from 127.0.0.1, on a new connection."""
         return self.request("GET", path, headers=headers)
 
     def request(
@@ -157,7 +157,7 @@ class Victim:
             connection.close()
 
     def metric(self, name: str, labels: str = "") -> float:
-        """A number of its own /metrics; 0 if it is not there."""
+        """Return a value of its /metrics; 0 if it is absent."""
         _, body = self.get("/metrics")
         match = re.search(rf"^{name}{re.escape(labels)} (\S+)$", body.decode(), re.MULTILINE)
         return float(match[1]) if match else 0.0
@@ -168,7 +168,7 @@ class Victim:
     def watch(self, question: str = "/api/v1/query?query=up") -> Watch:
         return Watch(self, question)
 
-    # ---- looking from outside
+    # ---- process
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
@@ -204,7 +204,7 @@ class Victim:
             if self.process.poll() is not None:
                 break
             time.sleep(0.02)
-        raise AssertionError(f"never came true: {what}; the log ends with\n{self.log()[-3000:]}")
+        raise AssertionError(f"timed out waiting for: {what}; the log ends with\n{self.log()[-3000:]}")
 
     def until_logged(self, pattern: str) -> re.Match[str]:
         self.until(lambda: re.search(pattern, self.log()), f"{pattern!r} in the log")
@@ -221,10 +221,10 @@ def running(
     files: int | None = None,
     targets: Sequence[str] = (),
 ) -> Iterator[Victim]:
-    """`gpuscope COMMAND…` on a free loopback port until the block ends; `files` is its RLIMIT_NOFILE.
+    """Run `gpuscope COMMAND…` on a free loopback port until the block ends; `files` is its RLIMIT_NOFILE.
 
-    `server` gets a data folder and scrapes a small target every second, besides `targets`; `up` and `server`
-    become ready before this returns. `{folder}` in an argument is the folder that lives as long as the process.
+    `server` gets a data folder and scrapes a small target every second, in addition to `targets`; `up` and
+    `server` are ready when this returns. `{folder}` in an argument is a temporary folder.
     """
     with tempfile.TemporaryDirectory() as name, _scrape_target() as (target, scraped_at):
         folder = Path(name)
@@ -267,7 +267,7 @@ def _with_files(files: int | None) -> Callable[[], None] | None:
 
 @contextmanager
 def _scrape_target() -> Iterator[tuple[str, list[float]]]:
-    """A target with one series; its address, and when it was scraped (grows)."""
+    """A target with one series; yields its address and the growing list of scrape times."""
     scraped_at: list[float] = []
 
     class Target(http.server.BaseHTTPRequestHandler):

@@ -1,1 +1,1 @@
-"""The whole program against the outside: real engines, the fake driver, and what goes wrong in between."""
+"""Tests of the whole program with real engines, the fake driver, and failures."""

@@ -1,7 +1,6 @@
-"""A `gpuscope agent` in a process of its own, as a user runs it: its metrics, its log, its end.
+"""A `gpuscope agent` in a separate process, as a user runs it: its metrics, its log, its end.
 
-Conditions are waited for, never slept for; the deadline is only there so that a test that would hang says what
-it saw instead.
+Tests wait for conditions instead of sleeping; after a deadline a hanging test fails with a report.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PATIENCE_SECONDS = 60
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 Series = Mapping[str, float]
-"""Value by series as it stands in the text: `gpuscope_gpu_up{gpu="0",uuid="…"}`."""
+"""Value by series text: `gpuscope_gpu_up{gpu="0",uuid="…"}`."""
 
 
 def to_series(text: str) -> dict[str, float]:
@@ -32,7 +31,7 @@ def to_series(text: str) -> dict[str, float]:
 
 
 def of_gpu(series: Series, metric: str, gpu: int | str = 0) -> float | None:
-    """A GPU's number, or None where it is absent."""
+    """Return a GPU's value; None if it is absent."""
     start = f'{metric}{{gpu="{gpu}",'
     return next((value for name, value in series.items() if name.startswith(start)), None)
 
@@ -69,7 +68,7 @@ class Agent:
         return to_series(self.text())
 
     def until(self, condition: Callable[[Series], bool]) -> Series:
-        """The first answer that meets the condition."""
+        """Return the first response that satisfies the condition."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         last: Series = {}
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -98,7 +97,7 @@ class Agent:
 
 @contextmanager
 def running_agent(*flags: str, env: Mapping[str, str] | None = None) -> Iterator[Agent]:
-    """The agent on a free loopback port, reading ten times a second; stopped whatever happens."""
+    """Run the agent on a free loopback port, reading ten times a second; always stop it."""
     command = [*GPUSCOPE, "agent", "--listen", "127.0.0.1:0", "--interval", "100ms", *flags]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"

@@ -1,4 +1,4 @@
-"""One exposition of a metric family, printed by the agent on simulated or fake hardware."""
+"""Expositions of a metric family, printed by the agent with simulated or fake hardware."""
 
 from __future__ import annotations
 

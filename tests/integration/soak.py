@@ -1,7 +1,7 @@
-"""Thousands of cycles of the whole agent in one process, on a fake driver where everything comes and goes.
+"""Thousands of cycles of the whole agent in one process, with a fake driver on which everything changes.
 
-No thread and no sleep: the clock is moved by hand, so the tiers fall due as they would over hours. Gives the
-resident memory at the end of each part of the run; flat is what it should be.
+Uses no threads and no sleep: with a manual clock, the reading intervals are as over hours. Returns the resident
+memory at the end of each part of the run, which should be constant.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Soak:
         return SourceSpec(name="nvml", summary="", open=lambda settings: NvmlSource(folder, clocks))
 
     def run(self, cycles: int) -> int:
-        """Runs so many cycles more and gives the resident memory after them."""
+        """Run more cycles; return the resident memory after them."""
         for _ in range(cycles):
             self._cycle()
         gc.collect()
@@ -85,7 +85,7 @@ class Soak:
                     raise AssertionError("a scrape failed")
 
     def _change(self, number: int) -> None:
-        """Processes, MIG instances, XIDs, GPUs and the driver itself come and go."""
+        """Add and remove processes, MIG instances, XIDs, GPUs and the driver."""
         with self._driver.at_once():
             self._driver.advance(CYCLES_PER_CHANGE)
             self._driver.processes(0, [Process(1 + number * 5 + i, name=f"run-{number}-{i}") for i in range(5)])

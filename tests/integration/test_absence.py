@@ -1,4 +1,4 @@
-"""A 0 and an absent number carried from each source to the text: the 0 is written, the absent one is not."""
+"""A 0 is exported and an absent value is not, from each source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nvidia_smi(tmp_path: Path) -> None:
     assert any(value == 0 for value in errors.values())
 
 
-def test_nvidia_smi_in_its_own_words(tmp_path: Path) -> None:
+def test_nvidia_smi_absent_values(tmp_path: Path) -> None:
     smi = FakeSmi(tmp_path / "smi", next(CAPTURES.glob("*tesla-t4-x2*")))
     flags = ("--source", "nvidia-smi", "--nvidia-smi-command", smi.command, "--families", "nvidia_smi")
     series, text = once(*flags)

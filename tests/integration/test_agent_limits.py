@@ -1,4 +1,4 @@
-"""An agent shows the limits of its listener and how often they were reached; a stand-in shows none of ours."""
+"""An agent exports the limits of its listener and how often they were reached; a stand-in does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_refused_request_is_counted_in_the_agents_metrics() -> None:
         assert reached in to_series(agent.text(OPENMETRICS))
 
 
-def test_a_stand_in_shows_nothing_of_ours() -> None:
+def test_a_stand_in_does_not_export_limits() -> None:
     with running_agent("--source", "demo", "--as", "dcgm-exporter") as agent:
         series = agent.until(lambda series: any(name.startswith("DCGM_FI_DEV_GPU_TEMP{") for name in series))
         assert not any(name.startswith("gpuscope_") for name in series)

@@ -1,4 +1,4 @@
-"""`--source auto`: every source that answers, merged field by field, and the log says which and why."""
+"""`--source auto`: merges all available sources field by field and logs them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_SMI = ("--nvidia-smi-command", "/nonexistent/nvidia-smi")
 
 
 class Dcgm:
-    """The stand-in for dcgmi on the same GPUs as the driver, with what a process needs to run it."""
+    """A fake dcgmi with the same GPUs as the driver, and the environment to run it."""
 
     def __init__(self, folder: Path, driver: FakeDriver) -> None:
         self._state = folder / "dcgm.json"
@@ -63,7 +63,7 @@ def test_before_hopper_profiling_comes_from_dcgm_and_the_rest_from_nvml(
         assert agent.stop() == 0
 
 
-def test_hopper_profiles_by_itself_and_dcgm_is_never_started(driver: FakeDriver, tmp_path: Path) -> None:
+def test_hopper_needs_no_dcgm_for_profiling(driver: FakeDriver, tmp_path: Path) -> None:
     driver.gpus(2, model="H100")
     driver.busy(0, 80, ago=30)
     dcgm = Dcgm(tmp_path, driver)
@@ -74,7 +74,7 @@ def test_hopper_profiles_by_itself_and_dcgm_is_never_started(driver: FakeDriver,
         assert dcgm.runs() == ""
 
 
-def test_nvidia_smi_only_while_nvml_does_not_answer(driver: FakeDriver, smi: FakeSmi) -> None:
+def test_nvidia_smi_is_used_only_while_nvml_fails(driver: FakeDriver, smi: FakeSmi) -> None:
     driver.gpus(2, model="A100")
     flags = (*NO_DCGM, "--nvidia-smi-command", smi.command, "--nvidia-smi-interval", "100ms")
     with running_agent(*flags, env=driver.env) as agent:
@@ -93,7 +93,7 @@ def test_nvidia_smi_only_while_nvml_does_not_answer(driver: FakeDriver, smi: Fak
         agent.until_logged("source nvidia-smi is not needed any more")
 
 
-def test_without_the_driver_library_nvidia_smi_gives_the_numbers(smi: FakeSmi) -> None:
+def test_nvidia_smi_is_used_without_the_driver_library(smi: FakeSmi) -> None:
     with running_agent(*NO_DCGM, "--nvidia-smi-command", smi.command) as agent:
         series = agent.until(lambda series: of_gpu(series, "gpuscope_gpu_up", 1) == 1)
         assert source_up(series, "nvml") == 0

@@ -1,4 +1,4 @@
-"""The instruments themselves: they find the benchmarks, and what they measure is there."""
+"""The benchmark tools: they find the benchmarks and measure correctly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_memory_and_children_of_a_running_agent() -> None:
     assert agent.process.pid not in family_of(os.getpid())
 
 
-def test_the_best_of_two_runs_is_the_least_time_and_the_most_memory() -> None:
+def test_the_best_of_two_runs_has_minimum_time_and_maximum_memory() -> None:
     ones: list[Any] = [1.0] * len(fields(Cost))
     fast = replace(Cost(*ones), rss=5)
     slow = replace(Cost(*(2 * one for one in ones)), rss=7)
@@ -54,7 +54,7 @@ def test_the_best_of_two_runs_is_the_least_time_and_the_most_memory() -> None:
     assert (best.p50, best.start, best.rss) == (1.0, 1.0, 7)
 
 
-def test_the_librarys_own_time_is_taken_from_the_calls_of_a_reading(driver: FakeDriver) -> None:
+def test_library_time_is_measured_with_the_calls_of_a_reading(driver: FakeDriver) -> None:
     driver.gpus(1)
     quick = driver_time(driver, rounds=3)
     assert quick.calls_per_second > 10
@@ -63,7 +63,7 @@ def test_the_librarys_own_time_is_taken_from_the_calls_of_a_reading(driver: Fake
     assert driver_time(driver, rounds=3).calls_per_second > 1.5 * quick.calls_per_second
 
 
-def test_a_table_lines_up_and_samples_are_counted() -> None:
+def test_tables_are_aligned_and_samples_are_counted() -> None:
     assert table(["a", "long head"], [["1", "2"]]).splitlines() == [
         "| a | long head |",
         "|---|-----------|",

@@ -1,4 +1,4 @@
-"""What goes wrong while the agent runs: other numbers go on, the failure is a metric and one log line."""
+"""Failures while the agent runs: other values continue; the failure is a metric and one log line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nvml_up(series: Series) -> bool:
     return source_up(series, "nvml") == 1 and of_gpu(series, UP) == 1
 
 
-def test_a_gpu_lost_mid_run_takes_no_other_number_away(driver: FakeDriver) -> None:
+def test_a_gpu_lost_while_running_affects_no_other_value(driver: FakeDriver) -> None:
     with running_agent("--source", "nvml", env=driver.env) as agent:
         before = agent.until(nvml_up)
         assert of_gpu(before, POWER, 3) is not None
@@ -46,7 +46,7 @@ def test_a_gpu_lost_mid_run_takes_no_other_number_away(driver: FakeDriver) -> No
         assert agent.stop() == 0
 
 
-def test_a_call_that_hangs_costs_its_number_on_its_gpu_only(driver: FakeDriver) -> None:
+def test_a_hanging_call_affects_only_its_value_on_its_gpu(driver: FakeDriver) -> None:
     with running_agent("--source", "nvml", env=driver.env) as agent:
         before = agent.until(lambda series: nvml_up(series) and "ecc" in str(series.keys()))
         driver.hang("nvmlDeviceGetPowerUsage", 3)
@@ -62,7 +62,7 @@ def test_a_call_that_hangs_costs_its_number_on_its_gpu_only(driver: FakeDriver) 
         assert agent.log().count("nvmlDeviceGetPowerUsage") == 2, "one line at the start, one at the end"
 
 
-def test_a_driver_that_blocks_every_call_makes_its_source_stale_and_nothing_else(driver: FakeDriver) -> None:
+def test_a_driver_that_blocks_every_call_makes_only_its_source_stale(driver: FakeDriver) -> None:
     with running_agent("--source", "nvml", env=driver.env) as agent:
         agent.until(nvml_up)
         usual = _slowest_of(agent, 20)
@@ -70,7 +70,7 @@ def test_a_driver_that_blocks_every_call_makes_its_source_stale_and_nothing_else
         stale = agent.until(lambda series: source_up(series, "nvml") == 0)
         assert of_gpu(stale, POWER) is None, "a number nobody reads any more is not shown"
         assert stale['gpuscope_source_last_success_timestamp_seconds{source="nvml"}'] > 0, "its age"
-        # The same order of magnitude: a wait for the driver would be seconds.
+        # The same order of magnitude: waiting for the driver would take seconds.
         assert _slowest_of(agent, 20) < max(50 * usual, 1.0)
         cycles = stale["gpuscope_agent_snapshots_total"]
         going_on = agent.until(lambda series: series["gpuscope_agent_snapshots_total"] > cycles + 5)
@@ -88,9 +88,9 @@ def test_a_driver_that_blocks_every_call_makes_its_source_stale_and_nothing_else
 
 
 @pytest.mark.slow
-def test_ten_minutes_with_one_stuck_call_keep_the_other_numbers_fresh(driver: FakeDriver) -> None:
-    """In real time, at the agent's own interval. A sample is fresh if its GPU's energy has grown since it was
-    looked at three seconds before."""
+def test_other_values_stay_fresh_for_ten_minutes_with_a_hanging_call(driver: FakeDriver) -> None:
+    """In real time, at the agent's normal interval. A sample is fresh if its GPU's energy counter has increased
+    within three seconds."""
     with running_agent("--source", "nvml", "--interval", "1s", env=driver.env) as agent:
         complete = agent.until(lambda series: nvml_up(series) and f"{ECC}_enabled" in str(series.keys()))
         per_gpu = [{name for name in complete if f'gpu="{gpu}",' in name} for gpu in range(8)]
@@ -127,7 +127,7 @@ def _slowest_of(agent: Agent, scrapes: int) -> float:
     return slowest
 
 
-def test_it_ends_cleanly_while_a_call_hangs(driver: FakeDriver) -> None:
+def test_the_agent_stops_cleanly_while_a_call_hangs(driver: FakeDriver) -> None:
     with running_agent("--source", "nvml", env=driver.env) as agent:
         agent.until(nvml_up)
         driver.hang("*")
@@ -136,7 +136,7 @@ def test_it_ends_cleanly_while_a_call_hangs(driver: FakeDriver) -> None:
         assert "Traceback" not in agent.log()
 
 
-def test_a_driver_that_hangs_from_the_start_is_said_to(driver: FakeDriver) -> None:
+def test_a_driver_that_hangs_at_the_start_is_logged(driver: FakeDriver) -> None:
     driver.hang("nvmlInit")
     with running_agent("--source", "nvml", env=driver.env) as agent:
         agent.until(lambda series: source_up(series, "nvml") == 0)
@@ -167,7 +167,7 @@ def test_library_and_kernel_module_of_different_versions(driver: FakeDriver) -> 
         agent.until(nvml_up)
 
 
-def test_mig_is_reconfigured_while_it_runs(driver: FakeDriver) -> None:
+def test_mig_is_reconfigured_while_the_agent_runs(driver: FakeDriver) -> None:
     first = driver.mig(1, [Mig(gi=7), Mig(gi=8)])
     with running_agent("--source", "nvml", env=driver.env) as agent:
         before = agent.until(
@@ -186,7 +186,7 @@ def test_mig_is_reconfigured_while_it_runs(driver: FakeDriver) -> None:
         )
 
 
-def test_a_swapped_gpu_takes_the_place_of_the_old_one(driver: FakeDriver) -> None:
+def test_a_replaced_gpu_gets_its_own_series(driver: FakeDriver) -> None:
     with running_agent("--source", "nvml", env=driver.env) as agent:
         agent.until(nvml_up)
         old = driver.cards[2].uuid

@@ -33,7 +33,7 @@ def call(command: list[str], environment: dict[str, str]) -> subprocess.Complete
 
 @cache
 def interpreter() -> str:
-    """A Python that this user may run, with our modules; our own may lie in root's home."""
+    """A Python with our modules that this user may run; the test's own may be in root's home."""
     for candidate in (sys.executable, "/usr/bin/python3"):
         try:
             if call([candidate, "-c", "import gpuscope.store, pynvml"], {}).returncode == 0:
@@ -67,7 +67,7 @@ def test_the_agent_starts_with_a_home_it_may_not_enter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("server",), ("up", "--source", "demo"), ("user", "list"), ("store", "check")]
 )
-def test_what_needs_a_folder_says_so_in_one_sentence(command: tuple[str, ...]) -> None:
+def test_commands_that_need_a_folder_report_it_in_one_sentence(command: tuple[str, ...]) -> None:
     done = run(*command)
     assert done.returncode == 2
     assert (

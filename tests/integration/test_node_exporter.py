@@ -1,4 +1,5 @@
-"""A real node_exporter, run as a user without rights, reads what `gpuscope textfile` writes under umask 077."""
+"""A real node_exporter as an unprivileged user reads the files that `gpuscope textfile` writes with umask
+077."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def write(folder: Path, family: str) -> None:
 
 
 @pytest.mark.engine("node_exporter")
-def test_node_exporter_reads_every_family_as_nobody(open_folder: Path) -> None:
+def test_an_unprivileged_node_exporter_reads_every_family(open_folder: Path) -> None:
     command = as_nobody()
     program = shutil.copy(engine("node_exporter"), open_folder)  # its own place may be closed to others
     collected = open_folder / "collected"

@@ -1,4 +1,4 @@
-"""Prometheus' own Python parser and ours read the same out of everything we write."""
+"""Prometheus' Python parser and ours give the same result for every exposition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def theirs(text: str, *, openmetrics: bool = False) -> dict[str, float]:
     families: Iterable[Any] = read(text)
     names = set(re.findall(r"^\w+", text, re.MULTILINE))
     return {
-        # Their parser adds `_total` to a counter that was written without, as DCGM's are.
+        # Their parser adds `_total` to counters without it, such as DCGM's.
         key(
             sample.name if sample.name in names else sample.name.removesuffix("_total"),
             {name: text for name, text in sample.labels.items() if text},
@@ -57,14 +57,14 @@ def same(one: dict[str, float], other: dict[str, float]) -> bool:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_of_every_family(family: str) -> None:
+def test_parsers_agree_on_every_family(family: str) -> None:
     text = of_demo(family)
     mine = ours(text)
     assert mine
     assert same(mine, theirs(text))
 
 
-def test_of_openmetrics_with_hostile_names(driver: FakeDriver) -> None:
+def test_parsers_agree_on_openmetrics_with_hostile_names(driver: FakeDriver) -> None:
     driver.gpus(2)
     driver.mig(1, [Mig(gi=7)])
     names: tuple[str | bytes, ...] = ('a"b', "c\\d", "e\nf", b"\xff", "训练")

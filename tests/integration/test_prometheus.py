@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the agent: every value arrives, as OpenMetrics, and nothing is complained about."""
+"""A real Prometheus scrapes the agent as OpenMetrics: every value arrives without a warning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.agent_process import PATIENCE_SECONDS, Agent, of_gpu, run
 
 __all__ = ["driver"]
 
-# What Prometheus counts when it takes a scrape but not all of it.
+# Prometheus' counters of samples that it drops from a scrape.
 COMPLAINTS = (
     "prometheus_target_scrapes_exceeded_sample_limit_total",
     "prometheus_target_scrapes_sample_duplicate_timestamp_total",
@@ -53,7 +53,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def pairs_of(labels: dict[str, str]) -> str:
-    """As it stands in our text, with the labels in the order of their names."""
+    """Format a series as in the exposition, with labels sorted by name."""
     kept = {name: value for name, value in labels.items() if name not in ("__name__", "instance", "job")}
     return labels["__name__"] + json.dumps(sorted((name, value) for name, value in kept.items() if value))
 
@@ -71,7 +71,7 @@ def check(agent: Agent, needs: str) -> None:
     with running_prometheus(config(agent)) as prometheus:
         up = until(lambda: ask(prometheus, "query", query='up{job="gpuscope"} == 1')["result"])
         assert len(up) == 1
-        served: dict[str, set[float]] = {}  # every value that stood on /metrics while Prometheus scraped
+        served: dict[str, set[float]] = {}  # all values of /metrics while Prometheus scraped
         began = time.time()
 
         def scraped_since() -> bool:
@@ -99,7 +99,7 @@ def _note(agent: Agent, served: dict[str, set[float]]) -> None:
 
 
 def _scraped_at(prometheus: str) -> float:
-    """When the newest stored scrape was taken."""
+    """Return the time of the newest stored scrape."""
     result = ask(prometheus, "query", query='timestamp(up{job="gpuscope"})')["result"]
     return float(result[0]["value"][1]) if result else 0.0
 
@@ -108,7 +108,7 @@ def check_how_it_was_taken(prometheus: str, samples: int) -> None:
     (target,) = ask(prometheus, "targets")["activeTargets"]
     assert target["health"] == "up"
     assert target["lastError"] == ""
-    # Only OpenMetrics knows the type "info".
+    # Only OpenMetrics has the type "info".
     metadata = ask(prometheus, "targets/metadata", metric="gpuscope_gpu")
     assert [entry["type"] for entry in metadata] == ["info"]
     scraped = ask(prometheus, "query", query="scrape_samples_scraped")["result"][0]["value"][1]
@@ -121,14 +121,14 @@ def check_how_it_was_taken(prometheus: str, samples: int) -> None:
 
 
 @pytest.mark.engine("prometheus")
-def test_prometheus_takes_the_simulated_fleet() -> None:
+def test_prometheus_scrapes_the_simulated_fleet() -> None:
     with running_agent("--source", "demo", "--interval", "1s") as agent:
         agent.until(lambda series: of_gpu(series, "gpuscope_gpu_up") == 1)
         check(agent, "simulated")
 
 
 @pytest.mark.engine("prometheus")
-def test_prometheus_takes_what_nvml_reads(driver: FakeDriver) -> None:
+def test_prometheus_scrapes_values_of_nvml(driver: FakeDriver) -> None:
     driver.freeze()
     driver.processes(0, [Process(1000 + i, name=name) for i, name in enumerate(('q"\\', "new\nline", "训练"))])
     with running_agent("--source", "nvml", "--interval", "1s", env=driver.env) as agent:

@@ -1,4 +1,5 @@
-"""`promtool check metrics`: clean on native; elsewhere only lints of names that are other exporters' own."""
+"""`promtool check metrics`: no lints for native; for other families only lints of the imitated exporters'
+names."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ TYPE_IN_NAME = "metric name should not include type 'counter'"
 COUNT_SUFFIX = 'non-histogram and non-summary metrics should not have "_count" suffix'
 TOTAL_GAUGE = 'non-counter metrics should not have "_total" suffix'
 
-# By family: the lint, and which metrics it may be about.
+# By family: the lint, and the metrics for which it is allowed.
 KNOWN: Mapping[str, Mapping[str, str]] = {
     "native": {},
     "host": {"metric names should be written in 'snake_case' not 'camelCase'": r"node_memory_\w+"},
@@ -58,7 +59,7 @@ def test_simulated_fleet(family: str) -> None:
 
 @pytest.mark.engine("promtool")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_nvml_reads(driver: FakeDriver, family: str) -> None:
+def test_values_of_nvml(driver: FakeDriver, family: str) -> None:
     driver.gpus(2)
     driver.mig(1, [Mig(gi=7)])
     driver.processes(0, [Process(1, name="train.py"), Process(2, name='a"b\n')])

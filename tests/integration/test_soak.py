@@ -1,4 +1,4 @@
-"""The agent's memory stays where it is, whatever comes and goes on the GPUs."""
+"""The agent's memory stays constant while processes, instances and GPUs change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.integration.soak import CYCLES_PER_CHANGE, soaking
 
 __all__ = ["driver"]
 
-HEAP_BYTES = 64 << 20  # what glibc sets aside for a heap of a thread's own
-ROUND = 12 * CYCLES_PER_CHANGE  # after so many cycles the same things are there again
+HEAP_BYTES = 64 << 20  # address space that glibc reserves for a thread's heap
+ROUND = 12 * CYCLES_PER_CHANGE  # the state repeats after this many cycles
 
 
-def test_memory_is_flat_over_2000_cycles(
+def test_memory_is_constant_over_2000_cycles(
     driver: FakeDriver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "gpuscope")  # pytest keeps every line, and XIDs and losses write some
@@ -30,7 +30,7 @@ def test_memory_is_flat_over_2000_cycles(
         settled = soak.run(4 * ROUND)
         blocks = sys.getallocatedblocks()
         assert soak.run(8 * ROUND) - settled < 1 << 20
-        # Resident memory forgives what Python's own objects do not: one kept for every cycle would be 1,920.
+        # Python's objects show small leaks better than resident memory: one per cycle would be 1,920.
         assert sys.getallocatedblocks() - blocks < 4 * ROUND
 
 
@@ -40,7 +40,7 @@ def test_readings_and_sessions_leave_nothing_to_the_garbage_collector(
     driver.gpus(2)
     driver.mig(1, [Mig(gi=1)])
     driver.attach()
-    gc.disable()  # it comes late, and what waits for it is memory
+    gc.disable()  # garbage uses memory until the collector runs
     try:
         for _ in range(2):
             source = NvmlSource(tmp_path)
@@ -50,13 +50,13 @@ def test_readings_and_sessions_leave_nothing_to_the_garbage_collector(
                 source.read(frozenset(Tier))
             assert gc.collect() == 0
             source.close()
-            assert gc.collect() < 100  # the functions of a session are twice as many
+            assert gc.collect() < 100  # the functions of a session are twice as many objects
     finally:
         gc.enable()
 
 
 @pytest.mark.slow
-def test_memory_is_flat_over_100_000_cycles(driver: FakeDriver, tmp_path: Path) -> None:
+def test_memory_is_constant_over_100_000_cycles(driver: FakeDriver, tmp_path: Path) -> None:
     with soaking(driver, tmp_path) as soak:
         settled = soak.run(20_000)
         assert soak.run(80_000) - settled < 2 << 20
@@ -71,7 +71,7 @@ def test_the_threads_of_an_agent_share_one_heap(driver: FakeDriver) -> None:
 
 
 def _thread_heaps(maps: str) -> list[str]:
-    """The unused rest of each: it ends where the next heap could begin."""
+    """The unused rest of each heap: it ends where the next heap could start."""
     found = []
     for line in maps.splitlines():
         span, rights, *_ = line.split()

@@ -1,4 +1,4 @@
-"""The first numbers come at once, and one-shot commands wait for all of them."""
+"""The first values are available at once; one-shot commands wait for all values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.agent_process import GPUSCOPE, of_gpu, running_agent, to_
 __all__ = ["driver"]
 
 
-def test_the_first_answer_does_not_wait_for_slow_calls(driver: FakeDriver) -> None:
+def test_the_first_response_does_not_wait_for_slow_calls(driver: FakeDriver) -> None:
     driver.hang("nvmlDeviceGetPcieThroughput")
     with running_agent("--source", "nvml", env=driver.env) as agent:
         series = agent.until(lambda series: of_gpu(series, "gpuscope_gpu_power_watts", 7) is not None)
@@ -23,10 +23,10 @@ def test_the_first_answer_does_not_wait_for_slow_calls(driver: FakeDriver) -> No
         agent.until(lambda series: any(name.startswith("gpuscope_gpu_ecc_errors_total{") for name in series))
 
 
-def test_once_has_every_number_of_a_slow_driver(driver: FakeDriver) -> None:
+def test_once_returns_every_value_of_a_slow_driver(driver: FakeDriver) -> None:
     driver.gpus(4)
     driver.realistic_latency()
-    # Two directions: longer than a reading waits for a GPU, shorter than a call may take.
+    # Two directions: longer than a reading waits for a GPU, shorter than the limit of a call.
     driver.latency("nvmlDeviceGetPcieThroughput", 600)
     done = subprocess.run(
         [*GPUSCOPE, "agent", "--once", "--source", "nvml"],
@@ -51,7 +51,7 @@ def test_once_waits_for_a_driver_that_starts_slowly(driver: FakeDriver) -> None:
     assert len(json.loads(done.stdout)["devices"]) == 8
 
 
-def test_the_first_text_file_has_every_number(driver: FakeDriver, tmp_path: Path) -> None:
+def test_the_first_text_file_has_every_value(driver: FakeDriver, tmp_path: Path) -> None:
     target = tmp_path / "gpu.prom"
     command = [*GPUSCOPE, "textfile", "--source", "nvml", "--families", "native", "--output", str(target)]
     process = subprocess.Popen(command, env={**os.environ, **driver.env}, stderr=subprocess.DEVNULL)

@@ -30,7 +30,7 @@ __all__ = ["driver"]
 
 
 class FakeKmsg:
-    """A kernel log: each read is one record, and whoever opens it begins with the oldest."""
+    """A kernel log: each read returns one record; a new reader starts with the oldest."""
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
@@ -54,7 +54,7 @@ class FakeKmsg:
 
 
 class Machine:
-    """The fake driver and a kernel log, read by the real sources into the real ledger."""
+    """The fake driver and a kernel log, read by the real sources."""
 
     def __init__(self, driver: FakeDriver, folder: Path) -> None:
         driver.attach()
@@ -93,11 +93,11 @@ class Machine:
     def kernel_logs(self, gpu: int, xid: int) -> None:
         bus_id = self._bus_ids[gpu]
         assert bus_id is not ABSENT
-        # The kernel writes a domain of four digits and no function.
+        # The kernel writes the PCI domain with four digits and no function.
         self._kmsg.write(f"NVRM: Xid (PCI:{bus_id[4:-2]}): {xid}, pid=4242, name=train.py, Ch 00000008")
 
     def totals(self) -> dict[tuple[int, int], float]:
-        """Errors by GPU and code, as they stand in the text."""
+        """Return the errors by GPU and code in the exposition."""
         families = load_family("native").build(Settings()).to_families(self._cycle())
         found = {}
         for name, value in to_series(encode_text(families).decode()).items():
@@ -123,14 +123,14 @@ def test_reported_by_the_driver_and_by_the_kernel_is_one_error(machine: Machine)
     assert machine.totals() == {(0, 31): 1}, "nor is it counted again in the next cycle"
 
 
-def test_whichever_comes_first(machine: Machine) -> None:
+def test_driver_and_kernel_may_report_in_any_order(machine: Machine) -> None:
     machine.kernel_logs(1, 94)
     assert machine.totals() == {(1, 94): 1}
     machine.driver.xid(1, 94)
     assert machine.totals() == {(1, 94): 1}
 
 
-def test_two_errors_are_two_and_codes_and_gpus_are_told_apart(machine: Machine) -> None:
+def test_errors_are_counted_by_code_and_gpu(machine: Machine) -> None:
     for _ in range(2):
         machine.driver.xid(0, 13)
         machine.kernel_logs(0, 13)
@@ -139,11 +139,11 @@ def test_two_errors_are_two_and_codes_and_gpus_are_told_apart(machine: Machine) 
     assert machine.totals() == {(0, 13): 2, (1, 13): 1, (0, 79): 1}
 
 
-def test_a_restarted_agent_neither_forgets_nor_counts_again(machine: Machine) -> None:
+def test_a_restarted_agent_counts_each_error_once(machine: Machine) -> None:
     machine.driver.xid(0, 31)
     machine.kernel_logs(0, 31)
     assert machine.totals() == {(0, 31): 1}
     machine.stop_agent()
-    machine.kernel_logs(1, 48)  # while it was down
+    machine.kernel_logs(1, 48)  # while the agent was down
     machine.start_agent()
     assert machine.totals() == {(0, 31): 1, (1, 48): 1}

@@ -1,4 +1,4 @@
-"""Expressions over the hostile data: every function and operator by hand, and as many random ones as wanted."""
+"""Expressions over the hostile data: every function and operator by hand, and random ones."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ BY_HAND = [
     "absent_over_time(gauge[30s])",
     'absent_over_time(gauge{trouble="late"}[5m])',
     'absent(gauge{trouble="early"})',
-    # parameters that move with time
+    # parameters that change with time
     "clamp(gauge, 100, 500)",
     "clamp(gauge, 500, 100)",
     "clamp_min(gauge, 300)",
@@ -171,8 +171,8 @@ BY_HAND = [
     "topk(100, gauge)",
     "topk(0, watts)",
     "topk(-1, watts)",
-    # Never NaN: since 3.14, as here, a k that is NaN at any step fails; before, only where there was something
-    # to rank.
+    # Never NaN: since 3.14, as here, a k that is NaN at any step is an error; before, only where there were
+    # samples to rank.
     "topk(scalar(sum(steps{node='a'}) or vector(2)), watts)",
     "topk(NaN, watts)",
     "quantile(0.7, watts)",
@@ -275,7 +275,7 @@ BY_HAND = [
     "sum_over_time(vector(1)[1h:1m])",
     "last_over_time(gauge[10m:7s] @ 1700003600.5)",
     "increase(gauge[5m:1m] @ start() offset -10m)",
-    # wrong, and so said by both
+    # errors in both engines
     "sum(",
     "rate(watts)",
     "watts[5m]",
@@ -295,7 +295,7 @@ def by_hand() -> Iterator[str]:
         for selector in RANGES:
             yield f"{function}({selector})"
     for function in VALUE_FUNCTIONS:
-        # At several hundred, exponentials run out of doubles, and where exactly is a matter of the library.
+        # At several hundred, exponentials overflow; the exact limit depends on the mathematical library.
         for selector in ("gauge / 10", "gauge", "tiny", "angle", "watts offset 1m", "huge"):
             if function not in ("exp", "sinh", "cosh") or selector in ("gauge / 10", "tiny", "angle"):
                 yield f"{function}({selector})"
@@ -326,10 +326,10 @@ def random_expressions(seed: int, count: int) -> Iterator[str]:
 
 
 class _Maker:
-    """Grows expressions that type-check; many still mean nothing, and both sides must agree on that too.
+    """Generates expressions of correct types; many have no result, which must be equal on both sides too.
 
-    Only operations that keep a last bit a last bit are nested: two mathematical libraries differ in that of a
-    logarithm, and a remainder of its exponential makes it the first; so does the deviation of large numbers.
+    Only operations that do not amplify rounding errors are nested: two mathematical libraries differ in the
+    last bit of a logarithm, which a remainder of its exponential, or the deviation of large numbers, amplifies.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -361,7 +361,7 @@ class _Maker:
             return f"({left}) {self._rng.choice(['and', 'or', 'unless'])} {how} ({right})"
         if how and self._rng.random() < 0.5:
             how += self._rng.choice([" group_left ()", " group_right ()"])
-        # Filtering comparisons are left out: 3.x releases differ on which ambiguities they forgive.
+        # Filtering comparisons are left out: 3.x releases differ on which ambiguous matches are errors.
         return f"({left}) {self._rng.choice(STEADY_ARITHMETIC)} {how} ({right})"
 
     def ranged(self, depth: int) -> str:

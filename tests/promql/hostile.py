@@ -1,7 +1,7 @@
-"""Two hours of data as unkind as a real fleet's: resets, gaps, staleness, NaN, infinities, jitter, late starts.
+"""Two hours of difficult data: resets, gaps, staleness, NaN, infinities, jitter, late starts.
 
-The same seed always gives the same series. Values are irregular on purpose: equal ones would leave it to chance
-which of two series `topk` names.
+The same seed always gives the same series. Values are irregular on purpose: for equal values the choice of
+`topk` is undefined.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _counter(rng: random.Random, axis: list[int], speed: float, reset: float = 0
 
 
 def _troubled(rng: random.Random) -> Iterator[tuple[dict[str, str], Samples]]:
-    """Each series has its own kind of trouble, named in a label."""
+    """Each series has one kind of irregularity, named in the label `trouble`."""
     troubles: dict[str, Callable[[Samples], Samples]] = {
         "gaps": lambda s: [x for i, x in enumerate(s) if (i // 23) % 3 != 1],
         "late": lambda s: s[len(s) // 2 :],

@@ -1,4 +1,4 @@
-"""A store for tests: series in a list, matchers tried one by one with the plainest code there is."""
+"""A simple store for tests: a list of series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def to_labels(pairs: Mapping[str, str]) -> Labels:
 
 
 class MemoryStorage:
-    """Holds what it is given; `select` is a loop."""
+    """`select` tests each series with each matcher."""
 
     def __init__(self) -> None:
         self._series: dict[Labels, dict[int, float]] = {}

@@ -1,4 +1,4 @@
-"""The other side of the differential test: fill a real Prometheus, ask it, and compare its answer with ours."""
+"""Helpers of the differential test: fill a real Prometheus, query it, and compare its results with ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import cramjam
 import numpy as np
 
-from gpuscope.promql import Engine, Matrix, PromQLError, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql import Engine, Matrix, PromQLError, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.promql.functions import SORT_IN_RANGE
 from gpuscope.promql.labels import render
 from gpuscope.series import Labels, Series
@@ -35,7 +35,7 @@ class Answer:
 
 
 class RefusedError(Exception):
-    """Prometheus has no answer; its errorType is `kind`."""
+    """Prometheus returned an error; its errorType is `kind`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -43,7 +43,7 @@ class RefusedError(Exception):
 
 
 def fill(url: str, series: Sequence[Series]) -> None:
-    """Remote-write everything, oldest first: Prometheus takes no samples far behind its newest."""
+    """Send everything by remote write, oldest first: Prometheus refuses samples far older than its newest."""
     first = min(int(one.timestamps[0]) for one in series)
     last = max(int(one.timestamps[-1]) for one in series)
     for begin in range(first, last + 1, SLICE_MS):
@@ -81,7 +81,7 @@ def _varint(value: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query, over a range or, without a step, at `start_ms` only."""
+    """A range query or, without a step, an instant query at `start_ms`."""
 
     expr: str
     start_ms: int
@@ -115,7 +115,7 @@ class Question:
 
 
 def warned(warnings: Sequence[str]) -> bool:
-    """Of anything every Prometheus 3 warns of; of `sort` in a range query only the newer ones do."""
+    """Drop the warning about `sort` in a range query, which only newer Prometheus releases have."""
     return any(SORT_IN_RANGE not in one for one in warnings)
 
 
@@ -150,7 +150,7 @@ def points(result: Result) -> Points:
         case Vector():
             values = zip(result.labels, result.values.tolist(), strict=True)
             return {labels: {result.time_ms: value} for labels, value in values}
-        case Samples():
+        case RangeVector():
             rows = zip(result.labels, result.timestamps, result.values, strict=True)
             return {one: dict(zip(t.tolist(), v.tolist(), strict=True)) for one, t, v in rows}
         case Matrix():
@@ -161,7 +161,7 @@ def points(result: Result) -> Points:
 
 
 def difference(question: Question, engine: Engine, url: str) -> str | None:
-    """What is not the same in the two answers, or None."""
+    """Return a description of the difference between two results; None if they are equal."""
     ours: Answer | PromQLError
     try:
         ours = question.ask(engine)

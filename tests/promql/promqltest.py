@@ -1,9 +1,10 @@
-"""Runs tests written in the text format of Prometheus' own test suite.
+"""Runs tests in the text format of Prometheus' own test suite.
 
-`load STEP` fills the store from time 0; `eval instant at T EXPR` and `eval range from T to T step D EXPR` ask,
-and the indented lines below say what must come back; `clear` empties the store. Lines like `expect ordered`,
-`expect fail [msg:TEXT | regex:TEXT]`, `expect warn`, `expect info`, `expect no_warn`, `expect no_info` and
-`expect string "TEXT"` say more. Native histograms are not read: the product refuses them.
+`load STEP` fills the store from time 0; `eval instant at T EXPR` and `eval range from T to T step D EXPR` run a
+query, and the indented lines below are its expected result; `clear` empties the store. Further expectations are
+`expect ordered`, `expect fail [msg:TEXT | regex:TEXT]`, `expect warn`, `expect info`, `expect no_warn`,
+`expect no_info`, `expect string "TEXT"` and `expect range vector from T to T step D`. Native histograms are not
+supported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 import promql_parser
 
-from gpuscope.promql import Engine, Matrix, PromQLError, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql import Engine, Matrix, PromQLError, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.promql.labels import render
 from gpuscope.series import Labels
 from tests.promql.memory import STALE, MemoryStorage, to_labels
@@ -35,13 +36,14 @@ _NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+|0x[0-9a-fA-F]+|Inf|NaN|inf|n
 _REPEATED = re.compile(rf"^({_NUMBER})(?:([-+])({_NUMBER.replace('[-+]?', '', 1)}))?x(\d+)$")
 _INSTANT = re.compile(r"^eval(_fail|_ordered|_warn|_info)? instant at (\S+)\s+(.+)$", re.DOTALL)
 _RANGE = re.compile(r"^eval(_fail|_warn|_info)? range from (\S+) to (\S+) step (\S+)\s+(.+)$", re.DOTALL)
+_AXIS = re.compile(r"^vector from (\S+) to (\S+) step (\S+)$")
 
 Sequence = list[float | None]
 Rows = list[tuple[Labels, Sequence]]
 
 
 class UnreadableTestError(Exception):
-    """The file uses something this runner does not know."""
+    """The file uses syntax that this runner does not support."""
 
 
 @dataclass
@@ -55,11 +57,13 @@ class Evaluation:
     fails: bool = False
     failure: str | None = None
     failure_pattern: str | None = None
-    notes: set[str] = field(default_factory=set)
-    note_texts: list[tuple[str, bool, str]] = field(default_factory=list)
+    annotations: set[str] = field(default_factory=set)
+    annotation_texts: list[tuple[str, bool, str]] = field(default_factory=list)
     text: str | None = None
     scalar: Sequence | None = None
     series: list[tuple[Labels, Sequence]] = field(default_factory=list)
+    range_axis: range | None = None
+    """The times of `expect range vector`."""
 
 
 @dataclass
@@ -72,12 +76,12 @@ Command = Load | Evaluation | Literal["clear"]
 
 
 def parse_file(path: Path) -> list[Command]:
-    """The commands of one test file, in order."""
+    """Parse the commands of a test file, in order."""
     return parse_lines(list(enumerate(path.read_text().splitlines(), start=1)))
 
 
 def parse_lines(lines: list[tuple[int, str]]) -> list[Command]:
-    """The same of some numbered lines."""
+    """Parse the commands in numbered lines."""
     commands: list[Command] = []
     for number, line in lines:
         stripped = line.strip()
@@ -110,7 +114,7 @@ def _command(line: str, number: int) -> Command:
     made.ordered = kind == "_ordered"
     made.fails = kind == "_fail"
     if kind in ("_warn", "_info"):
-        made.notes.add(kind[1:])
+        made.annotations.add(kind[1:])
     return made
 
 
@@ -150,13 +154,16 @@ def _expect(evaluation: Evaluation, what: str) -> None:
             evaluation.failure = rest.removeprefix("msg:").strip()
         elif rest.startswith("regex:"):
             evaluation.failure_pattern = rest.removeprefix("regex:").strip()
+    elif kind == "range" and (found := _AXIS.match(rest)):
+        first, last, step = map(duration_ms, found.groups())
+        evaluation.range_axis = range(first, last + 1, step)
     elif kind == "string":
         evaluation.text = rest.strip()[1:-1]
     elif kind in ("warn", "info", "no_warn", "no_info"):
-        evaluation.notes.add(kind)
+        evaluation.annotations.add(kind)
         if rest:
             how, _, wanted = rest.partition(":")
-            evaluation.note_texts.append((kind, how == "regex", wanted.strip()))
+            evaluation.annotation_texts.append((kind, how == "regex", wanted.strip()))
     else:
         raise UnreadableTestError(f"expect {what}")
 
@@ -186,7 +193,7 @@ def _labels(selector: str) -> Labels:
     try:
         node: Any = promql_parser.parse(selector)
     except ValueError:
-        # A selector must ask for something, a series need not: read the empty-valued labels by hand.
+        # A selector needs a non-empty matcher, a series does not: parse labels with empty values here.
         node = promql_parser.parse(selector.rstrip("}").rstrip(", ") + ', __any__="x"}')
     pairs = {m.name: m.value for m in node.matchers.matchers if m.name != "__any__"}
     if node.name is not None:
@@ -218,7 +225,7 @@ def _values(text: str) -> Sequence:
 
 
 def run(commands: list[Command]) -> None:
-    """Execute; raises AssertionError naming the line that does not hold."""
+    """Execute a command; raise an AssertionError that names the failing line."""
     storage = MemoryStorage()
     for command in commands:
         if command == "clear":
@@ -239,7 +246,7 @@ def check(engine: Engine, evaluation: Evaluation) -> None:
     where = f"line {evaluation.line}: {evaluation.expr}"
     result: Result | PromQLError
     try:
-        result = _ask(engine, evaluation)
+        result = _evaluate(engine, evaluation)
     except PromQLError as error:
         result = error
     if isinstance(result, PromQLError):
@@ -251,30 +258,30 @@ def check(engine: Engine, evaluation: Evaluation) -> None:
         assert pattern is None or re.search(pattern, str(result)), f"{where}\nother error: {result}"
         return
     assert not evaluation.fails, f"{where}\nshould fail, gave {result}"
-    _check_notes(evaluation, result, where)
+    _check_annotations(evaluation, result, where)
     problem = _difference(evaluation, result)
     assert problem is None, f"{where}\n{problem}"
 
 
-def _ask(engine: Engine, evaluation: Evaluation) -> Result:
+def _evaluate(engine: Engine, evaluation: Evaluation) -> Result:
     if evaluation.step_ms is None:
         return engine.instant(evaluation.expr, evaluation.start_ms)
     return engine.range(evaluation.expr, evaluation.start_ms, evaluation.end_ms, evaluation.step_ms)
 
 
-def _check_notes(evaluation: Evaluation, result: Result, where: str) -> None:
-    for note in evaluation.notes:
-        given = result.warnings if note.endswith("warn") else result.infos
-        wanted = not note.startswith("no_")
-        assert bool(given) == wanted, f"{where}\nexpected {note}, got {given}"
-    for kind, is_regex, text in evaluation.note_texts:
+def _check_annotations(evaluation: Evaluation, result: Result, where: str) -> None:
+    for kind in evaluation.annotations:
+        given = result.warnings if kind.endswith("warn") else result.infos
+        wanted = not kind.startswith("no_")
+        assert bool(given) == wanted, f"{where}\nexpected {kind}, got {given}"
+    for kind, is_regex, text in evaluation.annotation_texts:
         given = result.warnings if kind == "warn" else result.infos
         same_text = re.search if is_regex else _begins
         assert any(same_text(text, one) for one in given), f"{where}\nexpected {text!r}, got {given}"
 
 
 def _begins(wanted: str, given: str) -> bool:
-    """Prometheus adds details in parentheses to some infos, which are not the same here."""
+    """Remove the details in parentheses that Prometheus adds to some infos: they differ here."""
     return given.startswith(wanted) or wanted.startswith(given)
 
 
@@ -288,14 +295,27 @@ def _difference(evaluation: Evaluation, result: Result) -> str | None:
         case Vector():
             got: Rows = [(labels, [float(v)]) for labels, v in zip(result.labels, result.values, strict=True)]
             return _compare(evaluation, got)
-        case Samples():
-            return "a bare range has no expectation in this format"
+        case RangeVector():
+            return _compare(evaluation, _on_axis(evaluation, result))
         case Matrix():
             got = [
                 (labels, [float(v) if p else None for v, p in zip(values, present, strict=True)])
                 for labels, values, present in zip(result.labels, result.values, result.present, strict=True)
             ]
             return _compare(evaluation, got)
+
+
+def _on_axis(evaluation: Evaluation, result: RangeVector) -> Rows:
+    """Each series' values at the times of `expect range vector`; samples at other times are an error."""
+    assert evaluation.range_axis is not None, f"{evaluation.expr} has no `expect range vector`"
+    rows: Rows = []
+    for labels, times, values in zip(result.labels, result.timestamps, result.values, strict=True):
+        samples = dict(zip(times.tolist(), values.tolist(), strict=True))
+        assert samples.keys() <= set(evaluation.range_axis), (
+            f"{render(labels)} has samples at {sorted(samples)}"
+        )
+        rows.append((labels, [samples.get(time) for time in evaluation.range_axis]))
+    return rows
 
 
 def _compare(evaluation: Evaluation, got: Rows) -> str | None:

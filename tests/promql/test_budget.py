@@ -1,4 +1,4 @@
-"""What a query may use: label text, samples of intermediate results, time, and its client's patience."""
+"""Limits of a query: label text, samples of intermediate results, time, cancellation."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ JOIN = 'label_join({}, "a", "-", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a
 
 
 @pytest.mark.parametrize("function", [REPLACE, JOIN])
-def test_a_label_made_from_itself_is_refused_before_it_is_made(function: str) -> None:
-    """Nine levels would make 10 GB."""
+def test_a_growing_label_is_refused_before_it_is_created(function: str) -> None:
+    """Nine levels would create 10 GB."""
     before = LIMITS_REACHED.counts()["query_max_label_bytes"]
     tracemalloc.start()
     try:
@@ -57,22 +57,22 @@ def test_label_text_is_counted_over_all_series_and_calls() -> None:
         engine.instant(REPLACE.format("x{n='1'}") + " or " + REPLACE.format("x"), 0)
 
 
-def test_text_that_is_not_ascii_counts_for_what_it_takes() -> None:
+def test_non_ascii_text_counts_by_its_memory() -> None:
     text = "é" * 1000
     engine = Engine(storage(), max_label_bytes=4000)
     with pytest.raises(ExecutionError, match="label text"):
         engine.instant(f'label_replace(x, "b", "{text}", "", "")', 0)
 
 
-def test_count_values_counts_what_it_makes() -> None:
+def test_count_values_charges_its_result() -> None:
     with pytest.raises(ExecutionError, match="label text"):
         Engine(storage(series=100), max_label_bytes=10_000).instant('count_values("v", x)', 0)
     with pytest.raises(ExecutionError, match="too many samples"):  # a row per value, a column per step
         Engine(storage(10, 100), max_samples=20_000).range('count_values("v", x)', 0, 99_000, 1000)
 
 
-def test_numbers_of_long_subqueries_count() -> None:
-    """Each level held a number per step, five million of them, and none was counted."""
+def test_scalars_of_long_subqueries_are_charged() -> None:
+    """Each level holds one number per step: five million in total."""
     expr = "1"
     for _ in range(50):
         expr = f"time() + ({expr})"
@@ -101,7 +101,7 @@ PER_SERIES = [
 
 
 class _Patience(Budget):
-    """Cancels itself after a number of looks at the clock."""
+    """Cancels the query after a number of checks."""
 
     __slots__ = ("checks", "last")
 
@@ -116,8 +116,8 @@ class _Patience(Budget):
 
 
 @pytest.mark.parametrize("expr", PER_SERIES)
-def test_loops_over_series_look_at_the_clock(expr: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With ten times the series they look more often, so none runs through all of them unchecked."""
+def test_loops_over_series_check_the_budget(expr: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ten times the series there are more checks, so no loop runs over all series unchecked."""
     monkeypatch.setattr(budgets, "ITEMS_PER_CHECK", 10)
     monkeypatch.setattr(select, "MAX_WINDOWS", 10)
     counts = []
@@ -140,7 +140,7 @@ def test_sorting_is_done_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("function", ["sum_over_time", "avg_over_time", "stddev_over_time", "deriv"])
 def test_one_very_long_window_can_be_cancelled(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compensated sum goes through a window sample by sample: of five million that takes most of a minute."""
+    """A compensated sum adds a window's samples one by one: five million take most of a minute."""
     monkeypatch.setattr(windows, "MAX_UNCHECKED_WORK", 1_000_000)
     expr, patience = f"{function}(vector(time())[6h:1s])", _Patience(15)
     with pytest.raises(QueryCanceledError):
@@ -162,13 +162,13 @@ def test_cancelling_during_evaluation() -> None:
             Engine(storage(10)).instant('count_values("v", x)', 0, cancelled=cancelled)
 
 
-def test_messages_cut_long_labels() -> None:
+def test_messages_truncate_long_labels() -> None:
     with pytest.raises(ExecutionError) as failed:
         Engine(storage(2)).instant(f'label_replace(x, "a", "{"y" * 5000}", "", "") + on (missing) x', 0)
     assert len(str(failed.value)) < 5000
 
 
-def test_of_many_annotations_ten_are_shown() -> None:
+def test_at_most_ten_annotations_are_returned() -> None:
     made = MemoryStorage()
     for number in range(25):
         made.add({"__name__": "b", "le": f"no number {number}"}, [(0, 1.0)])

@@ -1,7 +1,7 @@
-"""The same data in a real Prometheus 3.x and in us: the same questions must have the same answers.
+"""Compares results with a real Prometheus 3.x on the same data.
 
-Equal series, equal presence, relative error at most 1e-12. The last tests break the evaluator on purpose and
-expect the comparison to notice, so that its silence means something.
+Series and presence must be equal, values within a relative error of 1e-12. The last tests break the evaluator
+on purpose and expect the comparison to fail.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _blind_to_resets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_extrapolation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate, "_stretch", lambda windows, low, *_: np.ones(low.size))
+    monkeypatch.setattr(rate, "_extrapolation_factor", lambda windows, low, *_: np.ones(low.size))
 
 
 def _plain_sums(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_a_broken_evaluator_is_caught(
     damage: Callable[[pytest.MonkeyPatch], None],
     expr: str,
 ) -> None:
-    # Steps on the data's own times: only there does a window's edge meet a sample.
+    # Steps at the times of the samples: only there is a sample exactly on a window's edge.
     sound = [Question(expr, raster, END_MS, 15_000) for raster in _rasters(pair[0])]
     assert [difference(question, *pair) for question in sound] == [None] * len(sound)
     damage(monkeypatch)
@@ -131,7 +131,7 @@ def test_a_broken_evaluator_is_caught(
 
 
 def _rasters(engine: Engine) -> set[int]:
-    """Starts of the 15-second rasters the hostile series lie on."""
+    """Offsets of the 15-second intervals of the hostile series."""
     matcher = Matcher("__name__", MatchOp.REGEX, "steps|gauge")
     series = engine.storage.select([matcher], START_MS, END_MS)
     return {START_MS + (int(one.timestamps[0]) - START_MS) % 15_000 for one in series}

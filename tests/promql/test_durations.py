@@ -1,4 +1,4 @@
-"""Duration expressions in the text: what is replaced, what is left, and their canonical form."""
+"""Duration expressions: replacement in the text, and their canonical form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_only_expressions_are_replaced(text: str, plain: str) -> None:
     assert evaluate_durations(text, TIMES) == plain
 
 
-def test_one_text_gives_another_tree_at_another_step() -> None:
+def test_the_tree_of_a_duration_expression_depends_on_the_step() -> None:
     assert parse("x[step()]", QueryTimes(1000, 0)) != parse("x[step()]", QueryTimes(2000, 0))
     assert parse("x[step()]", QueryTimes(2000, 0)) == parse("x[2s]")
 
@@ -49,7 +49,7 @@ def test_the_canonical_form_keeps_the_expression(text: str, canonical: str) -> N
     assert format_query(canonical) == canonical
 
 
-def test_the_tree_names_the_expression() -> None:
+def test_the_json_tree_contains_the_duration_expression() -> None:
     node = describe("x[step() - 5m]")
     assert node["range"] == 0
     assert node["rangeExpr"] == {
@@ -64,9 +64,9 @@ def test_the_tree_names_the_expression() -> None:
 @pytest.mark.parametrize(
     "text", ["x[" + "(" * 199 + "1+1" + ")" * 199 + "]", "x[" + "-" * 399 + "5]", "x[1" + "+1" * 399 + "]"]
 )
-def test_deep_expressions_are_answered_or_refused(text: str) -> None:
+def test_deep_expressions_are_evaluated_or_refused(text: str) -> None:
     for read in (parse, format_query):
         try:
             read(text)
         except BadQueryError as error:
-            assert "duration" in str(error) or "deep" in str(error)  # noqa: PT017 - either is an answer
+            assert "duration" in str(error) or "deep" in str(error)  # noqa: PT017 - both errors are correct

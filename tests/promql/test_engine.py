@@ -1,4 +1,4 @@
-"""Kinds of results, limits, cancellation; and that a range query is its instant queries side by side."""
+"""Result types, limits, cancellation, and agreement of range queries with instant queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuscope.promql import (
     PromQLError,
     QueryCanceledError,
     QueryTimeoutError,
-    Samples,
+    RangeVector,
     Scalar,
     Text,
     Vector,
@@ -70,30 +70,30 @@ def test_instant_results(storage: MemoryStorage) -> None:
         ("@ start()", 300),
     ],
 )
-def test_a_raw_range_ends_where_its_modifiers_say(storage: MemoryStorage, modifier: str, end: int) -> None:
+def test_a_range_selector_respects_offset_and_at(storage: MemoryStorage, modifier: str, end: int) -> None:
     samples = Engine(storage).instant(f'x{{a="2"}}[30s] {modifier}', 300_000)
-    assert isinstance(samples, Samples)
+    assert isinstance(samples, RangeVector)
     assert [times.tolist() for times in samples.timestamps] == [
         [1000 * (end - 20), 1000 * (end - 10), 1000 * end]
     ]
 
 
-def test_a_raw_range_has_no_markers_and_keeps_other_nans(storage: MemoryStorage) -> None:
+def test_a_range_selector_has_no_stale_markers_and_keeps_other_nans(storage: MemoryStorage) -> None:
     storage.add({"__name__": "odd"}, [(1000, 1.0), (2000, np.nan), (3000, STALE), (4000, np.inf)])
     samples = Engine(storage).instant("odd[1m]", 10_000)
-    assert isinstance(samples, Samples)
+    assert isinstance(samples, RangeVector)
     assert samples.timestamps[0].tolist() == [1000, 2000, 4000]
     assert [str(value) for value in samples.values[0].tolist()] == ["1.0", "nan", "inf"]
 
 
-def test_a_range_by_itself_keeps_each_series_times(storage: MemoryStorage) -> None:
+def test_a_range_selector_keeps_the_times_of_each_series(storage: MemoryStorage) -> None:
     engine = Engine(storage)
     samples = engine.instant("{__name__=~'x|gone'}[20s]", 20_000)
-    assert isinstance(samples, Samples)
+    assert isinstance(samples, RangeVector)
     assert [dict(one)["__name__"] for one in samples.labels] == ["x", "x"]
     assert [times.tolist() for times in samples.timestamps] == [[10_000, 20_000]] * 2
     sub = engine.instant("x{a='2'}[1m:20s]", 65_000)
-    assert isinstance(sub, Samples)
+    assert isinstance(sub, RangeVector)
     assert sub.timestamps[0].tolist() == [20_000, 40_000, 60_000]
     assert sub.values[0].tolist() == [20.0, 40.0, 60.0]
 
@@ -143,17 +143,17 @@ def _week(every_ms: int) -> MemoryStorage:
         "max_over_time(sum(x)[3h:10m])",
     ],
 )
-def test_a_long_range_in_portions_is_the_same(monkeypatch: pytest.MonkeyPatch, expr: str) -> None:
+def test_evaluation_in_portions_gives_the_same_result(monkeypatch: pytest.MonkeyPatch, expr: str) -> None:
     engine = Engine(_week(600_000))
     question = Question(expr, -3_600_000, 7 * 86_400_000, 1_777_000)
     few_days_at_a_time = question.ask(engine)
-    monkeypatch.setattr(evaluate, "FEW_SAMPLES", 1)
+    monkeypatch.setattr(evaluate, "MAX_PORTION_SAMPLES", 1)
     day_by_day = question.ask(engine)
     monkeypatch.setattr(evaluate, "DAY_MS", 10**15)
     assert few_days_at_a_time == day_by_day == question.ask(engine)
 
 
-def test_of_a_long_range_one_day_is_held_at_a_time() -> None:
+def test_a_long_range_query_holds_one_day_at_a_time() -> None:
     storage = _week(60_000)
     with pytest.raises(ExecutionError):
         Engine(storage, max_samples=5_000).instant("count_over_time(x[7d])", 7 * 86_400_000)
@@ -169,7 +169,7 @@ def test_too_many_samples(storage: MemoryStorage, expr: str) -> None:
     Engine(storage, max_samples=100_000).range(expr, 0, 600_000, 10_000)
 
 
-def test_time_runs_out(storage: MemoryStorage) -> None:
+def test_query_timeout(storage: MemoryStorage) -> None:
     before = LIMITS_REACHED.counts()["query_timeout"]
     with pytest.raises(QueryTimeoutError) as caught:
         Engine(storage, timeout_seconds=0).instant("x", 0)
@@ -179,7 +179,7 @@ def test_time_runs_out(storage: MemoryStorage) -> None:
     assert LIMITS_REACHED.counts()["query_timeout"] == before + 2
 
 
-def test_a_query_nobody_waits_for_is_canceled(storage: MemoryStorage) -> None:
+def test_a_cancelled_query_stops(storage: MemoryStorage) -> None:
     cancelled = threading.Event()
 
     class Leaving(MemoryStorage):
@@ -192,7 +192,7 @@ def test_a_query_nobody_waits_for_is_canceled(storage: MemoryStorage) -> None:
     assert caught.value.error_type == "canceled"
 
 
-def test_the_lookback_can_be_chosen(storage: MemoryStorage) -> None:
+def test_lookback_delta_is_configurable(storage: MemoryStorage) -> None:
     short = Engine(storage).instant("x{a='1'}", 120_000, lookback_ms=30_000)
     assert isinstance(short, Vector)
     assert short.labels == []
@@ -209,17 +209,17 @@ def test_a_deep_tree_is_an_error_not_a_crash(storage: MemoryStorage) -> None:
     st.lists(st.sampled_from([*TOKENS, *VECTORS, *RANGES]), max_size=8).map(" ".join),
     st.integers(-(2**62), 2**62),
 )
-def test_any_text_at_any_time_has_an_answer_or_an_error(text: str, time_ms: int) -> None:
+def test_any_text_at_any_time_gives_a_result_or_a_promql_error(text: str, time_ms: int) -> None:
     with contextlib.suppress(PromQLError):
         Engine(HOSTILE, max_samples=10**6).instant(text, time_ms)
 
 
-def test_subqueries_are_bounded(storage: MemoryStorage) -> None:
+def test_subquery_steps_are_limited(storage: MemoryStorage) -> None:
     with pytest.raises(ExecutionError, match="subquery"):
         Engine(storage).instant("sum_over_time(x[100y:1ms])", 0)
 
 
-def test_absent_nan_and_zero_are_three_things() -> None:
+def test_absent_nan_and_zero_are_distinct() -> None:
     storage = MemoryStorage()
     storage.add({"__name__": "v", "is": "zero"}, [(0, 0.0)])
     storage.add({"__name__": "v", "is": "nan"}, [(0, float("nan"))])
@@ -234,7 +234,7 @@ def test_absent_nan_and_zero_are_three_things() -> None:
     assert vector.values[1] == 0.0
 
 
-def test_stored_arrays_are_not_touched() -> None:
+def test_stored_arrays_are_not_modified() -> None:
     before = [(one.timestamps.copy(), one.values.copy()) for one in HOSTILE.series]
     for expr in ("-gauge", "gauge > 300", "sum(gauge)", "rate(gauge[5m])", "sort(gauge)", "clamp(gauge, 1, 2)"):
         Engine(HOSTILE).range(expr, START_MS, START_MS + 3_600_000, 60_000)
@@ -244,7 +244,7 @@ def test_stored_arrays_are_not_touched() -> None:
         assert (one.values.view(np.int64) == values.view(np.int64)).all()
 
 
-def test_a_range_query_is_its_instant_queries() -> None:
+def test_a_range_query_agrees_with_instant_queries() -> None:
     engine = Engine(HOSTILE)
     start, step = START_MS + 600_000, 1_111_000
     for expr in random_expressions(seed=3, count=120):
@@ -263,5 +263,5 @@ def test_a_range_query_is_its_instant_queries() -> None:
 
 def test_the_corpus_calls_every_function() -> None:
     text = "\n".join(by_hand())
-    # Younger than some 3.x a test may run against; its own file of tests has it.
+    # Newer than some 3.x releases that tests run against; it has its own test file.
     assert sorted(name for name in FUNCTIONS if f"{name}(" not in text) == ["first_over_time"]

@@ -1,4 +1,4 @@
-"""A formatted query means what it meant, is formatted already, and looks as people write."""
+"""Formatting keeps the meaning of a query, is idempotent, and gives readable text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AWKWARD = [
 
 
 @pytest.mark.parametrize("text", AWKWARD)
-def test_awkward_queries_keep_their_meaning(text: str) -> None:
+def test_difficult_queries_keep_their_meaning(text: str) -> None:
     _check(text)
 
 
@@ -59,7 +59,7 @@ def _check(text: str) -> None:
 
 
 def _meaning(node: Any) -> Any:
-    """Without the order of matchers, which changes nothing."""
+    """Ignore the order of matchers, which has no effect."""
     if isinstance(node, list):
         return [_meaning(one) for one in node]
     if not isinstance(node, dict):
@@ -80,7 +80,7 @@ def _meaning(node: Any) -> Any:
         ("x offset 90m@ 5", "x @ 5.000 offset 1h30m"),
     ],
 )
-def test_short_queries_fit_a_line(text: str, formatted: str) -> None:
+def test_short_queries_are_formatted_on_one_line(text: str, formatted: str) -> None:
     assert format_query(text) == formatted
 
 
@@ -96,12 +96,12 @@ def test_short_queries_fit_a_line(text: str, formatted: str) -> None:
         "and offset 5m",
     ],
 )
-def test_a_metric_called_offset_is_no_modifier(text: str) -> None:
+def test_a_metric_named_offset_is_not_a_modifier(text: str) -> None:
     assert format_query(text) == text
     parse(text)
 
 
-def test_long_queries_are_broken_into_lines() -> None:
+def test_long_queries_are_formatted_on_several_lines() -> None:
     text = (
         "sum by (node) (rate(gpuscope_gpu_energy_joules_total{job='gpuscope'}[5m])) "
         "/ on (node) group_left () count by (node) (gpuscope_gpu_info{job='gpuscope', simulated='true'})"

@@ -1,4 +1,4 @@
-"""Every file in testdata/ holds: the stable language, in the format of Prometheus' own tests."""
+"""Runs every file in testdata/: tests of the stable language in the format of Prometheus' own tests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def test_file(path: Path) -> None:
     run(parse_file(path))
 
 
-def test_every_function_has_a_line() -> None:
+def test_every_function_is_tested() -> None:
     text = "\n".join(path.read_text() for path in FILES)
     assert not sorted(name for name in FUNCTIONS if f"{name}(" not in text)
 
 
-def test_a_false_line_is_found(tmp_path: Path) -> None:
+def test_a_wrong_expectation_fails(tmp_path: Path) -> None:
     lines = {
         "eval instant at 0 v\n  v 2": "v{}: \\[1.0\\], not \\[2.0\\]",
         "eval instant at 0 v\n  w 1": "series are",

@@ -1,4 +1,4 @@
-"""Whatever the text, `parse` gives a tree or a `BadQueryError`; what we do not do is refused by name."""
+"""`parse` returns a tree or raises `BadQueryError` for any text; unsupported features are refused by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuscope.promql import BadQueryError, UnsupportedError, parse
 from gpuscope.promql.ast_json import parse_selector
-from gpuscope.promql.syntax import At, Binary, Call, MatrixSelector, Number, Subquery, VectorSelector
+from gpuscope.promql.syntax import At, Binary, FunctionCall, MatrixSelector, Number, Subquery, VectorSelector
 from gpuscope.series import Matcher, MatchOp
 
 TOKENS = [
@@ -103,7 +103,7 @@ def _parse_or_refuse(text: str) -> None:
         parse(text)
 
 
-def test_nesting_ends_the_query_not_the_process() -> None:
+def test_deep_nesting_is_an_error_and_does_not_end_the_process() -> None:
     texts = [
         "(" * 10_000,
         "(" * 10_000 + "1" + ")" * 10_000,
@@ -117,7 +117,7 @@ def test_nesting_ends_the_query_not_the_process() -> None:
         "1" + "\n#" * 49_000 + "\n+",
         "x" + " == bool 1" * 9_000,
     ]
-    # In a process of its own: the parser's stack overflow would take this one with it.
+    # In a separate process: a stack overflow of the parser would end the test process.
     command = [sys.executable, "-c", REFUSE]
     done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -142,7 +142,7 @@ def test_operators_inside_strings_do_not_count() -> None:
         ("x @ -1", "1970"),
     ],
 )
-def test_what_is_not_stable_is_refused_by_name(text: str, named: str) -> None:
+def test_experimental_features_are_refused_by_name(text: str, named: str) -> None:
     with pytest.raises(UnsupportedError, match=named):
         parse(text)
 
@@ -151,7 +151,7 @@ def test_what_is_not_stable_is_refused_by_name(text: str, named: str) -> None:
     "text",
     ["x offset 99999999y", "x offset -99999999y", "x[99999999y]", "x[5m:99999999y]", "x{a=~'b{1,9999}'}"],
 )
-def test_what_only_the_library_can_take_is_bad_data(text: str) -> None:
+def test_values_out_of_range_are_bad_data(text: str) -> None:
     with pytest.raises(BadQueryError):
         parse(text)
 
@@ -159,7 +159,7 @@ def test_what_only_the_library_can_take_is_bad_data(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "sum(", "rate(x)", "x[0s]", "x[0.0001]", "{}", '{a=~".*"}', "1 == 2", "x @ 1e30"]
 )
-def test_what_is_wrong_is_bad_data(text: str) -> None:
+def test_invalid_queries_are_bad_data(text: str) -> None:
     with pytest.raises(BadQueryError) as caught:
         parse(text)
     assert caught.value.error_type == "bad_data"
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_bad_data(text: str) -> None:
 def test_a_duration_out_of_range_does_not_reach_the_library(
     text: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its panics write to stderr, which no limit on log lines sees; or it raises OverflowError."""
+    """The library would panic, which writes to stderr, or raise OverflowError."""
     with pytest.raises(BadQueryError, match="duration out of range"):
         parse(text)
     with pytest.raises(BadQueryError, match="duration out of range"):
@@ -227,16 +227,16 @@ def test_durations_are_milliseconds() -> None:
     assert (sub.range_ms, sub.step_ms) == (86_400_000, None)
 
 
-def test_parentheses_leave_no_trace_but_precedence() -> None:
+def test_parentheses_affect_only_precedence() -> None:
     assert parse("((x))") == parse("x")
     tree = parse("(1 + 2) * 3")
     assert isinstance(tree, Binary)
     assert isinstance(tree.left, Binary)
     assert tree.right == Number(3.0)
-    assert isinstance(parse("rate((x[5m]))"), Call)
+    assert isinstance(parse("rate((x[5m]))"), FunctionCall)
 
 
-def test_trees_of_questions_asked_again_are_kept_but_not_of_long_ones() -> None:
+def test_trees_are_cached_except_of_long_queries() -> None:
     assert parse("up + 1") is parse("up + 1")
     long = 'x{a="' + "y" * 3000 + '"}'
     assert parse(long) == parse(long)

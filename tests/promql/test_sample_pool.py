@@ -1,4 +1,4 @@
-"""The memory that queries share: waited for, given back, never lost."""
+"""The memory that queries share: waiting, returning, and no leaks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def budget(pool: SamplePool, cancelled: threading.Event | None = None) -> Budget
     return Budget(10**9, None, cancelled, 10**9, pool)
 
 
-def test_small_queries_take_nothing(pool: SamplePool) -> None:
+def test_small_queries_do_not_use_the_pool(pool: SamplePool) -> None:
     one = budget(pool)
     one.charge(FREE_SAMPLES)
     assert pool.left == SIZE
@@ -38,7 +38,7 @@ def test_small_queries_take_nothing(pool: SamplePool) -> None:
     assert pool.left == SIZE - FREE_SAMPLES
 
 
-def test_what_is_released_closed_or_forgotten_goes_back(pool: SamplePool) -> None:
+def test_released_and_closed_budgets_return_their_memory(pool: SamplePool) -> None:
     one = budget(pool)
     one.charge(5 * FREE_SAMPLES)
     assert pool.left == SIZE - 4 * FREE_SAMPLES
@@ -52,23 +52,23 @@ def test_what_is_released_closed_or_forgotten_goes_back(pool: SamplePool) -> Non
     assert pool.left == SIZE
 
 
-def test_memory_is_taken_from_it_before_it_is_allocated(pool: SamplePool) -> None:
-    """Else every query of twenty has allocated its frame by the time it waits for the others."""
+def test_memory_is_taken_from_the_pool_before_it_is_allocated(pool: SamplePool) -> None:
+    """Otherwise each of twenty queries would allocate its frame before it waits for the others."""
     one, other = budget(pool), budget(pool, cancelled := threading.Event())
-    one.afford(3 * FREE_SAMPLES)
-    one.afford(5 * FREE_SAMPLES)
+    one.reserve(3 * FREE_SAMPLES)
+    one.reserve(5 * FREE_SAMPLES)
     assert pool.left == SIZE - 7 * FREE_SAMPLES
     cancelled.set()
     with pytest.raises(QueryCanceledError):  # it waits
-        other.afford(8 * FREE_SAMPLES)
+        other.reserve(8 * FREE_SAMPLES)
     one.charge(8 * FREE_SAMPLES)
     assert pool.left == SIZE - 7 * FREE_SAMPLES
-    one.afford(FREE_SAMPLES)
+    one.reserve(FREE_SAMPLES)
     one.close()
     assert pool.left == SIZE
 
 
-def test_label_text_is_taken_from_it_too(pool: SamplePool) -> None:
+def test_label_text_is_taken_from_the_pool(pool: SamplePool) -> None:
     one = budget(pool)
     one.charge_labels(16 * 3 * FREE_SAMPLES, is_ascii=True)
     assert pool.left <= SIZE - 2 * FREE_SAMPLES
@@ -84,7 +84,7 @@ def test_a_query_waits_for_another(pool: SamplePool) -> None:
     assert pool.left == SIZE - 4 * FREE_SAMPLES
 
 
-def test_not_for_long(pool: SamplePool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_limited(pool: SamplePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two queries may wait for each other."""
     monkeypatch.setattr(sample_pool, "WAIT_SECONDS", 0.0)
     before = LIMITS_REACHED.counts()["query_max_total_samples"]
@@ -104,7 +104,7 @@ def test_a_query_that_waits_can_be_cancelled(pool: SamplePool) -> None:
         second.charge(5 * FREE_SAMPLES)
 
 
-def test_what_cannot_be_had_is_not_waited_for(pool: SamplePool) -> None:
+def test_a_request_larger_than_the_pool_fails_at_once(pool: SamplePool) -> None:
     one = budget(pool)
     one.charge(6 * FREE_SAMPLES)
     with pytest.raises(ExecutionError, match="query_max_total_samples"):
@@ -114,7 +114,7 @@ def test_what_cannot_be_had_is_not_waited_for(pool: SamplePool) -> None:
 @pytest.mark.parametrize(
     "query", ["sum_over_time(vector(1)[300000s:1s])", "vector(1)[300000s:1s]", "vector(1)[1y:1s]"]
 )
-def test_an_engine_gives_back_what_its_queries_held(query: str) -> None:
+def test_an_engine_returns_the_memory_of_its_queries(query: str) -> None:
     pool = SamplePool(30 * FREE_SAMPLES)
     engine = Engine(MemoryStorage(), max_samples=20 * FREE_SAMPLES, pool=pool)
     for _ in range(3):
@@ -124,12 +124,12 @@ def test_an_engine_gives_back_what_its_queries_held(query: str) -> None:
         assert pool.left == pool.size
 
 
-def test_overhead_is_taken_from_the_pool_but_is_no_sample(pool: SamplePool) -> None:
+def test_overhead_is_taken_from_the_pool_but_not_counted_as_samples(pool: SamplePool) -> None:
     one = budget(pool)
     one.charge(10, 3 * FREE_SAMPLES)
     assert (one.samples, one.peak) == (10, 10)
     assert pool.left == SIZE - 3 * FREE_SAMPLES
-    one.keep(10)
+    one.keep_only(10)
     assert pool.left == SIZE
 
 
@@ -148,7 +148,7 @@ def test_a_store_is_stopped_before_it_loads_more_than_the_pool_holds(tmp_path: P
             engine.instant(f"sum_over_time(x[{hours}h])", NOW + hours * HOUR_MS)
 
 
-def test_few_samples_are_loaded_without_asking(tmp_path: Path) -> None:
+def test_few_samples_are_loaded_without_admit(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock(NOW)) as store:
         target = store.target("node")
         store.append(tick(target, NOW, store.resolve(target, [labels("x", gpu="0")]), (1.0,)))

@@ -1,4 +1,4 @@
-"""What a query is said to have taken; the differential test has the same numbers from a real Prometheus."""
+"""Query statistics; the differential test compares the numbers with a real Prometheus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def samples(query: str, steps: int = 1) -> list[int]:
     return counts
 
 
-def test_every_step_counts_what_it_sees() -> None:
+def test_samples_are_counted_per_step() -> None:
     (once,) = samples("watts")
     assert once > 0
     assert samples("watts + watts") == [2 * once]
@@ -33,13 +33,13 @@ def test_every_step_counts_what_it_sees() -> None:
     assert samples("1 + time()", 3) == [0, 0, 0]
 
 
-def test_what_stands_still_counts_at_every_step() -> None:
+def test_constant_selectors_count_at_every_step() -> None:
     assert samples("watts @ end()", 4) == samples("watts") * 4
     first, second = samples("sum_over_time(watts[5m] @ end())", 2)
     assert first == second > 0
 
 
-def test_of_a_subquery_its_results_count() -> None:
+def test_a_subquery_counts_its_results() -> None:
     (series,) = samples("watts")
     assert samples("sum_over_time(vector(1)[10m:1m])") == [10]
     assert samples("sum_over_time(sum(watts)[10m:1m])") == [10]
@@ -57,7 +57,7 @@ def test_times_add_up(per_step: bool) -> None:
     assert ("totalQueryableSamplesPerStep" in told["samples"]) == per_step
 
 
-def test_counting_changes_no_answer() -> None:
+def test_counting_does_not_change_results() -> None:
     for query in ("watts", "rate(events_total[5m])", "max_over_time(gauge[5m:1m] @ end())", "topk(2, watts)"):
         plain = Engine(HOSTILE).range(query, START_MS, MIDDLE_MS, 60_000)
         counted = Engine(HOSTILE).range(query, START_MS, MIDDLE_MS, 60_000, statistics=Statistics())

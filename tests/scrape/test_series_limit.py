@@ -17,7 +17,7 @@ def test_a_scrape_goes_on_with_the_series_it_has(tmp_path: Path) -> None:
         rig = Rig(store)
         assert rig.scrape("a 1\nb 1\n") == ""  # five more are the scrape's own
         assert rig.scrape("a 2\nnew 1\nb 2\nnewer 1 1700000000000\n") == (
-            "2 series refused: the store holds all the series it may: 7 (max_series)"
+            "2 series refused: the store has reached its limit of 7 series (max_series)"
         )
         assert rig.scrape("a 3\nnew 2\n").startswith("2 series refused")
         assert rig.samples() == {

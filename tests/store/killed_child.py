@@ -1,8 +1,8 @@
-"""The process that `test_kill` kills: appends ticks at full speed and writes down each one acknowledged.
+"""The process that `test_kill` kills: appends ticks at full speed and prints each acknowledged one.
 
-Sealing and merging run all the time, on a clock that moves five minutes with every tick. Values follow from the
-tick's number and the series, so the parent knows what must be there. The last series of each target come from
-a shard that is 30 ticks (two and a half hours) behind: their samples are late.
+Sealing and merging run all the time, on a clock that advances five minutes per tick. Values depend on the tick
+number and the series, so the parent knows the expected samples. The last series of each target come from a
+shard that is 30 ticks (two and a half hours) behind: their samples are late.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(folder: Path, first: int) -> None:
     while True:
         clock.at = NOW + number * STEP
         on_time, late = slice(0, WIDTH - LATE_WIDTH), slice(WIDTH - LATE_WIDTH, WIDTH)
-        # Each time: series that have no samples yet are forgotten after a while.
+        # At each start: series without samples are removed after a while.
         late_ids = resolve(range(WIDTH - LATE_WIDTH, WIDTH))
         futures = [
             store.submit(Tick(target, time_of(number, n), ids[n], value_of(number, n)[on_time]))

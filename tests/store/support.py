@@ -1,4 +1,4 @@
-"""Helpers of the store's tests: a clock moved by hand, small stores, samples as plain dictionaries."""
+"""Helpers for the store's tests: a manual clock, small stores, samples as dictionaries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuscope.store import Appended, Store, Tick
 
 NOW = 1_700_000_000_000
 EVER = (-(2**62), 2**62)
-Contents = dict[Labels, dict[int, int]]
+SamplesByLabels = dict[Labels, dict[int, int]]
 """Labels → time → the bits of the value."""
 
 
@@ -40,7 +40,7 @@ def tick(target: int, at: int, series: Iterable[int], values: Iterable[float]) -
 
 
 def timed_tick(target: int, samples: Sequence[tuple[int, int, float]]) -> Tick:
-    """From (series, time, value) triples."""
+    """Build a tick from (series, time, value) triples."""
     series, times, values = zip(*samples, strict=True)
     return Tick(
         target,
@@ -51,17 +51,17 @@ def timed_tick(target: int, samples: Sequence[tuple[int, int, float]]) -> Tick:
     )
 
 
-def as_contents(found: Iterable[Series]) -> Contents:
-    contents: Contents = {}
+def as_contents(found: Iterable[Series]) -> SamplesByLabels:
+    contents: SamplesByLabels = {}
     for series in found:
-        assert series.labels not in contents, "a series came twice"
+        assert series.labels not in contents, "a series was returned twice"
         times = series.timestamps.tolist()
-        assert times == sorted(set(times)), "times must ascend"
+        assert times == sorted(set(times)), "times must be ascending"
         contents[series.labels] = dict(zip(times, series.values.view(np.int64).tolist(), strict=True))
     return contents
 
 
-def contents_of(store: Store) -> Contents:
+def contents_of(store: Store) -> SamplesByLabels:
     return as_contents(store.select([], *EVER))
 
 
@@ -70,13 +70,13 @@ def bits(value: float) -> int:
 
 
 def fill(store: Store, clock: HandClock, hours: float, *, step: int = 60_000, width: int = 3) -> list[int]:
-    """One target, whole numbers, one tick a step; returns the series ids."""
+    """Fill one target with integers, one tick per step; return the series ids."""
     target = store.target("node")
     ids = store.resolve(target, [labels(f"m{i}", node="a") for i in range(width)])
     end = clock.at + int(hours * 3_600_000)
     times = range(clock.at, end, step)
     writer = store._writing().writer
-    for at in range(0, len(times), 60):  # many ticks to a commit: the disk's speed is not under test
+    for at in range(0, len(times), 60):  # many ticks per commit: disk speed is not tested
         ticks = [
             Tick(target, time, ids, np.arange(width) + float(time // step % 97)) for time in times[at : at + 60]
         ]

@@ -42,7 +42,7 @@ def two(store: Store) -> tuple[int, int, int]:
     return target, a, b
 
 
-def test_a_zero_an_absent_and_a_stale_sample_are_three_things(store: Store) -> None:
+def test_zero_absent_and_stale_samples_are_distinct(store: Store) -> None:
     target, a, b = two(store)
     stale = float(np.int64(STALE_NAN_BITS).view(np.float64))
     store.append(tick(target, NOW, [a], [0.0]))
@@ -53,7 +53,7 @@ def test_a_zero_an_absent_and_a_stale_sample_are_three_things(store: Store) -> N
     assert contents_of(store) == expected
 
 
-def test_late_samples_inside_the_head_are_sorted_in(store: Store) -> None:
+def test_out_of_order_samples_in_the_head_are_sorted(store: Store) -> None:
     target, a, b = two(store)
     for at in (NOW, NOW + 20, NOW + 10):
         assert store.append(tick(target, at, [a, b], [at, 1.0])).accepted == 2
@@ -62,7 +62,7 @@ def test_late_samples_inside_the_head_are_sorted_in(store: Store) -> None:
     assert found.values.tolist() == [NOW, NOW + 10, NOW + 20]
 
 
-def test_the_same_sample_again_is_ignored_and_another_value_refused(store: Store) -> None:
+def test_an_identical_sample_is_ignored_and_another_value_refused(store: Store) -> None:
     target, a, b = two(store)
     store.append(tick(target, NOW, [a, b], [1.0, 2.0]))
     again = store.append(tick(target, NOW, [a, b], [1.0, 3.0]))
@@ -78,7 +78,7 @@ def test_a_series_twice_in_one_tick_keeps_its_first_value(store: Store) -> None:
     assert contents_of(store)[labels("a")] == {NOW: bits(1.0)}
 
 
-def test_what_is_sealed_refuses_older_samples_and_counts_them(store: Store, clock: HandClock) -> None:
+def test_too_old_samples_are_refused_and_counted_after_a_seal(store: Store, clock: HandClock) -> None:
     ids = fill(store, clock, 2)
     store.seal()
     result = store.append(tick(store.target("node"), NOW + 30, [ids[0]], [5.0]))
@@ -87,7 +87,7 @@ def test_what_is_sealed_refuses_older_samples_and_counts_them(store: Store, cloc
     assert store.append(tick(store.target("node"), clock.at, [ids[0]], [5.0])).accepted == 1
 
 
-def test_the_far_future_is_refused(store: Store) -> None:
+def test_samples_far_in_the_future_are_refused(store: Store) -> None:
     target, a, _ = two(store)
     ahead = store.options.max_ahead_ms
     assert store.append(tick(target, NOW + ahead, [a], [1.0])).accepted == 1
@@ -97,7 +97,7 @@ def test_the_far_future_is_refused(store: Store) -> None:
     assert (result.accepted, result.refused) == (1, {"in_future": 1, "too_old": 1})
 
 
-def test_scattered_timestamps_do_not_blow_the_head_up(store: Store, clock: HandClock) -> None:
+def test_scattered_timestamps_do_not_enlarge_the_head(store: Store, clock: HandClock) -> None:
     target = store.target("cadvisor")
     ids = store.resolve(target, [labels("m", container=str(i)) for i in range(500)])
     rng = np.random.default_rng(3)
@@ -121,8 +121,8 @@ def test_scattered_timestamps_do_not_blow_the_head_up(store: Store, clock: HandC
     assert sum(len(one.values) for one in store.select([], *EVER)) == 20_000
 
 
-def test_pieces_of_one_scrape_fill_one_row(store: Store, clock: HandClock) -> None:
-    """A remote writer sends the series of one scrape over several requests."""
+def test_parts_of_one_scrape_fill_one_row(store: Store, clock: HandClock) -> None:
+    """A remote writer sends the series of one scrape in several requests."""
     target = store.target("remote")
     ids = store.resolve(target, [labels("m", gpu=str(i)) for i in range(90)])
     for number in range(30):
@@ -139,7 +139,7 @@ def test_pieces_of_one_scrape_fill_one_row(store: Store, clock: HandClock) -> No
     assert len({id(one.timestamps) for one in found}) == 1
 
 
-def test_the_mark_of_an_absent_cell_cannot_be_smuggled_in(store: Store) -> None:
+def test_a_sender_cannot_store_the_bits_of_an_absent_cell(store: Store) -> None:
     target, a, b = two(store)
     forged = float(np.int64(ABSENT_BITS).view(np.float64))
     store.append(tick(target, NOW, [a, b], [forged, 1.0]))
@@ -163,7 +163,7 @@ def test_series_new_in_the_middle_of_a_window(store: Store, clock: HandClock) ->
         assert alone.values.tolist() == [float(number) for number in range(50, 60)]
 
 
-def test_unknown_ids_are_refused_and_nothing_of_the_tick_is_kept(store: Store) -> None:
+def test_a_tick_with_unknown_ids_is_refused_as_a_whole(store: Store) -> None:
     target, a, _ = two(store)
     with pytest.raises(UnknownSeriesError, match="resolve"):
         store.append(tick(target, NOW, [a, 999], [1.0, 2.0]))
@@ -172,12 +172,12 @@ def test_unknown_ids_are_refused_and_nothing_of_the_tick_is_kept(store: Store) -
     assert contents_of(store) == {}
 
 
-def test_two_targets_may_claim_the_same_series(store: Store, tmp_path: Path, clock: HandClock) -> None:
+def test_two_targets_may_write_the_same_series(store: Store, tmp_path: Path, clock: HandClock) -> None:
     one, other = store.target("one"), store.target("other")
     shared = int(store.resolve(one, [labels("m")])[0])
     store.append(tick(one, NOW, [shared], [1.0]))
     store.append(tick(other, NOW + 5, [shared], [2.0]))
-    store.append(tick(other, NOW, [shared], [7.0]))  # the home target's sample wins
+    store.append(tick(other, NOW, [shared], [7.0]))  # the first target's sample takes precedence
     expected = {labels("m"): {NOW: bits(1.0), NOW + 5: bits(2.0)}}
     assert contents_of(store) == expected
     store.seal()
@@ -210,7 +210,7 @@ def test_ticks_of_many_senders_share_commits_and_all_arrive(tmp_path: Path) -> N
         assert all(one.values.tolist() == list(range(100)) for one in store.select([], *EVER))
 
 
-def test_a_batch_that_is_not_in_order_is_judged_tick_by_tick(tmp_path: Path) -> None:
+def test_an_unordered_batch_is_checked_tick_by_tick(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock()) as store:
         target, a, _ = two(store)
         writer = store._writing().writer
@@ -223,7 +223,7 @@ def test_a_batch_that_is_not_in_order_is_judged_tick_by_tick(tmp_path: Path) -> 
         assert contents_of(store) == {labels("a"): {NOW + 3: bits(4.0), NOW + 5: bits(1.0)}}
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_a_closed_store_raises(tmp_path: Path) -> None:
     store = Store(tmp_path, clock=HandClock())
     target, a, _ = two(store)
     store.start()
@@ -253,7 +253,7 @@ def test_the_clock_may_jump_a_year_ahead_and_back(tmp_path: Path) -> None:
         before = store.stats().blocks
         for _ in range(3):
             store.maintain()
-        assert store.stats().blocks == before, "the future rows must not make every pass seal again"
+        assert store.stats().blocks == before, "rows in the future must not cause a seal in every pass"
 
 
 def test_nothing_is_logged_for_ordinary_work(

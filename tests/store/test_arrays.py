@@ -11,13 +11,13 @@ from gpuscope.store.arrays import distinct
 
 
 @given(st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1)))
-def test_each_number_once_in_order(numbers: list[int]) -> None:
+def test_distinct_sorts_and_removes_duplicates(numbers: list[int]) -> None:
     found = distinct(np.array(numbers, np.int64))
     assert found.tolist() == sorted(set(numbers))
     assert found.dtype == np.int64
 
 
-def test_what_is_large_in_numpy_is_not_loaded_for_it() -> None:
+def test_numpy_ma_is_not_imported() -> None:
     look = (
         "import sys, numpy; from gpuscope.store.arrays import distinct;"
         "distinct(numpy.arange(3)); print('numpy.ma' in sys.modules)"

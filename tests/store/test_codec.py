@@ -11,15 +11,15 @@ from gpuscope.series import STALE_NAN_BITS
 from gpuscope.store.bundle import from_bundle, to_bundles
 from gpuscope.store.codec import (
     ChunkDamagedError,
-    Where,
+    TimeSelection,
     decode_values,
     encode_values,
     join_chunk,
     pack_columns,
     pack_integers,
+    select_by_mask,
     split_chunk,
     unpack_columns,
-    where_mask,
 )
 
 any_bits = st.one_of(
@@ -38,17 +38,17 @@ def same_bits(values: np.ndarray) -> None:
 
 @given(st.lists(any_bits, min_size=1, max_size=60))
 @settings(max_examples=200, deadline=None)
-def test_every_bit_pattern_comes_back(patterns: list[int]) -> None:
+def test_every_bit_pattern_round_trips(patterns: list[int]) -> None:
     same_bits(np.array(patterns, np.int64).view(np.float64))
 
 
 @pytest.mark.parametrize("decimals", [0, 1, 2, 3, 4, 5, 6, 9])
-def test_decimals_come_back_whatever_their_number(decimals: int) -> None:
+def test_decimals_round_trip(decimals: int) -> None:
     rng = np.random.default_rng(decimals)
     same_bits(np.round(rng.normal(0, 1000, 500), decimals))
 
 
-def test_a_constant_costs_a_few_bytes_and_a_stale_marker_does_not_spoil_it() -> None:
+def test_a_constant_takes_a_few_bytes_also_with_a_stale_marker() -> None:
     values = np.full(480, 42.0)
     assert len(encode_values(values)) <= 3
     values.view(np.int64)[-1] = STALE_NAN_BITS
@@ -65,10 +65,10 @@ def test_milliwatts_compress_as_integers() -> None:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200).filter(any))
 @settings(max_examples=150, deadline=None)
-def test_any_presence_over_a_column_comes_back(present: list[bool]) -> None:
+def test_any_time_selection_round_trips(present: list[bool]) -> None:
     column = np.arange(len(present), dtype=np.int64) * 15_000
     mask = np.array(present)
-    where = where_mask(mask)
+    where = select_by_mask(mask)
     chunk = join_chunk(encode_values(np.ones(int(mask.sum()))), where)
     again, values = split_chunk(chunk)
     assert again == where
@@ -76,9 +76,9 @@ def test_any_presence_over_a_column_comes_back(present: list[bool]) -> None:
     assert values.decode(int(mask.sum())).tolist() == [1.0] * int(mask.sum())
 
 
-def test_a_chunk_may_carry_times_of_its_own() -> None:
+def test_a_chunk_may_have_its_own_times() -> None:
     times = np.array([3, 5, 70_000], np.int64)
-    chunk = join_chunk(encode_values(np.array([1.5, 2.5, 3.5])), Where(own=pack_integers(times)))
+    chunk = join_chunk(encode_values(np.array([1.5, 2.5, 3.5])), TimeSelection(own=pack_integers(times)))
     where, values = split_chunk(chunk)
     assert where.pick([]).tolist() == [3, 5, 70_000]
     assert values.decode(3).tolist() == [1.5, 2.5, 3.5]
@@ -86,7 +86,7 @@ def test_a_chunk_may_carry_times_of_its_own() -> None:
 
 @given(st.binary(max_size=80))
 @settings(max_examples=200, deadline=None)
-def test_noise_is_never_taken_for_a_chunk(noise: bytes) -> None:
+def test_random_bytes_are_not_a_chunk(noise: bytes) -> None:
     with pytest.raises(ChunkDamagedError):
         split_chunk(noise)
     with pytest.raises(ChunkDamagedError):
@@ -95,8 +95,8 @@ def test_noise_is_never_taken_for_a_chunk(noise: bytes) -> None:
         list(from_bundle(noise, np.array([1], np.int64)))
 
 
-def test_every_single_flipped_bit_is_noticed() -> None:
-    chunk = join_chunk(encode_values(np.array([1.0, 2.0, 4.5, 9.25])), Where(2, 3, 4))
+def test_every_flipped_bit_is_detected() -> None:
+    chunk = join_chunk(encode_values(np.array([1.0, 2.0, 4.5, 9.25])), TimeSelection(2, 3, 4))
     for at in range(len(chunk) * 8):
         broken = bytearray(chunk)
         broken[at // 8] ^= 1 << at % 8
@@ -104,12 +104,12 @@ def test_every_single_flipped_bit_is_noticed() -> None:
             split_chunk(bytes(broken))
 
 
-def test_columns_come_back() -> None:
+def test_columns_round_trip() -> None:
     columns = [np.arange(5, dtype=np.int64), np.empty(0, np.int64), np.array([2**41], np.int64)]
     assert [c.tolist() for c in unpack_columns(pack_columns(columns))] == [c.tolist() for c in columns]
 
 
-def test_bundles_split_by_size_and_count_and_give_each_chunk_back() -> None:
+def test_bundles_split_by_size_and_count_and_round_trip() -> None:
     chunks = [(sid, bytes([sid % 251]) * (sid % 7 * 5000 + 1)) for sid in range(1, 400, 3)]
     rows = to_bundles(9, chunks)
     assert len(rows) > 10

@@ -1,4 +1,4 @@
-"""A demo's history and a real one never share a folder, also not one from before that was written down."""
+"""Demo and real history never share a folder, including folders without a kind file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuscope.store.data_kind import KIND_FILE, DataKindError, claim_folder
 
 
 def fill(folder: Path, *simulated: str) -> None:
-    """A folder as it was before the kind was written down, with one agent for each word."""
+    """Create a folder without a kind file, with one agent per value of `simulated`."""
     with Store(folder) as store:
         store.start()
         target = store.target("t")
@@ -31,7 +31,7 @@ def claim(folder: Path, simulated: bool) -> None:
 
 
 @pytest.mark.parametrize("simulated", [False, True])
-def test_a_folder_keeps_the_kind_it_was_made_for(tmp_path: Path, simulated: bool) -> None:
+def test_a_folder_keeps_its_kind(tmp_path: Path, simulated: bool) -> None:
     for _ in range(2):
         claim(tmp_path, simulated)
     with pytest.raises(DataKindError, match="choose another folder"):
@@ -43,15 +43,17 @@ def test_a_folder_keeps_the_kind_it_was_made_for(tmp_path: Path, simulated: bool
 @pytest.mark.parametrize(
     ("agents", "is_demo"), [(("true", "true"), True), (("true", "false"), False), (("false",), False)]
 )
-def test_an_older_folder_is_known_by_its_agents(tmp_path: Path, agents: tuple[str, ...], is_demo: bool) -> None:
+def test_the_kind_of_an_older_folder_follows_from_its_agents(
+    tmp_path: Path, agents: tuple[str, ...], is_demo: bool
+) -> None:
     fill(tmp_path, *agents)
     with pytest.raises(DataKindError):
         claim(tmp_path, not is_demo)
-    assert not (tmp_path / KIND_FILE).exists(), "a refusal changes nothing"
+    assert not (tmp_path / KIND_FILE).exists(), "a refused claim must not change the folder"
     claim(tmp_path, is_demo)
 
 
-def test_a_folder_that_says_something_else_is_not_guessed_at(tmp_path: Path) -> None:
+def test_an_invalid_kind_file_is_an_error(tmp_path: Path) -> None:
     claim(tmp_path, False)
     (tmp_path / KIND_FILE).write_text("\x1b[31mboth\n")
     with pytest.raises(StoreError, match=r"write `real` or `demo`") as raised:
@@ -60,7 +62,7 @@ def test_a_folder_that_says_something_else_is_not_guessed_at(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", [("up",), ("server",), ("up", "--demo")])
-def test_the_commands_say_it_in_one_sentence(
+def test_commands_report_a_wrong_kind_in_one_sentence(
     tmp_path: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "history"
@@ -73,7 +75,7 @@ def test_the_commands_say_it_in_one_sentence(
     assert main(["user", "list", "--data", str(data)]) == 0
 
 
-def test_a_demo_has_a_folder_of_its_own(
+def test_a_demo_uses_its_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

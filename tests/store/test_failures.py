@@ -27,7 +27,7 @@ from tests.store.support import EVER, NOW, HandClock, contents_of, fill, labels,
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MB; needs root."""
+    """Mount a file system of 3 MB; needs root."""
     folder = tmp_path / "small"
     folder.mkdir()
     if os.geteuid() != 0:
@@ -53,7 +53,7 @@ def grow_until_full(store: Store, clock: HandClock, noise: np.random.Generator) 
     raise AssertionError("the disk was never full")
 
 
-def test_a_full_disk_stops_ingest_loudly_and_ends_by_itself(small_disk: Path) -> None:
+def test_ingest_fails_on_a_full_disk_and_recovers(small_disk: Path) -> None:
     clock = HandClock()
     with Store(small_disk / "data", clock=clock) as store:
         ballast = small_disk / "ballast"
@@ -66,7 +66,7 @@ def test_a_full_disk_stops_ingest_loudly_and_ends_by_itself(small_disk: Path) ->
         assert len(store.select([], *EVER)[0].values) == kept
         with pytest.raises(StoreFullError):
             store.append(tick(store.target("new"), clock.at, store.resolve(1, [labels("x")]), [1.0]))
-        store.maintain()  # cannot seal either, and must not raise
+        store.maintain()  # fails to seal too, and must not raise
         assert sum(len(one.values) for one in store.select([], *EVER)) == kept * 500
         ballast.unlink()
         clock.at += 1000
@@ -79,8 +79,8 @@ def test_a_full_disk_stops_ingest_loudly_and_ends_by_itself(small_disk: Path) ->
         assert store.check().problems == []
 
 
-def test_the_allowed_pages_are_used_up_and_given_again(tmp_path: Path) -> None:
-    """The same without root: SQLite itself says "full"."""
+def test_ingest_fails_when_sqlite_is_full_and_recovers(tmp_path: Path) -> None:
+    """The same without root: SQLite's max_page_count is reached."""
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         db = store._writing().db
@@ -98,9 +98,7 @@ def test_the_allowed_pages_are_used_up_and_given_again(tmp_path: Path) -> None:
         assert store.stats().full_since_ms is None
 
 
-def test_a_seal_that_fails_half_way_leaves_everything_readable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_seal_leaves_everything_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 5)
@@ -122,7 +120,7 @@ def test_a_seal_that_fails_half_way_leaves_everything_readable(
         assert store.check().problems == []
 
 
-def test_a_second_process_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_second_process_gets_a_clear_error(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock()):
         script = f"from pathlib import Path; from gpuscope.store import Store; Store(Path({str(tmp_path)!r}))"
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -192,7 +190,7 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreTooNewError, match=r"newer gpuscope \(schema 99"):
         Store(tmp_path)
     with pytest.raises(StoreTooNewError):
-        Store(tmp_path)  # and the lock was let go
+        Store(tmp_path)  # the lock was released
 
 
 def a_store_of_days(folder: Path, clock: HandClock) -> None:
@@ -203,7 +201,7 @@ def a_store_of_days(folder: Path, clock: HandClock) -> None:
         store.compact()
 
 
-def test_noise_instead_of_a_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_of_noise_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"this is not a database, whatever its name says" * 100)
     with Store(tmp_path, clock=HandClock()) as store:
         assert contents_of(store) == {}
@@ -213,7 +211,7 @@ def test_noise_instead_of_a_file_is_set_aside(tmp_path: Path, caplog: pytest.Log
     assert str(aside[0]) in caplog.text
 
 
-def test_a_truncated_file_gives_what_is_left(tmp_path: Path) -> None:
+def test_a_truncated_file_is_salvaged(tmp_path: Path) -> None:
     clock = HandClock()
     a_store_of_days(tmp_path, clock)
     path = tmp_path / FILE_NAME
@@ -227,7 +225,7 @@ def test_a_truncated_file_gives_what_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 3, 4])
-def test_pages_overwritten_with_noise_cost_only_what_was_on_them(tmp_path: Path, seed: int) -> None:
+def test_only_rows_on_damaged_pages_are_lost(tmp_path: Path, seed: int) -> None:
     clock = HandClock()
     a_store_of_days(tmp_path, clock)
     path = tmp_path / FILE_NAME
@@ -239,7 +237,7 @@ def test_pages_overwritten_with_noise_cost_only_what_was_on_them(tmp_path: Path,
             file.write(rng.bytes(4096))
     with Store(tmp_path, clock=clock) as store:
         found = store.select([], *EVER)
-        for one in found:  # what is given is right
+        for one in found:  # every returned sample is correct
             which = one.values - one.timestamps // 30_000 % 97
             assert (which == which[0]).all()
             assert dict(one.labels).get("__name__", f"m{int(which[0])}") == f"m{int(which[0])}"
@@ -250,7 +248,7 @@ def test_pages_overwritten_with_noise_cost_only_what_was_on_them(tmp_path: Path,
         store.maintain()
 
 
-def test_a_flipped_bit_in_a_bundle_is_left_out_counted_and_reported(
+def test_a_damaged_bundle_is_skipped_counted_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = HandClock()
@@ -273,15 +271,15 @@ def test_a_flipped_bit_in_a_bundle_is_left_out_counted_and_reported(
         before = store.stats().blocks
         clock.at += 3 * 24 * 3_600_000
         store.maintain()
-        assert store.stats().blocks == before, "a day with an unreadable part is not merged away"
+        assert store.stats().blocks == before, "a day with a damaged chunk must not be merged"
 
 
-def test_a_file_that_only_writing_finds_damaged_is_rebuilt_at_the_next_opening(tmp_path: Path) -> None:
+def test_a_file_found_damaged_by_a_write_is_rebuilt_at_the_next_start(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 1)
         before = contents_of(store)
-        store.health.unwritable = "the free list is wrong"
+        store.own_stats.unwritable = "the free list is wrong"
     with Store(tmp_path, clock=clock) as store:
         assert contents_of(store) == before
         assert "the free list is wrong" in (store.stats().last_error or "")
@@ -290,7 +288,7 @@ def test_a_file_that_only_writing_finds_damaged_is_rebuilt_at_the_next_opening(t
         assert store.stats().last_error is None
 
 
-def test_a_folder_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be used"):
         Store(tmp_path / "file" / "data")

@@ -1,4 +1,4 @@
-"""Export, backup, statistics, and a second process that only looks."""
+"""Export, backup, statistics and read-only access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuscope.store.options import HOUR_MS
 from tests.store.support import EVER, NOW, HandClock, contents_of, equal, fill, labels, named, tick
 
 
-def test_the_export_is_openmetrics_that_another_parser_reads(tmp_path: Path) -> None:
+def test_another_parser_reads_the_openmetrics_export(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 3)
@@ -33,7 +33,7 @@ def test_the_export_is_openmetrics_that_another_parser_reads(tmp_path: Path) -> 
     assert text.endswith("# EOF\n")
 
 
-def test_names_beyond_the_classic_letters_are_quoted(tmp_path: Path) -> None:
+def test_utf8_names_are_quoted(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock()) as store:
         target = store.target("t")
         store.append(tick(target, NOW, store.resolve(target, [labels("a.b", **{"x-y": "1\x00"})]), [1.0]))
@@ -45,7 +45,7 @@ def test_names_beyond_the_classic_letters_are_quoted(tmp_path: Path) -> None:
         assert store.label_values("x-y") == ["1\x00"]
 
 
-def test_the_export_can_be_narrowed(tmp_path: Path) -> None:
+def test_the_export_can_be_filtered(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 1)
@@ -54,7 +54,7 @@ def test_the_export_can_be_narrowed(tmp_path: Path) -> None:
         assert "".join(store.export(named("nothing"))) == "# EOF\n"
 
 
-def test_a_backup_of_a_running_store_is_a_store(tmp_path: Path) -> None:
+def test_a_backup_of_a_running_store_can_be_opened(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path / "data", clock=clock) as store:
         fill(store, clock, 5)
@@ -70,7 +70,7 @@ def test_a_backup_of_a_running_store_is_a_store(tmp_path: Path) -> None:
         assert copy.check().problems == []
 
 
-def test_a_reader_beside_the_writer_sees_one_moment(tmp_path: Path) -> None:
+def test_a_read_only_store_sees_one_moment(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 5)
@@ -88,7 +88,7 @@ def test_a_reader_beside_the_writer_sees_one_moment(tmp_path: Path) -> None:
         Store(tmp_path / "nowhere", read_only=True)
 
 
-def test_names_and_values_follow_matchers_and_time(tmp_path: Path) -> None:
+def test_label_names_and_values_respect_matchers_and_time(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         early = store.target("early")
@@ -125,7 +125,7 @@ def test_the_latest_sample_comes_from_head_or_block(tmp_path: Path) -> None:
             assert [one.timestamps.tolist() for one in found] == [[end - 60_000]] * 3
             assert [len(one.values) for one in found] == [1, 1, 1]
             assert store.latest([], end - 100, end) == []
-        # One series goes on, the others only have sealed samples.
+        # One series continues, the others have only sealed samples.
         first = store.resolve(store.target("node"), [labels("m0", node="a")])
         store.append(Tick(store.target("node"), end, first, np.ones(1)))
         found = {
@@ -135,7 +135,7 @@ def test_the_latest_sample_comes_from_head_or_block(tmp_path: Path) -> None:
         assert found == {"m0": [end], "m1": [end - 60_000], "m2": [end - 60_000]}
 
 
-def test_an_empty_store_answers(tmp_path: Path) -> None:
+def test_queries_on_an_empty_store(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock()) as store:
         assert store.select([], *EVER) == []
         assert store.latest([], *EVER) == []

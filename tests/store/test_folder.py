@@ -1,4 +1,4 @@
-"""The data folder: private, counted as the disk counts it, and checked with what is not sealed yet."""
+"""The data folder: permissions, size on disk, and a check that includes unsealed samples."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_files_are_private(tmp_path: Path) -> None:
         assert copy.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_an_older_version_left_open_is_closed(tmp_path: Path) -> None:
+def test_permissions_of_older_versions_are_corrected(tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", HandClock()
     with Store(folder, clock=clock) as store:
         fill(store, clock, 1)
@@ -49,7 +49,7 @@ def test_what_an_older_version_left_open_is_closed(tmp_path: Path) -> None:
         assert set(found.values()) == {0o600}
 
 
-def test_a_folder_with_other_things_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "readme").write_text("mine")
     tmp_path.chmod(0o755)
     with Store(tmp_path, clock=HandClock()):
@@ -57,7 +57,7 @@ def test_a_folder_with_other_things_keeps_its_mode(tmp_path: Path) -> None:
         assert modes(tmp_path)[FILE_NAME] == 0o600
 
 
-def test_files_set_aside_go_before_history(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_files_are_deleted_before_blocks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = HandClock()
     with Store(tmp_path, StoreOptions(retention_bytes=1 << 20), clock) as store:
         fill(store, clock, 1)
@@ -73,7 +73,7 @@ def test_files_set_aside_go_before_history(tmp_path: Path, caplog: pytest.LogCap
     assert "retention_bytes" in caplog.text
 
 
-def test_check_reads_what_is_not_sealed(tmp_path: Path) -> None:
+def test_check_reads_unsealed_samples(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 1)
@@ -83,4 +83,4 @@ def test_check_reads_what_is_not_sealed(tmp_path: Path) -> None:
     with Store(tmp_path, clock=clock, read_only=True) as store:
         report = store.check()
         assert report.head_samples == 0
-        assert report.problems == ["60 ticks cannot be read: their series are not known"]
+        assert report.problems == ["60 ticks cannot be read: their series are unknown"]

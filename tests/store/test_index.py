@@ -43,7 +43,7 @@ matchers = st.lists(
 
 
 def meets(matcher: Matcher, value: str) -> bool:
-    """The rule, spelt out with another regex engine."""
+    """Reference implementation with another regex engine."""
     if matcher.op in (MatchOp.EQUAL, MatchOp.NOT_EQUAL):
         return (value == matcher.value) is (matcher.op is MatchOp.EQUAL)
     matched = re.fullmatch(matcher.value, value, re.DOTALL) is not None
@@ -52,14 +52,14 @@ def meets(matcher: Matcher, value: str) -> bool:
 
 @given(label_sets, matchers, st.integers(0, 12))
 @settings(max_examples=200, deadline=None)
-def test_selection_agrees_with_looking_at_every_series(
+def test_select_agrees_with_a_scan_of_all_series(
     sets: list[dict[str, str]], wanted: list[Matcher], settled: int
 ) -> None:
     index = Index()
     known: dict[int, dict[str, str]] = {}
     for number, one in enumerate(sets):
         if number == settled:
-            index = reloaded(index)  # what came before is in the sorted postings, the rest in the tail
+            index = reloaded(index)  # earlier series are in the sorted postings, later ones in the tail
         known[index.resolve(1, tuple(one.items()))] = one
     expected = [sid for sid, one in sorted(known.items()) if all(meets(m, one.get(m.name, "")) for m in wanted)]
     assert index.select(wanted).tolist() == expected
@@ -74,13 +74,13 @@ def reloaded(index: Index) -> Index:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("op", [MatchOp.REGEX, MatchOp.NOT_REGEX])
-def test_regex_short_cuts_mean_the_same_as_the_regex(pattern: str, op: MatchOp) -> None:
+def test_regex_shortcuts_match_the_same_values_as_the_regex(pattern: str, op: MatchOp) -> None:
     matcher = Matcher("x", op, pattern)
     for value in VALUES:
         assert predicate(matcher)(value) is meets(matcher, value), value
 
 
-def test_lists_of_words_never_reach_the_regex_engine() -> None:
+def test_lists_of_words_do_not_use_the_regex_engine() -> None:
     assert literals("a|b") == {"a", "b"}
     assert literals("(a|b)") == {"a", "b"}
     assert literals("a.b") is None
@@ -88,12 +88,12 @@ def test_lists_of_words_never_reach_the_regex_engine() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a)|(b", "[", "*", "(?<=a)b", "\udc00."])
-def test_a_bad_regex_is_one_sentence_that_names_it(pattern: str) -> None:
+def test_a_bad_regex_is_named_in_the_error(pattern: str) -> None:
     with pytest.raises(BadMatcherError, match="invalid regular expression"):
         Index().select([Matcher("x", MatchOp.REGEX, pattern)])
 
 
-def test_the_same_labels_have_the_same_id_whatever_the_order_and_empty_values() -> None:
+def test_order_and_empty_values_do_not_change_the_series_id() -> None:
     index = Index()
     one = index.resolve(1, (("a", "1"), ("b", "2")))
     assert index.resolve(2, (("b", "2"), ("c", ""), ("a", "1"))) == one
@@ -101,7 +101,7 @@ def test_the_same_labels_have_the_same_id_whatever_the_order_and_empty_values() 
     assert len(index) == 1
 
 
-def test_text_that_cannot_be_stored_is_refused_before_it_has_an_id() -> None:
+def test_text_that_cannot_be_stored_gets_no_id() -> None:
     index = Index()
     with pytest.raises(UnicodeEncodeError):
         index.resolve(1, (("a", "\ud800"),))
@@ -109,7 +109,7 @@ def test_text_that_cannot_be_stored_is_refused_before_it_has_an_id() -> None:
     assert not index.take_new().series
 
 
-def test_what_a_failed_commit_gives_back_is_taken_again_in_order() -> None:
+def test_rows_of_a_failed_commit_are_taken_again_in_order() -> None:
     index = Index()
     index.resolve(1, labels("a"))
     first = index.take_new()
@@ -118,7 +118,7 @@ def test_what_a_failed_commit_gives_back_is_taken_again_in_order() -> None:
     assert [sid for sid, _, _ in index.take_new().series] == [1, 2]
 
 
-def test_removed_series_leave_nothing_behind() -> None:
+def test_removed_series_leave_no_trace() -> None:
     index = Index()
     sets: list[Labels] = [labels("m", gpu=str(i)) for i in range(5)]
     ids = [index.resolve(1, one) for one in sets]
@@ -149,7 +149,7 @@ def test_a_series_that_two_targets_write_is_found_under_both() -> None:
     assert {target: ids.tolist() for target, ids in groups.items()} == {1: sids.tolist(), 2: [int(sids[1])]}
 
 
-def test_many_new_series_are_found_before_and_after_they_are_sorted_in() -> None:
+def test_new_series_are_found_before_and_after_a_rebuild_of_the_postings() -> None:
     index = Index()
     for i in range(3000):
         index.resolve(1, labels("m", gpu=str(i)))

@@ -1,4 +1,4 @@
-"""kill -9 at any instant: what was acknowledged is there, once, and nobody had to repair anything."""
+"""kill -9 at any moment: every acknowledged sample is present once, without any repair."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(tests.__file__).parent.parent
 
 
 Acknowledged = tuple[int, int, str]
-"""Tick number, target, and whether it came on time ("now") or late ("late")."""
+"""Tick number, target, and whether it was on time ("now") or late ("late")."""
 
 
 def run_and_kill(folder: Path, first: int, seconds: float) -> list[Acknowledged]:
@@ -36,9 +36,9 @@ def run_and_kill(folder: Path, first: int, seconds: float) -> list[Acknowledged]
     assert child.stdout is not None
     out = b""
     try:
-        while b" late\n" not in out:  # the time starts when it is under way, however busy the machine is
+        while b" late\n" not in out:  # the time starts after the first tick, on any machine
             got = os.read(child.stdout.fileno(), 65536)
-            assert got, "the child ended by itself"
+            assert got, "the child exited"
             out += got
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -54,7 +54,7 @@ def run_and_kill(folder: Path, first: int, seconds: float) -> list[Acknowledged]
 
 
 def check_contents(folder: Path, acknowledged: set[Acknowledged], sent_to: int) -> tuple[int, int]:
-    """Compare every sample; returns the next tick number and how many blocks were merged."""
+    """Compare every sample; return the next tick number and the number of merged blocks."""
     clock = HandClock(NOW + (sent_to + 1) * STEP)
     with Store(folder, OPTIONS, clock) as store:
         assert not list(folder.glob("*.damaged*"))
@@ -65,7 +65,7 @@ def check_contents(folder: Path, acknowledged: set[Acknowledged], sent_to: int) 
             named = dict(series.labels)
             target, which = int(named["node"]), int(named["__name__"][1:])
             times = series.timestamps
-            assert (np.diff(times) > 0).all(), "a sample is there twice"
+            assert (np.diff(times) > 0).all(), "a sample is present twice"
             numbers = (times - NOW - target) // STEP
             assert (times == [time_of(int(number), target) for number in numbers]).all()
             assert (series.values == [value_of(int(number), target)[which] for number in numbers]).all()
@@ -92,15 +92,15 @@ def kill_repeatedly(folder: Path, trials: int, chance: random.Random) -> None:
         sent_to = max([number for number, _, _ in fresh], default=first) + 1
         first, merged = check_contents(folder, acknowledged, sent_to)
     assert acknowledged
-    assert merged, "no merge was under way: the trials prove little"
+    assert merged, "no block was merged during the trials"
     assert any(when == "late" for _, _, when in acknowledged)
 
 
-def test_nothing_acknowledged_is_lost_or_doubled_by_kill_9(tmp_path: Path) -> None:
+def test_kill_9_loses_and_duplicates_no_acknowledged_sample(tmp_path: Path) -> None:
     kill_repeatedly(tmp_path, 6, random.Random(4))
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_in_a_hundred_kills(tmp_path: Path) -> None:
+def test_a_hundred_kills_lose_nothing(tmp_path: Path) -> None:
     for round_number in range(10):
         kill_repeatedly(tmp_path / str(round_number), 10, random.Random(round_number))

@@ -1,4 +1,4 @@
-"""Samples that come after their window was sealed: taken as far back as Prometheus does, read, merged."""
+"""Samples that arrive after their window was sealed: accepted as far back as in Prometheus, read, merged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpuscope.store import Store, StoreOptions
-from gpuscope.store.block_merge import FINISHED
-from gpuscope.store.contents import LATE
+from gpuscope.store.block_merge import FINAL_LEVEL
+from gpuscope.store.contents import LATE_LEVEL
 from gpuscope.store.options import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.store.support import EVER, HandClock, as_contents, bits, contents_of, labels, named, tick, timed_tick
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path, clock: HandClock) -> Iterator[Store]:
 
 
 class Shards:
-    """One instance whose series come by two shards, the second one behind the first."""
+    """One instance whose series are sent by two shards, the second behind the first."""
 
     def __init__(self, store: Store, clock: HandClock) -> None:
         self.store, self.clock = store, clock
@@ -62,7 +62,7 @@ class Shards:
 
 
 def late_blocks(store: Store) -> int:
-    return sum(block.level == LATE for block in store._catalog.blocks())
+    return sum(block.level == LATE_LEVEL for block in store._contents.blocks())
 
 
 def test_two_shards_twenty_minutes_apart_lose_nothing_without_any_setting(
@@ -87,11 +87,11 @@ def test_two_shards_hours_apart_lose_nothing(store: Store, clock: HandClock, tmp
         clock.at += 2 * DAY_MS
         again.maintain()
         shards.check()
-        assert {block.level for block in again._catalog.blocks()} == {FINISHED}
+        assert {block.level for block in again._contents.blocks()} == {FINAL_LEVEL}
 
 
 def sealed_hours(store: Store, clock: HandClock, hours: float) -> tuple[int, int, int]:
-    """A target with one series, sealed up to now; target, that series and another."""
+    """Seal a target with one series; return the target, that series and a new one."""
     target = store.target("node")
     a, b = store.resolve(target, [labels("a"), labels("b")]).tolist()
     start = clock.at
@@ -102,7 +102,7 @@ def sealed_hours(store: Store, clock: HandClock, hours: float) -> tuple[int, int
     return target, a, b
 
 
-def test_beyond_the_window_is_too_old(store: Store, clock: HandClock) -> None:
+def test_samples_beyond_the_window_are_too_old(store: Store, clock: HandClock) -> None:
     start = clock.at
     target, _, b = sealed_hours(store, clock, 8)
     newest = clock.at
@@ -123,13 +123,13 @@ def test_the_window_can_be_changed_while_the_store_runs(tmp_path: Path, clock: H
         assert store.append(late).refused == {"too_old": 1}
 
 
-def test_a_time_that_has_a_sample_keeps_the_first(store: Store, clock: HandClock) -> None:
+def test_the_first_sample_of_a_time_is_kept(store: Store, clock: HandClock) -> None:
     target, a, b = sealed_hours(store, clock, 3)
     times = [time for time in contents_of(store)[labels("a")] if time < clock.at]
-    for value in (5.0, 6.0):  # a: another value for what is sealed; b: first 5, then 6
+    for value in (5.0, 6.0):  # a: another value for a sealed sample; b: first 5, then 6
         late = [(series, time, value) for time in times for series in (a, b)]
         result = store.append(timed_tick(target, late))
-        assert not result.refused, "Prometheus with an out_of_order_time_window does not tell"
+        assert not result.refused, "Prometheus with an out_of_order_time_window does not report it"
     expected = contents_of(store)
     assert set(expected[labels("a")].values()) == {bits(1.0)}
     assert expected[labels("b")] == dict.fromkeys(times, bits(5.0))
@@ -140,11 +140,11 @@ def test_a_time_that_has_a_sample_keeps_the_first(store: Store, clock: HandClock
     assert contents_of(store) == expected
     clock.at += 3 * DAY_MS
     store.maintain()
-    assert {block.level for block in store._catalog.blocks()} == {FINISHED}
+    assert {block.level for block in store._contents.blocks()} == {FINAL_LEVEL}
     assert contents_of(store) == expected
 
 
-def test_another_value_is_told_where_prometheus_tells_it(tmp_path: Path, clock: HandClock) -> None:
+def test_a_conflicting_value_is_reported_where_prometheus_reports_it(tmp_path: Path, clock: HandClock) -> None:
     with Store(tmp_path / "ordered", clock=clock) as store:
         target = store.target("node")
         (a,) = store.resolve(target, [labels("a")]).tolist()
@@ -158,7 +158,7 @@ def test_another_value_is_told_where_prometheus_tells_it(tmp_path: Path, clock: 
         assert store.append(tick(target, clock.at, [a], [2.0])).refused == {"duplicate": 1}
 
 
-def test_late_samples_show_everywhere(store: Store, clock: HandClock, tmp_path: Path) -> None:
+def test_all_queries_return_late_samples(store: Store, clock: HandClock, tmp_path: Path) -> None:
     target, a, b = sealed_hours(store, clock, 4)
     start = clock.at - 2 * HOUR_MS
     late = [(b, start + n * STEP, float(n)) for n in range(20)]
@@ -205,18 +205,18 @@ def test_a_full_disk_while_late_samples_are_sealed(
     store.maintain()
     found = contents_of(store)
     assert set(found[labels("b")].values()) == {bits(float(n)) for n in range(20)}
-    assert not store._catalog.states()[0].late
+    assert not store._contents.states()[0].late
     assert db.execute("SELECT count(*) FROM late").fetchone() == (0,)
 
 
 def test_late_memory_is_bounded(store: Store, clock: HandClock) -> None:
     target, _, b = sealed_hours(store, clock, 6)
-    state = store._catalog.states()[0]
+    state = store._contents.states()[0]
     start = clock.at - 5 * HOUR_MS
     for part in range(3):
         times = start + np.arange(part * 4_000_000, (part + 1) * 4_000_000, 4)
         store.append(timed_tick(target, [(b, int(time), 1.0) for time in times[:20_000]]))
         for one in state.late:
-            one.head._side.times.resize(3_000_000, refcheck=False)  # as if it had been a million samples
+            one.head._side.times.resize(3_000_000, refcheck=False)  # the size of millions of samples
         store.maintain()
         assert not state.late

@@ -14,7 +14,7 @@ from tests.store.support import NOW, HandClock, contents_of, fill, labels, named
 
 
 def filled(folder: Path, clock: HandClock) -> Store:
-    """Six hours, of which the last are not sealed."""
+    """Create a store with six hours of samples, the last of them unsealed."""
     store = Store(folder, clock=clock)
     fill(store, clock, 6)
     store.maintain()
@@ -22,15 +22,15 @@ def filled(folder: Path, clock: HandClock) -> Store:
     return store
 
 
-def test_it_is_told_and_begun_anew_with_what_is_in_memory(
+def test_a_deleted_folder_is_reported_and_recreated_with_unsealed_samples(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, clock = tmp_path / "data", HandClock()
     with filled(folder, clock) as store:
         unsealed = store.stats().head_samples
-        (target,) = [state.id for state in store._catalog.states()]
+        (target,) = [state.id for state in store._contents.states()]
         ids = store.resolve(target, [labels("m0", node="a"), labels("new")]).tolist()
-        store.select([], 0, 2**62)  # a reader's connection to the old file
+        store.select([], 0, 2**62)  # opens a reader's connection to the old file
         shutil.rmtree(folder)
         assert store.append(tick(target, clock.at, ids, [7.0, 8.0])).accepted == 2
         assert store.trouble() == f"the data folder {folder} was deleted while it was in use"
@@ -55,7 +55,7 @@ def test_it_is_told_and_begun_anew_with_what_is_in_memory(
         assert all(found[one].items() >= times.items() for one, times in kept.items())
 
 
-def test_while_it_cannot_be_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_recreated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder, clock = tmp_path / "data", HandClock()
     with filled(folder, clock) as store:
         before = store.stats().head_samples
@@ -64,15 +64,15 @@ def test_while_it_cannot_be_made_again(tmp_path: Path, caplog: pytest.LogCapture
         for _ in range(3):
             store.maintain()
             assert "was deleted" in store.trouble()
-            assert store.stats().head_samples == before, "nothing is sealed into a file without a name"
-        assert caplog.text.count("cannot be made again") == 1
+            assert store.stats().head_samples == before, "nothing must be sealed into a deleted file"
+        assert caplog.text.count("cannot be recreated") == 1
         folder.unlink()
         store.maintain()
         assert store.trouble() == ""
         assert store.stats().head_samples == before
 
 
-def test_a_folder_that_was_replaced_is_left_alone(tmp_path: Path) -> None:
+def test_a_replaced_folder_is_not_touched(tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", HandClock()
     elsewhere = HandClock()
     with Store(tmp_path / "other", clock=elsewhere) as other:
@@ -89,13 +89,13 @@ def test_a_folder_that_was_replaced_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / "moved").rename(folder)
         store.maintain()
         assert store.trouble() == ""
-        assert store.stats().blocks, "it has come back: nothing was lost"
+        assert store.stats().blocks, "the folder is back: nothing was lost"
 
 
 def test_late_samples_are_kept_too(tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", HandClock()
     with filled(folder, clock) as store:
-        (target,) = [state.id for state in store._catalog.states()]
+        (target,) = [state.id for state in store._contents.states()]
         store.seal()
         (late,) = store.resolve(target, [labels("late")]).tolist()
         store.append(timed_tick(target, [(late, clock.at - 1_800_000, 5.0)]))
@@ -106,9 +106,9 @@ def test_late_samples_are_kept_too(tmp_path: Path) -> None:
         assert list(contents_of(store)) == [labels("late")]
 
 
-def test_the_running_store_does_it_by_itself(tmp_path: Path) -> None:
+def test_the_background_thread_recreates_the_folder(tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", HandClock()
-    with Store(folder, StoreOptions(maintain_every_s=3600), clock) as store:
+    with Store(folder, StoreOptions(maintain_interval_s=3600), clock) as store:
         store.start()
         target = store.target("node")
         (a,) = store.resolve(target, [labels("a")]).tolist()
@@ -116,8 +116,8 @@ def test_the_running_store_does_it_by_itself(tmp_path: Path) -> None:
         shutil.rmtree(folder)
         restarted = threading.Event()
         watch = store._writing().watch
-        found_again = watch.found_again
-        watch.found_again = lambda: (found_again(), restarted.set())  # type: ignore[method-assign,func-returns-value]
+        reopened = watch.reopened
+        watch.reopened = lambda: (reopened(), restarted.set())  # type: ignore[method-assign,func-returns-value]
         store.append(tick(target, NOW + 1, [a], [2.0]))
         assert restarted.wait(60)
         store.append(tick(target, NOW + 2, [a], [3.0]))

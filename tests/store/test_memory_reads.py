@@ -1,4 +1,4 @@
-"""What is answered from memory alone: heads, and chunks that were decoded before."""
+"""Reads served from memory: heads and cached chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPAN = (NOW, NOW + 5000)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """Two series of one target, three ticks; the third series comes later."""
+    """Two series of one target, three ticks; a third series is added later."""
     clock = HandClock()
     with Store(tmp_path, clock=clock) as opened:
         target = opened.target("node")
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def no_file(monkeypatch: pytest.MonkeyPatch, store: Store) -> Any:
-    """From then on a read that needs the file fails."""
+    """Return a function after which a read of the file fails the test."""
 
     def close() -> None:
         monkeypatch.setattr(store._reader, "_take", lambda: pytest.fail("the file was read"))
@@ -54,7 +54,7 @@ def test_a_block_read_once_needs_no_file(store: Store, no_file: Any) -> None:
     assert [one.timestamps.tolist() for one in store.latest(X, *SPAN)] == [[NOW + 2000]] * 2
 
 
-def test_that_a_series_is_not_in_a_block_is_remembered_too(store: Store, no_file: Any) -> None:
+def test_the_absence_of_a_series_in_a_block_is_cached(store: Store, no_file: Any) -> None:
     store.seal()
     target = store.target("node")
     late = store.resolve(target, [labels("x", gpu="2")])
@@ -65,7 +65,7 @@ def test_that_a_series_is_not_in_a_block_is_remembered_too(store: Store, no_file
     assert [len(one.timestamps) for one in store.select(X, *SPAN)] == [3, 3, 1]
 
 
-def test_what_cannot_be_read_now_is_not_remembered_as_missing(store: Store, tmp_path: Path) -> None:
+def test_an_unreadable_series_is_not_cached_as_absent(store: Store, tmp_path: Path) -> None:
     store.seal()
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         whole = db.execute("SELECT id, data FROM bundle").fetchall()
@@ -77,21 +77,21 @@ def test_what_cannot_be_read_now_is_not_remembered_as_missing(store: Store, tmp_
     assert [len(one.timestamps) for one in store.select(X, *SPAN)] == [3, 3]
 
 
-def test_how_much_is_held_is_known_once_it_was_asked_for(store: Store) -> None:
-    assert store.held(X, *SPAN) is None
+def test_count_in_memory_needs_an_earlier_query(store: Store) -> None:
+    assert store.count_in_memory(X, *SPAN) is None
     store.select(X, *SPAN)
-    assert store.held(X, *SPAN) == (2, 6)
-    with store._catalog.lock:  # somebody publishes a block: a query would have to wait
-        assert store.held(X, *SPAN) is None
+    assert store.count_in_memory(X, *SPAN) == (2, 6)
+    with store._contents.lock:  # a block is being published: a query would have to wait
+        assert store.count_in_memory(X, *SPAN) is None
     store.seal()
-    assert store.held(X, *SPAN) is None
-    assert store.held(X, NOW + 2001, NOW + 5000) == (2, 0)
+    assert store.count_in_memory(X, *SPAN) is None
+    assert store.count_in_memory(X, NOW + 2001, NOW + 5000) == (2, 0)
     store.select(X, *SPAN)
-    assert store.held(X, *SPAN) == (2, 6)
-    assert store.held(X, NOW, NOW + 1000) == (2, 3)  # about half of the block's time
+    assert store.count_in_memory(X, *SPAN) == (2, 6)
+    assert store.count_in_memory(X, NOW, NOW + 1000) == (2, 3)  # about half of the block's time range
 
 
-def test_a_read_that_needs_the_file_asks_once(store: Store) -> None:
+def test_a_read_that_needs_the_file_calls_admit_once(store: Store) -> None:
     store.seal()
     store._reader.use_new_file()  # nothing is cached
     asked: list[tuple[int, int]] = []
@@ -100,7 +100,7 @@ def test_a_read_that_needs_the_file_asks_once(store: Store) -> None:
     assert sum(samples for _, samples in asked) == 6
 
 
-def test_series_that_several_selectors_find_come_once_and_lazily(store: Store) -> None:
+def test_series_found_by_several_selectors_are_yielded_once_and_lazily(store: Store) -> None:
     gpu = (Matcher("gpu", MatchOp.EQUAL, "1"),)
     assert sorted(store.any_series([X, gpu, X])) == [labels("x", gpu="0"), labels("x", gpu="1")]
     assert list(store.any_series([gpu], *SPAN)) == [labels("x", gpu="1")]

@@ -1,4 +1,4 @@
-"""The store against a dictionary: whatever is appended, sealed, merged and reopened, the answers agree."""
+"""Compares the store with a dictionary after random appends, seals, merges and restarts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.block_merge import FINISHED, Merge
-from tests.store.support import EVER, NOW, Contents, HandClock, as_contents, contents_of, labels
+from gpuscope.store.block_merge import FINAL_LEVEL, Merge
+from tests.store.support import EVER, NOW, HandClock, SamplesByLabels, as_contents, contents_of, labels
 
 STEP = 1000
-LATE = 15 * STEP
-OPTIONS = StoreOptions(window_ms=20 * STEP, max_ahead_ms=10 * STEP, min_late_ms=LATE)
+MAX_LATE_MS = 15 * STEP
+OPTIONS = StoreOptions(window_ms=20 * STEP, max_ahead_ms=10 * STEP, min_late_ms=MAX_LATE_MS)
 VALUES = st.one_of(
     st.integers(0, 5).map(float),
     st.sampled_from([0.125, -0.0, float("inf"), float("nan")]),
@@ -34,10 +34,10 @@ steps = st.lists(st.one_of(ticks, scrapes, scrapes, upkeep), min_size=1, max_siz
 
 
 class Model:
-    """What the store should hold, by the rules in plain words."""
+    """The expected contents of the store."""
 
     def __init__(self) -> None:
-        self.kept: Contents = {}
+        self.kept: SamplesByLabels = {}
 
     def expect(self, one: Labels, time: int, pattern: int, *, floor: int, ceiling: int) -> str:
         if time <= floor:
@@ -65,14 +65,14 @@ class Run:
         self.ids = {n: self.store.resolve(self.targets[n], self.names[n]) for n in (0, 1)}
 
     def append(self, number: int, chosen: list[tuple[int, int, float]], *, scrape: bool) -> None:
-        state = self.store._catalog.get(self.targets[number])
+        state = self.store._contents.get(self.targets[number])
         assert state is not None
         ceiling = self.clock.at + OPTIONS.max_ahead_ms
         floor = state.floor if state.floor <= ceiling else self.clock.at - OPTIONS.window_ms
         newest = max((max(times, default=-1) for times in self.model.kept.values()), default=-1)
-        late_floor = (newest if newest <= ceiling else self.clock.at) - LATE - 1
-        # The store takes times again that it has sealed, and cannot know what is there; a reader then sees the
-        # sealed sample. The dictionary would know, so these are left out.
+        late_floor = (newest if newest <= ceiling else self.clock.at) - MAX_LATE_MS - 1
+        # The store accepts late samples without reading blocks, and a reader then sees the sealed sample. The
+        # dictionary would detect the conflict, so these samples are left out.
         sealed = max((block.last for block in state.blocks), default=-1)
         chosen = [
             (series, time, value)
@@ -111,9 +111,9 @@ class Run:
             case ("seal",):
                 self.store.seal()
             case ("merge",):
-                for state in self.store._catalog.states():
+                for state in self.store._contents.states():
                     if len(state.blocks) > 1:
-                        self.store._writing().keeper.merge(Merge(list(state.blocks), FINISHED))
+                        self.store._writing().background.merge(Merge(list(state.blocks), FINAL_LEVEL))
             case ("jump back",):
                 self.clock.at -= 45 * STEP
             case ("reopen",):
@@ -123,7 +123,7 @@ class Run:
 
 @given(steps)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_the_store_holds_what_the_dictionary_holds(chosen: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_the_store_agrees_with_a_dictionary(chosen: list[tuple]) -> None:  # type: ignore[type-arg]
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
         try:

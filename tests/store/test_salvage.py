@@ -1,4 +1,5 @@
-"""Damage that SQLite does not find, or that hides everything: the store starts with what is not damaged."""
+"""Damage that SQLite does not detect, or that makes the file unreadable: the store starts with the intact
+part."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ import pytest
 
 from gpuscope.store import Store, StoreDamagedError
 from gpuscope.store.schema import FILE_NAME
-from tests.store.support import Contents, HandClock, contents_of, fill, labels, tick
+from tests.store.support import HandClock, SamplesByLabels, contents_of, fill, labels, tick, timed_tick
 
 
-def a_store(folder: Path, clock: HandClock) -> Contents:
+def filled_store(folder: Path, clock: HandClock) -> SamplesByLabels:
     with Store(folder, clock=clock) as store:
         fill(store, clock, 30, step=300_000, width=40)
         store.maintain()
@@ -28,36 +29,40 @@ def patch(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(data.replace(old, new, 1))
 
 
-def goes_on(store: Store, clock: HandClock) -> None:
+def assert_writable(store: Store, clock: HandClock) -> None:
     target = store.target("new")
     ids = store.resolve(target, [labels("after", x="y")]).tolist()
     assert store.append(tick(target, clock.at, ids, [1.0])).accepted == 1
     assert store.check().problems == []
 
 
-def samples(contents: Contents) -> int:
+def count_samples(contents: SamplesByLabels) -> int:
     return sum(map(len, contents.values()))
 
 
-def test_a_byte_in_a_label_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def _pairs(samples: dict[int, int]) -> list[tuple[int, int]]:
+    return sorted(samples.items())
+
+
+def test_a_damaged_label_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = HandClock()
-    before = a_store(tmp_path, clock)
+    before = filled_store(tmp_path, clock)
     patch(tmp_path / FILE_NAME, b"__name__m7", b"__na\xffe__m7")
     with pytest.raises(StoreDamagedError):
         Store(tmp_path, clock=clock, read_only=True)
     with Store(tmp_path, clock=clock) as store:
         after = contents_of(store)
-        assert samples(after) == samples(before)
+        assert count_samples(after) == count_samples(before)
         changed = after.keys() - before.keys()
         assert [dict(one) for one in changed] == [{"__na�e__": "m7", "node": "a"}]
-        goes_on(store, clock)
+        assert_writable(store, clock)
     assert "damaged" in caplog.text
 
 
 @pytest.mark.parametrize("bad", [999, -5, 2**31 - 1, 0])
 def test_a_bad_pair_number(tmp_path: Path, bad: int) -> None:
     clock = HandClock()
-    before = a_store(tmp_path, clock)
+    before = filled_store(tmp_path, clock)
     db = sqlite3.connect(tmp_path / FILE_NAME)
     for sid in (3, 4):
         (packed,) = db.execute("SELECT pairs FROM series WHERE id = ?", (sid,)).fetchone()
@@ -69,29 +74,48 @@ def test_a_bad_pair_number(tmp_path: Path, bad: int) -> None:
     db.close()
     with Store(tmp_path, clock=clock) as store:
         after = contents_of(store)
-        assert samples(after) == samples(before)
+        assert count_samples(after) == count_samples(before)
         assert len(after.keys() & before.keys()) == 37
         assert store.label_values("__name__")
-        goes_on(store, clock)
+        assert_writable(store, clock)
     with Store(tmp_path, clock=clock) as store:
-        assert samples(contents_of(store)) == samples(before) + 1
+        assert count_samples(contents_of(store)) == count_samples(before) + 1
 
 
-@pytest.mark.parametrize("length", [16, 100, 12_288])
+@pytest.mark.parametrize("length", [16, 100, 12_288, 20_480])
 def test_noise_at_the_start_of_the_file(tmp_path: Path, length: int) -> None:
     clock = HandClock()
-    before = a_store(tmp_path, clock)
+    before = filled_store(tmp_path, clock)
     noise = random.Random(length).randbytes(length)
     with (tmp_path / FILE_NAME).open("r+b") as file:
         file.write(noise)
     with Store(tmp_path, clock=clock) as store:
         assert contents_of(store) == before
-        goes_on(store, clock)
+        assert_writable(store, clock)
     (page,) = tmp_path.glob("*.page1")
     assert page.read_bytes()[:length] == noise[:4096]
 
 
-def test_noise_at_the_start_of_a_file_that_was_not_folded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [24_576, 28_672])
+def test_samples_survive_the_loss_of_labels_and_of_series(tmp_path: Path, length: int) -> None:
+    """The noise covers the root pages of `pair`, then of `series`; series get generated labels."""
+    clock = HandClock()
+    filled_store(tmp_path, clock)
+    with Store(tmp_path, clock=clock) as store:
+        target = store.target("scattered")
+        a, b = store.resolve(target, [labels("a"), labels("b")]).tolist()
+        store.append(timed_tick(target, [(a, clock.at, 1.0), (b, clock.at - 7, 2.0)]))
+        store.compact()
+        before = contents_of(store)
+    with (tmp_path / FILE_NAME).open("r+b") as file:
+        file.write(random.Random(length).randbytes(length))
+    with Store(tmp_path, clock=clock) as store:
+        after = contents_of(store)
+        assert sorted(map(_pairs, after.values())) == sorted(map(_pairs, before.values()))
+        assert_writable(store, clock)
+
+
+def test_noise_at_the_start_of_a_file_with_a_wal(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 5)
@@ -114,16 +138,16 @@ def test_a_file_migrated_from_the_first_version_has_the_same_first_pages(tmp_pat
         db.execute("DROP TABLE late")
         db.execute("DELETE FROM migration WHERE version > 1")
         fill(store, clock, 20)
-    before = a_store(tmp_path, clock)
+    before = filled_store(tmp_path, clock)
     with (tmp_path / FILE_NAME).open("r+b") as file:
         file.write(b"noise" * 800)
     with Store(tmp_path, clock=clock) as store:
         assert contents_of(store) == before
 
 
-def test_rows_of_wrong_kinds(tmp_path: Path) -> None:
+def test_rows_with_wrong_types(tmp_path: Path) -> None:
     clock = HandClock()
-    before = a_store(tmp_path, clock)
+    before = filled_store(tmp_path, clock)
     db = sqlite3.connect(tmp_path / FILE_NAME)
     db.execute("UPDATE pair SET value = x'00ff' WHERE id = 5")
     db.execute("UPDATE target SET floor = 'soon'")
@@ -131,5 +155,5 @@ def test_rows_of_wrong_kinds(tmp_path: Path) -> None:
     db.commit()
     db.close()
     with Store(tmp_path, clock=clock) as store:
-        assert samples(contents_of(store)) == samples(before)
-        goes_on(store, clock)
+        assert count_samples(contents_of(store)) == count_samples(before)
+        assert_writable(store, clock)

@@ -12,16 +12,16 @@ from tests.store.support import labels
 X = (Matcher("__name__", MatchOp.EQUAL, "x"),)
 
 
-def test_a_question_asked_again_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_selection_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     index = Index()
     index.resolve(1, labels("x", gpu="0"))
     known = Selections(index)
     first = known.groups(X)
-    monkeypatch.setattr(index, "select", lambda matchers: pytest.fail("looked up again"))
+    monkeypatch.setattr(index, "select", lambda matchers: pytest.fail("the index was searched again"))
     assert known.groups(list(X)) is first
 
 
-def test_every_change_of_the_index_shows_at_once() -> None:
+def test_every_change_of_the_index_invalidates_the_cache() -> None:
     index = Index()
     one = index.resolve(1, labels("x", gpu="0"))
     known = Selections(index)
@@ -35,7 +35,7 @@ def test_every_change_of_the_index_shows_at_once() -> None:
     assert _ids(known) == {1: [one], 2: [one]}
 
 
-def test_what_was_found_while_the_index_changed_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selection_made_while_the_index_changes_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     index = Index()
     index.resolve(1, labels("x", gpu="0"))
     known, select = Selections(index), index.select
@@ -52,18 +52,20 @@ def test_what_was_found_while_the_index_changed_is_not_kept(monkeypatch: pytest.
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selections, "_MOST_SERIES", 5)
+    monkeypatch.setattr(selections, "_MAX_SERIES", 5)
     index = Index()
     for number in range(4):
         index.resolve(1, labels("x", gpu=str(number)))
     known = Selections(index)
     first = known.groups(X)
     assert known.groups(X) is first
-    known.groups((*X, Matcher("gpu", MatchOp.REGEX, "0|1|2")))  # seven series together: the older answer goes
+    known.groups(
+        (*X, Matcher("gpu", MatchOp.REGEX, "0|1|2"))
+    )  # seven series in total: the older entry is dropped
     assert known.groups(X) is not first
 
 
-def test_long_questions_are_answered_and_forgotten() -> None:
+def test_long_selections_are_not_cached() -> None:
     index = Index()
     one = index.resolve(1, labels("x", gpu="0"))
     known = Selections(index)

@@ -1,4 +1,4 @@
-"""New series are refused beyond the limits; existing ones go on."""
+"""New series are refused beyond the limits; existing ones continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuscope.store.series_limit import SERIES_BYTES, default_max_series
 from tests.store.support import NOW, HandClock, contents_of, labels, named, tick
 
 
-def test_new_series_beyond_the_limit_are_refused_and_existing_ones_go_on(tmp_path: Path) -> None:
+def test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue(tmp_path: Path) -> None:
     clock = HandClock()
     before = LIMITS_REACHED.counts()["max_series"]
     with Store(tmp_path, StoreOptions(max_series=3), clock) as store:
@@ -23,17 +23,17 @@ def test_new_series_beyond_the_limit_are_refused_and_existing_ones_go_on(tmp_pat
         ids = store.resolve(target, names).tolist()
         assert [bool(one) for one in ids] == [True, True, True, False, False]
         assert store.resolve(target, names[:3]).tolist() == ids[:3]
-        assert store.series_refused() == "the store holds all the series it may: 3 (max_series)"
+        assert store.series_refused() == "the store has reached its limit of 3 series (max_series)"
         assert store.append(tick(target, NOW, ids[:3], [1.0, 2.0, 3.0])).accepted == 3
         assert store.resolve(target, [labels("up")], reserved=True)[0] > 0
         assert LIMITS_REACHED.counts()["max_series"] == before + 2
         assert store.stats().max_series == 3
-        assert "m3" not in store.label_values("__name__"), "a refused series leaves nothing in the index"
+        assert "m3" not in store.label_values("__name__"), "a refused series must not be in the index"
         store.delete_series(named("m0"))
         store.delete_series(named("m1"))
         assert store.resolve(target, [names[4]])[0] > 0
     with Store(tmp_path, StoreOptions(max_series=1), clock) as store:
-        assert len(contents_of(store)) == 1, "a lower limit takes nothing away"
+        assert len(contents_of(store)) == 1, "a lower limit removes no series"
         again = store.target("node")
         assert store.resolve(again, [names[2]])[0] > 0
 
@@ -46,7 +46,7 @@ def test_long_label_texts_count_as_more_series(tmp_path: Path) -> None:
         assert store.resolve(target, [labels("short")])[0] > 0
 
 
-def test_new_series_in_ten_minutes(tmp_path: Path) -> None:
+def test_max_new_series_within_ten_minutes(tmp_path: Path) -> None:
     before = LIMITS_REACHED.counts()["max_new_series"]
     clock = HandClock()
     with Store(tmp_path, StoreOptions(max_new_series=10), clock) as store:
@@ -60,7 +60,7 @@ def test_new_series_in_ten_minutes(tmp_path: Path) -> None:
         assert store.series_refused() == (
             "more than 10 new series from one origin within 10 minutes (max_new_series)"
         )
-        assert add(0, 10) == 10, "known ones"
+        assert add(0, 10) == 10, "known series"
         clock.at += 5 * MINUTE_MS
         assert add(100, 15) == 5
         clock.at -= HOUR_MS
@@ -94,11 +94,11 @@ def group(root: Path, lines: str, files: dict[str, str]) -> Path:
         ("nonsense\n0::\n::::\n", {"memory.max": "rubbish"}, 8 << 30),
     ],
 )
-def test_memory_of_the_container(tmp_path: Path, lines: str, files: dict[str, str], expected: int) -> None:
+def test_memory_limit_of_a_container(tmp_path: Path, lines: str, files: dict[str, str], expected: int) -> None:
     assert memory_bytes(group(tmp_path, lines, files)) == expected
 
 
-def test_no_memory_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_bytes(tmp_path) is None
     monkeypatch.setattr("gpuscope.store.series_limit.memory_bytes", lambda: None)
     assert default_max_series() == 1_000_000
@@ -111,7 +111,7 @@ def test_each_origin_has_its_own_allowance(tmp_path: Path) -> None:
         one, other = store.target("a:9400"), store.target("b:9400")
         assert (store.resolve(one, [labels("m", n=str(n)) for n in range(12)]) > 0).sum() == 10
         assert (store.resolve(other, [labels("m", n=f"b{n}") for n in range(10)]) > 0).all()
-        # A remote writer chooses the labels, and so the target; its allowance is its address'.
+        # A remote writer chooses the labels and so the target: its origin is its address.
         writer = [
             store.resolve(store.target(f"t{n}"), [labels("w", n=str(n))], origin="10.0.0.1")[0] > 0
             for n in range(12)

@@ -1,10 +1,10 @@
-"""PromQL, Prometheus 3.x rules, over any `gpuscope.series.Storage`.
+"""PromQL as in Prometheus 3.x, over any `gpuscope.series.Storage`.
 
-    Engine(storage).instant(text, time_ms) -> Scalar | Text | Vector | Samples
+    Engine(storage).instant(text, time_ms) -> Scalar | Text | Vector | RangeVector
     Engine(storage).range(text, start_ms, end_ms, step_ms) -> Matrix
     format_query(text) -> str
 
-Every failure is a `PromQLError` whose `error_type` is the one Prometheus' HTTP API names.
+Every failure is a `PromQLError`; its `error_type` is that of Prometheus' HTTP API.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuscope.promql.query_errors import (
     QueryTimeoutError,
     UnsupportedError,
 )
-from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.promql.statistics import Statistics
 
 __all__ = [
@@ -32,8 +32,8 @@ __all__ = [
     "PromQLError",
     "QueryCanceledError",
     "QueryTimeoutError",
+    "RangeVector",
     "Result",
-    "Samples",
     "Scalar",
     "Statistics",
     "Text",

@@ -1,4 +1,4 @@
-"""absent and absent_over_time: 1 where nothing is, with the labels that were asked for."""
+"""absent and absent_over_time: 1 where no sample exists, with the labels of the selector."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.frame import Bools, Frame, Steps
-from gpuscope.promql.syntax import Call, Expr, MatrixSelector, VectorSelector
+from gpuscope.promql.syntax import Expr, FunctionCall, MatrixSelector, VectorSelector
 from gpuscope.series import Labels, MatchOp
 
 if TYPE_CHECKING:
     from gpuscope.promql.evaluate import Evaluator
 
 
-def absent(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
+def absent(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     frame = evaluator.vector(call.args[0], steps)
     return _absence(call.args[0], frame.present, steps)
 
 
-def absent_over_time(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
+def absent_over_time(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     labels, chunks = evaluator.windows(call.args[0], steps)
-    evaluator.budget.afford(len(labels) * steps.count)
+    evaluator.budget.reserve(len(labels) * steps.count)
     present = np.zeros((len(labels), steps.count), dtype=np.bool_)
     for rows, windows in chunks:
         evaluator.budget.check()
@@ -32,12 +32,12 @@ def absent_over_time(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
 
 def _absence(expr: Expr, present: Bools, steps: Steps) -> Frame:
     missing = np.logical_not(present.any(axis=0, keepdims=True))
-    frame = Frame([_labels_asked_for(expr)], np.ones((1, steps.count)), missing)
+    frame = Frame([_labels_of_equal_matchers(expr)], np.ones((1, steps.count)), missing)
     return frame.without_empty_rows()
 
 
-def _labels_asked_for(expr: Expr) -> Labels:
-    """The labels a selector demands exactly once with `=`; any other expression has none."""
+def _labels_of_equal_matchers(expr: Expr) -> Labels:
+    """Return the labels that a selector sets exactly once with `=`; () for any other expression."""
     if isinstance(expr, MatrixSelector):
         expr = expr.vector
     if not isinstance(expr, VectorSelector):

@@ -1,7 +1,7 @@
-"""sum, avg, min, max, count, group, stddev, stdvar, quantile: many series into one per group of labels.
+"""sum, avg, min, max, count, group, stddev, stdvar, quantile: one result per group of series.
 
-Rows are first ordered by group; a group without a present sample at a step has no result there. Sums are
-compensated and go through a group's rows in their order, as in Prometheus.
+Rows are ordered by group first. A group without a sample at a step has no result there. Sums are compensated
+and add the rows of a group in order, as in Prometheus.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gpuscope.promql import labels as label_sets
 from gpuscope.promql import over_time, sums
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame, Ints
-from gpuscope.promql.windows import Columns
+from gpuscope.promql.windows import SampleColumns
 from gpuscope.series import Labels
 
-# Groups of more rows are summed pairwise each on its own, smaller ones row by row together.
+# Larger groups are summed pairwise, one by one; smaller ones are summed together, row by row.
 _LARGE_GROUP = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`order` puts rows of one group side by side; group g is order[starts[g] : starts[g + 1]]."""
+    """`order` puts the rows of a group side by side; group g is order[starts[g] : starts[g + 1]]."""
 
     labels: list[Labels]
     order: NDArray[np.intp]
@@ -34,7 +34,7 @@ class Groups:
     budget: Budget
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Where each group begins and ends in `order`."""
+        """Yield start and end of each group in `order`."""
         return pairwise(self.budget.watch(self.starts.tolist()))
 
     @property
@@ -57,7 +57,7 @@ def group_rows(rows: list[Labels], grouping: tuple[str, ...], without: bool, bud
 
 
 def aggregate(op: str, frame: Frame, groups: Groups, param: Floats | None) -> Frame:
-    """One row per group. `param` is the rank at each step of a quantile, which alone has one."""
+    """Return one row per group. `param` is the quantile at each step; None for other operators."""
     if not frame.labels:
         return Frame.empty(frame.values.shape[1])
     values, present = frame.values[groups.order], frame.present[groups.order]
@@ -93,13 +93,13 @@ def _sum(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats
 def _mean(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Floats:
     total, error = _totals(values, present, groups)
     if np.isinf(total).any():
-        # A sum that leaves the range of a double is rare enough to take the long way round.
+        # A sum that overflows is rare, so the slow path is sufficient.
         return _per_cell(values, present, groups, counts, sums.window_means)
     return total / counts + error / counts
 
 
 def _totals(values: Floats, present: Bools, groups: Groups) -> tuple[Floats, Floats]:
-    """The compensated sum of each group, and its error term."""
+    """Return the compensated sum of each group, and its error term."""
     filled = np.where(present, values, 0.0)
     sizes = groups.sizes
     total, error = np.empty((len(sizes), values.shape[1])), np.empty((len(sizes), values.shape[1]))
@@ -114,8 +114,8 @@ def _totals(values: Floats, present: Bools, groups: Groups) -> tuple[Floats, Flo
 
 
 def _small_totals(filled: Floats, first: NDArray[np.intp], sizes: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """The groups' k-th rows are added together, for k = 1, 2, ..."""
-    # Largest groups first: those with a k-th row are then always the leading ones.
+    """Add the groups' k-th rows together, for k = 1, 2, ..."""
+    # Largest groups first: then the groups that have a k-th row are always the first ones.
     by_size = np.argsort(-sizes, kind="stable")
     first, sizes = first[by_size], sizes[by_size]
     total = filled[first]
@@ -128,7 +128,7 @@ def _small_totals(filled: Floats, first: NDArray[np.intp], sizes: NDArray[np.int
 
 
 def _per_cell(values: Floats, present: Bools, groups: Groups, counts: Ints, kernel: over_time.Kernel) -> Floats:
-    """Treat each group's samples at one step as a window, and run a window kernel over all of them."""
+    """Apply a window kernel to each group's samples at each step."""
     pieces = []
     for begin, end in groups.spans():
         pieces.append(values[begin:end].T[present[begin:end].T])
@@ -155,8 +155,8 @@ def _deviation(values: Floats, present: Bools, groups: Groups, counts: Ints) -> 
 
 
 def _running_variance(values: Floats, low: Ints, counts: Ints) -> Floats:
-    """Welford's method, uncompensated: so Prometheus does it across series, though not over time."""
-    columns = Columns(low, counts)
+    """Welford's method without compensation: Prometheus uses it across series, but not over time."""
+    columns = SampleColumns(low, counts)
     mean, square = np.zeros(counts.size), np.zeros(counts.size)
     for k, (active, index) in enumerate(columns, start=1):
         here = slice(0, active)

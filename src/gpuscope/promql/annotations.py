@@ -1,17 +1,17 @@
-"""Annotations of a query's result: warnings and infos, each distinct text once, at most ten of a kind."""
+"""Annotations of a query's result: warnings and infos, without duplicates, at most ten of each kind."""
 
 from __future__ import annotations
 
 from gpuscope.promql.frame import Bools, Floats
-from gpuscope.promql.labels import cut
+from gpuscope.promql.labels import truncate
 from gpuscope.promql.numeric import number_text
 
-MAX_SHOWN = 10
-"""Of each kind, as Prometheus' API: every series may have a text of its own."""
+MAX_ANNOTATIONS = 10
+"""Per kind, as in Prometheus' API; each series can cause a different text."""
 
 
-class _Texts:
-    """The first distinct texts; of the others only how many there were."""
+class _AnnotationTexts:
+    """The first distinct texts, and the number of further ones."""
 
     __slots__ = ("_hashes", "_kind", "_shown")
 
@@ -21,8 +21,8 @@ class _Texts:
         self._hashes: set[int] = set()
 
     def add(self, text: str) -> None:
-        text = f"PromQL {self._kind}: {cut(text)}"
-        if len(self._shown) < MAX_SHOWN:
+        text = f"PromQL {self._kind}: {truncate(text)}"
+        if len(self._shown) < MAX_ANNOTATIONS:
             self._shown[text] = None
         elif text not in self._shown:
             self._hashes.add(hash(text))
@@ -33,20 +33,20 @@ class _Texts:
         return (*self._shown, f"{len(self._hashes)} more {self._kind} annotations omitted")
 
 
-class Notes:
-    """Collects annotations in the order they first came up."""
+class Annotations:
+    """Collects annotations in order of first occurrence."""
 
     __slots__ = ("_infos", "_warnings")
 
     def __init__(self) -> None:
-        self._warnings = _Texts("warning")
-        self._infos = _Texts("info")
+        self._warnings = _AnnotationTexts("warning")
+        self._infos = _AnnotationTexts("info")
 
     def warn(self, text: str) -> None:
         self._warnings.add(text)
 
-    def warn_of_quantiles(self, ranks: Floats, where: Bools | None = None) -> None:
-        """A quantile outside [0, 1] has an answer, but hardly the one that was meant. Of the steps `where`."""
+    def warn_of_quantile(self, ranks: Floats, where: Bools | None = None) -> None:
+        """Warn if a quantile is outside [0, 1] at a step; `where` limits the steps."""
         outside = ~((ranks >= 0) & (ranks <= 1))
         wrong = ranks[outside if where is None else outside & where]
         if wrong.size:

@@ -1,7 +1,7 @@
-"""A query as it was written, parentheses, order of labels and all, in the JSON of Prometheus' `parse_query`.
+"""The syntax tree of a query in the JSON format of Prometheus' `parse_query`, with parentheses and label order.
 
-The evaluator's own tree (`syntax`) keeps only what changes the answer. Two things that the parser library
-forgets are found in the text again: a unary plus, and that a number was written as a duration (`5m` is 300).
+The evaluator's tree (`syntax`) keeps only what affects the result. The parser library drops two details, which
+are read from the text again: unary plus signs, and whether a number was written as a duration (`5m` is 300).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import promql_parser
 
 from gpuscope.promql.durations import Duration, DurationLiteral, FoundDuration, checked_ms, replace_durations
-from gpuscope.promql.lexical import restored
+from gpuscope.promql.lexical import restore_bytes
 from gpuscope.promql.numeric import number_text
 from gpuscope.promql.parse import (
     aggregation_name,
@@ -28,12 +28,12 @@ from gpuscope.promql.parse import (
     read_matching,
 )
 from gpuscope.promql.query_errors import BadQueryError, UnsupportedError
-from gpuscope.promql.spelling import Spelling, spelled
+from gpuscope.promql.spelling import Spelling, read_spelling
 from gpuscope.promql.syntax import SET_OPERATORS
 from gpuscope.series import Matcher, MatchOp
 
 Node = dict[str, Any]
-"""One node as Prometheus writes it; `type` says which keys there are."""
+"""One node in Prometheus' format; its keys depend on `type`."""
 
 _WHOLE_UNITS = (("y", 31_536_000_000), ("w", 604_800_000))
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
@@ -45,18 +45,18 @@ _TYPE_NAMES = {
     "ValueType.Matrix": "matrix",
 }
 _PLACEHOLDER_MS = 8_000_000_000_000
-"""253 years, in place of the first duration expression; the others have one millisecond more each."""
+"""253 years: stands for the first duration expression; each further one is a millisecond longer."""
 _ALWAYS = '__always__="1"'
 
 
 def describe(text: str, *, durations: bool = False) -> Node:
-    """The tree of `text` as JSON; `BadQueryError` where it is no query, or one that is not supported.
+    """Return the tree of `text` as JSON. Raises `BadQueryError` if it is invalid or not supported.
 
-    With `durations` a number's `val` is a duration where it was written as one, which Prometheus' JSON hides.
+    With `durations`, the `val` of a number written as a duration is a duration, which Prometheus' JSON omits.
     """
     text, expressions = _with_placeholders(text)
-    grammar_tree(text)  # complaints are about what was asked, not about what is made of it
-    spelling = spelled(text)
+    grammar_tree(text)  # errors must refer to the original text, not to the modified one below
+    spelling = read_spelling(text)
     tree = grammar_tree(spelling.text)
     with converting():
         describer = _Describer(text, spelling, durations, expressions)
@@ -67,7 +67,8 @@ def describe(text: str, *, durations: bool = False) -> Node:
 
 
 def _with_placeholders(text: str) -> tuple[str, dict[int, Duration]]:
-    """The text with a duration of its own in place of each duration expression, and which that is."""
+    """Replace each duration expression by a unique duration; return the text and the expressions by
+    duration."""
     expressions: dict[int, Duration] = {}
 
     def placeholder(found: FoundDuration) -> int:
@@ -80,7 +81,7 @@ def _with_placeholders(text: str) -> tuple[str, dict[int, Duration]]:
 
 
 def duration_text(milliseconds: int) -> str:
-    """As Prometheus writes a duration: years and weeks only where nothing is left over."""
+    """Format a duration as Prometheus does: years and weeks only if there is no remainder."""
     for unit, length in _WHOLE_UNITS:
         if milliseconds and milliseconds % length == 0:
             return f"{milliseconds // length}{unit}"
@@ -92,11 +93,12 @@ def duration_text(milliseconds: int) -> str:
 
 
 def parse_selector(text: str) -> list[Matcher]:
-    """The matchers of a series selector alone, which may select everything."""
+    """Return the matchers of a series selector, which may select everything."""
     try:
         found = _selector(text)
     except BadQueryError as error:
-        # The library refuses what selects everything, which is for the caller to judge: it gets one more.
+        # The library refuses a selector that matches everything; here the caller decides, so a matcher is
+        # added.
         if "non-empty matcher" not in str(error):
             raise
         begin = text.rstrip().removesuffix("}").rstrip().removesuffix(",").rstrip()
@@ -122,7 +124,8 @@ def _matchers(node: Any) -> list[Matcher]:
 
 
 class _Describer:
-    """Takes the tree's nodes in the order of the text, so that the next sign or number is always theirs."""
+    """Visits the nodes in the order of the text, so that the next sign or number belongs to the current
+    node."""
 
     def __init__(
         self, text: str, spelling: Spelling | None, durations: bool, expressions: dict[int, Duration]
@@ -137,7 +140,7 @@ class _Describer:
         self._kinds: dict[str, Callable[[Any], Node]] = {
             "ParenExpr": lambda node: {"type": "parenExpr", "expr": self.node(node.expr)},
             "NumberLiteral": self._number,
-            "StringLiteral": lambda node: {"type": "stringLiteral", "val": restored(node.val)},
+            "StringLiteral": lambda node: {"type": "stringLiteral", "val": restore_bytes(node.val)},
             "UnaryExpr": self._sign,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,
@@ -151,7 +154,7 @@ class _Describer:
         return self._kinds[type(node).__name__](node)
 
     def all_found(self) -> bool:
-        """Whether every sign and number of the text had its node."""
+        """Return whether every sign and number of the text has been assigned to a node."""
         return not (self._lost or self._signs or self._durations)
 
     def _sign(self, node: Any) -> Node:
@@ -169,12 +172,12 @@ class _Describer:
     def _vector_selector(self, node: Any) -> Node:
         matchers = _matchers(node)
         if node.name is not None:
-            matchers.append(matchers.pop(0))  # the name that stands in front is Prometheus' last matcher
+            matchers.append(matchers.pop(0))  # Prometheus lists the name before the braces as the last matcher
         return {
             "type": "vectorSelector",
             "name": node.name or "",
             "matchers": [
-                {"name": one.name, "value": restored(one.value), "type": one.op.value} for one in matchers
+                {"name": one.name, "value": restore_bytes(one.value), "type": one.op.value} for one in matchers
             ],
             **self._moved(node),
         }
@@ -201,13 +204,13 @@ class _Describer:
         }
 
     def _duration(self, key: str, length: int) -> Node:
-        """A duration, or 0 and the expression that it will be computed from."""
+        """Return a duration; for an expression 0 and the expression."""
         expr = self._expressions.get(length)
         return {key: length} if expr is None else {key: 0, f"{key}Expr": _duration_node(expr)}
 
     def _aggregation(self, node: Any) -> Node:
         modifier = node.modifier
-        param = None if node.param is None else self.node(node.param)  # stands before the expression
+        param = None if node.param is None else self.node(node.param)  # precedes the expression in the text
         return {
             "type": "aggregation",
             "op": aggregation_name(node),
@@ -260,7 +263,7 @@ def _matching(op: str, modifier: Any) -> Node:
 
 
 def is_vector(node: Node) -> bool:
-    """Whether a node's value is an instant vector."""
+    """Return whether a node's value is an instant vector."""
     match node["type"]:
         case "parenExpr" | "unaryExpr":
             return is_vector(node["expr"])
@@ -273,7 +276,7 @@ def is_vector(node: Node) -> bool:
 
 
 def has_selector(node: Node) -> bool:
-    """Whether a query reads series at all."""
+    """Return whether a query contains a selector."""
     if node["type"] in ("vectorSelector", "matrixSelector"):
         return True
     below = [node.get(key) for key in ("expr", "param", "lhs", "rhs")] + node.get("args", [])

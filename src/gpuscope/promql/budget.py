@@ -1,9 +1,9 @@
-"""How much one query may use: samples, label text, time, and whether its client still waits.
+"""The resources of one query: samples, label text, time, and cancellation.
 
-Memory is counted before it is taken: samples in `charge`, label text that functions make in `charge_labels`.
-`check` is called between operations and, through `watch`, inside loops over series: a numpy call is short, so a
-query stops soon after its time is up or its client has gone. Encoding the answer uses the same budget.
-Functions of bare numbers, which know nothing of queries, call `check_running` in their loops.
+Memory is counted before it is allocated: samples by `charge`, label text by `charge_labels`. `check` is called
+between operations and, through `watch`, inside loops over series. A numpy call is short, so a query stops soon
+after its time limit or its cancellation. Encoding the result uses the same budget. Numeric functions, which
+have no reference to the query, call `check_running` in their loops.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from gpuscope.promql.sample_pool import SamplePool
 T = TypeVar("T")
 
 ITEMS_PER_CHECK = 1024
-"""Series in a Python loop between two looks at the clock: a few milliseconds."""
+"""Iterations of a Python loop over series between two checks: a few milliseconds."""
 LABEL_SET_BYTES = 128
-"""What a label set takes beside its text: its tuple, its new pair, its place in lists and dictionaries."""
+"""Memory of a label set besides its text: its tuple, a new pair, entries in lists and dictionaries."""
 BYTES_PER_SAMPLE = 16
 SAMPLES_PER_SERIES = 32
-"""What a loaded series takes beside its samples, in samples: its object, two arrays, places in dictionaries."""
+"""Memory of a loaded series besides its samples, in samples: an object, two arrays, dictionary entries."""
 SAMPLES_PER_LABEL_SET = 8
-"""What a label set takes that has no new text, in samples."""
+"""Memory of a label set without new text, in samples."""
 FREE_SAMPLES = 100_000
-"""Of each query, not from the pool: small queries never wait for large ones."""
+"""Each query may use so many without the pool: small queries never wait for large ones."""
 LABELS_PER_LIMIT = 64
-"""One value may have this part of the limit: matching, joining and copying 100 MB holds up every thread."""
+"""One label value may use this fraction of the limit: processing 100 MB of text would block all threads."""
 ROWS_PER_SORT = 65_536
-"""Sorted without a look at the clock: some 100 ms."""
+"""Rows sorted between two checks: about 100 ms."""
 
 _DEFAULTS = Limits()
 
 
 class Budget:
-    """Counts what a query loads and makes; raises once it is too much."""
+    """Counts the memory of a query; raises an exception when a limit is exceeded."""
 
     __slots__ = (
         "_cancelled",
@@ -80,11 +80,11 @@ class Budget:
             raise QueryTimeoutError(f"query timed out in {during}")
 
     def seconds_left(self) -> float | None:
-        """Until the time limit; None where there is none."""
+        """Return the time until the limit; None if there is no limit."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def watch(self, items: Collection[T]) -> Iterable[T]:
-        """The items, with a `check` now and then where there are many."""
+        """Iterate over the items and call `check` from time to time."""
         return items if len(items) <= ITEMS_PER_CHECK else self._watched(items)
 
     def _watched(self, items: Collection[T]) -> Iterator[T]:
@@ -94,7 +94,7 @@ class Budget:
             yield from islice(rest, ITEMS_PER_CHECK)
 
     def sort(self, items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
-        """As `sorted`, in portions: the sort of a million label sets takes seconds."""
+        """As `sorted`, in portions with checks: sorting a million label sets takes seconds."""
         every = list(items)
         if len(every) <= ROWS_PER_SORT:
             self.check("sorting")
@@ -109,88 +109,89 @@ class Budget:
             runs = []
             for pair in pairs:
                 self.check("sorting")
-                # Two sorted runs one after the other: Python's sort finds them and only merges.
+                # Python's sort detects two sorted runs and merges them.
                 merged = [one for run in pair for one in run]
                 merged.sort(key=key)
                 runs.append(merged)
         return runs[0]
 
     def charge(self, samples: int, overhead: int = 0) -> None:
-        """Count samples that are, or are about to be, held in memory; what was set aside for them is theirs.
+        """Count samples that are or will be in memory; they use up an earlier reservation.
 
-        `overhead` is memory beside them, in samples: taken from the pool, but no samples of the query's.
+        `overhead` is additional memory, in samples: it is taken from the pool but is not part of the sample
+        limit.
         """
-        self._refuse_beyond(self.samples + samples)
+        self._check_samples(self.samples + samples)
         self.samples += samples
         self._overhead += overhead
         self._reserved = 0
         if self.samples > self.peak:
             self.peak = self.samples
-        self._settle_with_pool()
+        self._update_pool()
         self.check()
 
     def release(self, samples: int, overhead: int = 0) -> None:
-        """What was charged and is held no longer."""
+        """Release memory that was charged."""
         self.samples -= samples
         self._overhead -= overhead
-        self._settle_with_pool()
+        self._update_pool()
 
-    def keep(self, samples: int) -> None:
-        """Of all that was charged only a result of so many samples is left."""
+    def keep_only(self, samples: int) -> None:
+        """Release everything except a result of this many samples."""
         self.release(max(0, self.samples - samples), self._overhead)
 
     def close(self) -> None:
-        """All that was held is held no longer."""
+        """Release everything."""
         self.samples = self._label_bytes = self._overhead = self._reserved = 0
-        self._settle_with_pool()
+        self._update_pool()
 
     def __del__(self) -> None:
-        # For whoever does not close: a query that fails must not take from the others for good.
+        # If the caller did not call `close`: a failed query must not keep memory of the pool.
         if getattr(self, "_taken", 0):
             self.close()
 
-    def _settle_with_pool(self) -> None:
-        """Take from the pool what is held beyond what every query may, or give it back."""
+    def _update_pool(self) -> None:
+        """Take memory beyond the free samples from the pool, or return it."""
         held = self.samples + self._overhead + self._reserved + self._label_bytes // BYTES_PER_SAMPLE
         if held <= FREE_SAMPLES and not self._taken:
             return
-        # In steps: label text comes in many small parts.
+        # In steps, because label text is charged in many small parts.
         wanted = -(-max(0, held - FREE_SAMPLES) // FREE_SAMPLES) * FREE_SAMPLES
         if self._pool is None or wanted == self._taken:
             return
         if wanted > self._taken:
             self._pool.take(wanted - self._taken, self._taken, self.check)
         else:
-            self._pool.give_back(self._taken - wanted)
+            self._pool.put_back(self._taken - wanted)
         self._taken = wanted
 
     def left(self) -> int:
-        """How many more samples may be held."""
+        """Return how many more samples may be held."""
         return self._max_samples - self.samples
 
-    def afford(self, samples: int) -> None:
-        """Set memory aside for a step before it takes it; refuse one that needs more than is left.
+    def reserve(self, samples: int) -> None:
+        """Reserve memory before it is used; raise if it exceeds the rest of the limit.
 
-        From the pool, too: else twenty queries at once would all have taken it before they count it.
+        The memory is taken from the pool as well: otherwise many queries could allocate it before counting it.
         """
-        self._refuse_beyond(self.samples + samples)
+        self._check_samples(self.samples + samples)
         self._reserved += samples
-        self._settle_with_pool()
+        self._update_pool()
 
     def admit(self, series: int, samples: int) -> None:
-        """`afford` for a store that is about to load so many; few series are not worth asking for."""
+        """Reserve memory for series and samples that a store will load; a few series are not counted."""
         if samples or series > ITEMS_PER_CHECK:
-            self.afford(samples + series * SAMPLES_PER_SERIES)
+            self.reserve(samples + series * SAMPLES_PER_SERIES)
             self.check()
 
-    def _refuse_beyond(self, samples: int) -> None:
+    def _check_samples(self, samples: int) -> None:
         if samples > self._max_samples:
             LIMITS_REACHED.count("query_max_samples")
             raise ExecutionError("query processing would load too many samples into memory in query execution")
 
     def charge_labels(self, characters: int, *, is_ascii: bool, sets: int = 1) -> None:
-        """Count label sets that are about to be made, with the characters that are new in them."""
-        # Python keeps a text with one character beyond Latin-1 at two or four bytes each.
+        """Count label sets that will be created, with the number of new characters in them."""
+        # Python stores a string with a character beyond Latin-1 with two or four bytes per character.
         size = characters * (1 if is_ascii else 4)
         self._label_bytes += size + sets * LABEL_SET_BYTES
         is_long = sets == 1 and size > self._max_label_bytes // LABELS_PER_LIMIT
@@ -200,10 +201,10 @@ class Budget:
                 f"query processing would make more than {self._max_label_bytes} bytes of label text,"
                 f" or a label of more than {self._max_label_bytes // LABELS_PER_LIMIT} (query_max_label_bytes)"
             )
-        self._settle_with_pool()
+        self._update_pool()
 
     def run(self, work: Callable[[], T]) -> T:
-        """`work`, with this as the budget that `check_running` looks at."""
+        """Call `work` with this budget as the one that `check_running` uses."""
         token = _RUNNING.set(self)
         try:
             return work()
@@ -215,7 +216,7 @@ _RUNNING: ContextVar[Budget | None] = ContextVar("running", default=None)
 
 
 def check_running() -> None:
-    """`check` of the query that this thread evaluates, if it does."""
+    """Call `check` of the query that this thread evaluates, if any."""
     budget = _RUNNING.get()
     if budget is not None:
         budget.check()

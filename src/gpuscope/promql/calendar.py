@@ -1,6 +1,6 @@
-"""Date functions: seconds since 1970 in, a field of the UTC calendar out.
+"""Date functions: convert seconds since 1970 to a field of the UTC calendar.
 
-A value no calendar knows (NaN, an infinity, beyond some hundred million years) gives NaN.
+NaN, infinities, and times beyond some hundred million years give NaN.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from gpuscope.promql.frame import Floats
 
-_FURTHEST = 9e15
+_MAX_SECONDS = 9e15
 Instants = NDArray[np.datetime64]
 
 
 def field(name: str, seconds: Floats) -> Floats:
-    known = np.abs(seconds) < _FURTHEST
-    whole = np.where(known, seconds, 0.0).astype(np.int64)  # towards zero, like Go's conversion
+    known = np.abs(seconds) < _MAX_SECONDS
+    whole = np.where(known, seconds, 0.0).astype(np.int64)  # rounds towards zero, as Go does
     result = _FIELDS[name](whole.astype("datetime64[s]")).astype(np.float64)
     return np.where(known, result, np.nan)
 

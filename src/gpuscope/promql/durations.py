@@ -1,8 +1,8 @@
 """Duration expressions: `[5m + 1m]`, `offset (2 * 2)`, `[step()]`, as in Prometheus since 3.14.
 
-The parser library knows only literals there. So before it sees the text, each expression is replaced by its
-value in seconds, which depends on the query's step and range; what is no duration expression is left for the
-library to refuse.
+The parser library supports only literals there. So each expression is replaced by its value in seconds, which
+depends on the query's step and range, before the library parses the text. Text that is not a valid duration
+expression is left unchanged, so that the library reports the error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import lru_cache
 from gpuscope.promql.lexical import OPAQUE, check_size, is_offset_modifier
 from gpuscope.promql.query_errors import BadQueryError
 
-MAX_SECONDS = 2**63 / 1e9  # what Go's time.Duration holds
+MAX_SECONDS = 2**63 / 1e9  # the range of Go's time.Duration
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _PART = re.compile(r"(\d+)(ms|[smhdwy])")
@@ -26,12 +26,14 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_][\w:]*)|(?P<other>\S)",
     re.DOTALL,
 )
-# A cheap look for what may be one: an operator or a parenthesis in brackets, or after `offset`.
-_SUSPECT = re.compile(r"\[[^\]]*[-+*/%^(]|\boffset\s*[-+]?\s*(?:\(|[a-z])", re.IGNORECASE)
-# A number that may be out of range: the library panics on it, which writes to stderr, or overflows.
-_HUGE = re.compile(r"(?:\[|:|\boffset\b)\s*[-+]?\s*(?:0x|inf|nan|[\d.]{10}|[\d.]+e)", re.IGNORECASE)
-MAX_KNOWN_CHARACTERS = 2_000
-"""Of a text that is remembered to have no duration expression, as most have none and are asked again."""
+# A quick test for possible expressions: an operator or a parenthesis in brackets, or after `offset`.
+_MAYBE_EXPRESSION = re.compile(r"\[[^\]]*[-+*/%^(]|\boffset\s*[-+]?\s*(?:\(|[a-z])", re.IGNORECASE)
+# Numbers that may be out of range: the library would overflow, or panic and write to stderr.
+_MAYBE_OUT_OF_RANGE = re.compile(
+    r"(?:\[|:|\boffset\b)\s*[-+]?\s*(?:0x|inf|nan|[\d.]{10}|[\d.]+e)", re.IGNORECASE
+)
+MAX_CACHED_CHARACTERS = 2_000
+"""Longer texts are not cached. Most queries have no duration expression and are repeated."""
 _FUNCTIONS_OF_TWO: dict[str, Callable[[float, float], float]] = {
     "min_of": lambda a, b: math.nan if a != a or b != b else min(a, b),
     "max_of": lambda a, b: math.nan if a != a or b != b else max(a, b),
@@ -41,7 +43,7 @@ _FUNCTIONS = frozenset({"step", "range", *_FUNCTIONS_OF_TWO})
 
 @dataclass(frozen=True, slots=True)
 class QueryTimes:
-    """What `step()` and `range()` stand for: of an instant query both are 0."""
+    """The values of `step()` and `range()`; both are 0 in an instant query."""
 
     step_ms: int = 0
     range_ms: int = 0
@@ -58,7 +60,7 @@ class DurationLiteral:
 
 @dataclass(frozen=True, slots=True)
 class DurationExpr:
-    """`op` is an operator (`-` and `+` without `left` are signs) or the name of a function."""
+    """`op` is an operator (`-` and `+` without `left` are signs) or a function name."""
 
     op: str
     left: Duration | None = None
@@ -71,7 +73,7 @@ Duration = DurationLiteral | DurationExpr
 
 @dataclass(frozen=True, slots=True)
 class FoundDuration:
-    """Where an expression stands in the text; an offset may be negative, a range or step must be positive."""
+    """An expression and its position; an offset may be negative, a range or step must be positive."""
 
     start: int
     end: int
@@ -80,23 +82,25 @@ class FoundDuration:
 
 
 @lru_cache(maxsize=512)
-def _known_suspect(text: str) -> bool:
-    return _SUSPECT.search(text) is not None
+def _may_have_expression(text: str) -> bool:
+    return _MAYBE_EXPRESSION.search(text) is not None
 
 
 def evaluate_durations(text: str, times: QueryTimes) -> str:
-    """The text with every duration expression as a number of seconds."""
+    """Replace every duration expression by a number of seconds."""
     return replace_durations(text, lambda found: _milliseconds(found, times))
 
 
 def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> str:
-    if not (_known_suspect(text) if len(text) <= MAX_KNOWN_CHARACTERS else _SUSPECT.search(text)):
+    if not (
+        _may_have_expression(text) if len(text) <= MAX_CACHED_CHARACTERS else _MAYBE_EXPRESSION.search(text)
+    ):
         return text
     check_size(text)
     pieces, end = [], 0
     try:
         for found in _find(text):
-            # With blanks around it: "offset(2)" must not become "offset2".
+            # With spaces around it: "offset(2)" must not become "offset2".
             pieces += [text[end : found.start], f" {value_ms(found) / 1000:.3f} "]
             end = found.end
     except RecursionError as error:
@@ -105,8 +109,8 @@ def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> st
 
 
 def check_literals(text: str) -> None:
-    """Refuse a range, step or offset that is one number and out of range."""
-    if _HUGE.search(text) is None:
+    """Raise BadQueryError for a range, step or offset that is a single number out of range."""
+    if _MAYBE_OUT_OF_RANGE.search(text) is None:
         return
     try:
         for _ in _find(text):
@@ -162,7 +166,7 @@ def _power(a: float, b: float) -> float:
         return math.pow(a, b)
     except OverflowError:
         return math.inf
-    except ValueError:  # of a negative number a power that is not whole, or 0 to a negative power
+    except ValueError:  # a fractional power of a negative number, or a negative power of 0
         return math.nan
 
 
@@ -177,7 +181,7 @@ _OPERATORS: dict[str, Callable[[float, float], float]] = {
 
 
 class _NoDuration(Exception):
-    """Not a duration expression: the library says what is wrong with it."""
+    """Not a duration expression: the library reports the error."""
 
 
 def _find(text: str) -> Iterator[FoundDuration]:
@@ -198,7 +202,7 @@ def _find(text: str) -> Iterator[FoundDuration]:
 
 
 class _Reader:
-    """Recursive descent with the precedence of the query language; `check_size` has bounded the depth."""
+    """Recursive descent with PromQL's precedence; `check_size` limits the depth."""
 
     def __init__(self, tokens: list[re.Match[str]], at: int) -> None:
         self._tokens = tokens
@@ -216,7 +220,7 @@ class _Reader:
         return self._part(self._offset, is_offset=True)
 
     def _part(self, read: Callable[[], Duration], *, is_offset: bool) -> list[FoundDuration]:
-        """Nothing where it is only a literal, which the library reads itself."""
+        """Return [] for a literal, which the library parses itself."""
         first = self.at
         expr = read()
         if self.at - first == 1 and isinstance(expr, DurationLiteral):

@@ -1,7 +1,8 @@
 """PromQL over any `Storage`: query text and times in, a `Result` out.
 
-Prometheus 3.x rules: windows are open at their older end, samples older than the lookback are not seen, a range
-query gives at most 11,001 points per series. Native histograms and experimental functions are refused by name.
+As in Prometheus 3.x, windows exclude their start, samples older than the lookback delta are ignored, and a
+range query returns at most 11,001 points per series. Native histograms and experimental functions are refused
+by name.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import numpy as np
 
 from gpuscope.limits import Limits
 from gpuscope.promql import small_query as weight
-from gpuscope.promql.annotations import Notes
+from gpuscope.promql.annotations import Annotations
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.durations import QueryTimes
-from gpuscope.promql.evaluate import Evaluator, Settings
+from gpuscope.promql.evaluate import EvaluationSettings, Evaluator
 from gpuscope.promql.frame import Frame, Steps
 from gpuscope.promql.parse import parse
 from gpuscope.promql.query_errors import BadQueryError, PromQLError
-from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.promql.statistics import CountingEvaluator, Statistics
 from gpuscope.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
@@ -36,7 +37,7 @@ MAX_POINTS_PER_SERIES = 11_001  # Prometheus allows 11,000 steps between the fir
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Answers queries; keeps nothing between them, so threads may share one."""
+    """Evaluates queries; has no state between them, so threads can share an engine."""
 
     storage: Storage
     lookback_ms: int = 300_000
@@ -57,13 +58,13 @@ class Engine:
         statistics: Statistics | None = None,
         budget: Budget | None = None,
     ) -> Result:
-        """The value of `expr` at one time; what it took is noted in `statistics`. A caller that goes on working
-        with the result gives a `budget` of its own, which then holds time limit and cancellation."""
+        """Evaluate `expr` at one time; fill `statistics` if given. A caller that continues to work with the
+        result passes its own `budget`, which then determines time limit and cancellation."""
         if statistics is not None:
             statistics.begin()
         tree = parse(expr)
         steps = Steps(time_ms, 1, 1)
-        settings = Settings(time_ms, time_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
+        settings = EvaluationSettings(time_ms, time_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
         evaluator = self._evaluator(
             settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
         )
@@ -82,7 +83,7 @@ class Engine:
         statistics: Statistics | None = None,
         budget: Budget | None = None,
     ) -> Matrix:
-        """The value of `expr` at start, start + step, ... up to end."""
+        """Evaluate `expr` at start, start + step, ... up to end."""
         if statistics is not None:
             statistics.begin()
         if step_ms <= 0:
@@ -95,21 +96,22 @@ class Engine:
                 f"{steps.count} points per series are more than {MAX_POINTS_PER_SERIES}; use a longer step"
             )
         tree = parse(expr, QueryTimes(step_ms, end_ms - start_ms))
-        settings = Settings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
+        settings = EvaluationSettings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
         evaluator = self._evaluator(
             settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
         )
         return _evaluated(lambda: _range(evaluator, tree, steps), evaluator.budget, statistics)
 
     def is_small(self, expr: str, steps: Steps, times: QueryTimes, lookback_ms: int | None) -> bool:
-        """Whether answering takes less than handing the question to a thread; a wrong question is small."""
+        """Return whether evaluation is cheaper than passing the query to a thread; True for an invalid
+        query."""
         try:
             return weight.is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms, times)
         except BadQueryError:
             return True
 
     def budget(self, timeout_seconds: float | None = None, cancelled: threading.Event | None = None) -> Budget:
-        """For one query; its time begins now."""
+        """Create the budget of one query; its time starts now."""
         limit = self.timeout_seconds
         if timeout_seconds is not None and (limit is None or timeout_seconds < limit):
             limit = timeout_seconds
@@ -118,18 +120,18 @@ class Engine:
         return budget
 
     def _evaluator(
-        self, settings: Settings, budget: Budget, steps: Steps, statistics: Statistics | None
+        self, settings: EvaluationSettings, budget: Budget, steps: Steps, statistics: Statistics | None
     ) -> Evaluator:
         if statistics is None:
-            return Evaluator(self.storage, settings, budget, Notes())
+            return Evaluator(self.storage, settings, budget, Annotations())
         statistics.prepared(steps, budget)
-        evaluator = CountingEvaluator(self.storage, settings, budget, Notes())
+        evaluator = CountingEvaluator(self.storage, settings, budget, Annotations())
         evaluator.count = statistics.count
         return evaluator
 
 
 def _evaluated(evaluate: Callable[[], T], budget: Budget, statistics: Statistics | None) -> T:
-    """A tree too deep for the stack is the user's error."""
+    """Report a tree that is too deep for the stack as a query error."""
     try:
         result = budget.run(evaluate)
     except RecursionError as error:
@@ -143,35 +145,35 @@ def _evaluated(evaluate: Callable[[], T], budget: Budget, statistics: Statistics
 
 
 def _instant(evaluator: Evaluator, tree: Expr, steps: Steps) -> Result:
-    time_ms, notes = steps.start_ms, evaluator.notes
+    time_ms, annotations = steps.start_ms, evaluator.annotations
     if isinstance(tree, String):
         return Text(time_ms, tree.value)
     if isinstance(tree, MatrixSelector):
-        return _samples(evaluator.samples(tree, time_ms), notes, evaluator.budget)
+        return _samples(evaluator.samples(tree, time_ms), annotations, evaluator.budget)
     with _arithmetic():
         if isinstance(tree, Subquery):
-            return _samples(evaluator.subquery(tree, time_ms), notes, evaluator.budget)
+            return _samples(evaluator.subquery(tree, time_ms), annotations, evaluator.budget)
         if value_type(tree) is ValueType.SCALAR:
             value = float(evaluator.scalar(tree, steps)[0])
-            return Scalar(time_ms, value, notes.warnings, notes.infos)
+            return Scalar(time_ms, value, annotations.warnings, annotations.infos)
         frame = evaluator.vector(tree, steps).without_empty_rows()
-    return Vector(time_ms, frame.labels, frame.values[:, 0], notes.warnings, notes.infos)
+    return Vector(time_ms, frame.labels, frame.values[:, 0], annotations.warnings, annotations.infos)
 
 
 def _arithmetic() -> np.errstate:
-    """Division by zero and overflow are values here."""
+    """Division by zero and overflow give values, not errors."""
     return np.errstate(all="ignore")
 
 
-def _samples(found: Iterable[Series], notes: Notes, budget: Budget) -> Samples:
-    """A range asked for by itself."""
+def _samples(found: Iterable[Series], annotations: Annotations, budget: Budget) -> RangeVector:
+    """Return the result of a query that is a range selector or a subquery."""
     series = budget.sort((one for one in found if len(one.timestamps)), key=attrgetter("labels"))
-    return Samples(
+    return RangeVector(
         [one.labels for one in series],
         [one.timestamps for one in series],
         [one.values for one in series],
-        notes.warnings,
-        notes.infos,
+        annotations.warnings,
+        annotations.infos,
     )
 
 
@@ -190,5 +192,7 @@ def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
     order = evaluator.budget.sort(range(len(frame.labels)), key=frame.labels.__getitem__)
     if order != list(range(len(order))):
         frame = frame.rows(order)
-    notes = evaluator.notes
-    return Matrix(steps.times, frame.labels, frame.values, frame.present, notes.warnings, notes.infos)
+    annotations = evaluator.annotations
+    return Matrix(
+        steps.times, frame.labels, frame.values, frame.present, annotations.warnings, annotations.infos
+    )

@@ -1,7 +1,7 @@
-"""Walks a query's tree, once for all steps.
+"""Evaluates a query's syntax tree, once for all steps.
 
-Each node becomes a frame (one row per series, one column per step) or, for scalars, one number per step. What
-does not depend on the step, such as a selector fixed by `@`, is computed for the first step and repeated.
+Each node becomes a frame (one row per series, one column per step); a scalar becomes one number per step. Nodes
+that do not depend on the step, such as a selector with `@`, are evaluated at the first step and repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from gpuscope.promql import aggregate, calendar, functions, matching, rank, select
-from gpuscope.promql.annotations import Notes
+from gpuscope.promql.annotations import Annotations
 from gpuscope.promql.budget import SAMPLES_PER_SERIES, Budget
 from gpuscope.promql.frame import Floats, Frame, Ints, Steps
 from gpuscope.promql.operators import OPERATORS
@@ -24,8 +24,8 @@ from gpuscope.promql.syntax import (
     Aggregate,
     At,
     Binary,
-    Call,
     Expr,
+    FunctionCall,
     MatrixSelector,
     Negation,
     Number,
@@ -38,21 +38,21 @@ from gpuscope.promql.syntax import (
 from gpuscope.promql.windows import Windows
 from gpuscope.series import Labels, Matcher, Series, Storage
 
-# Two months of seconds: beyond that somebody mistyped a unit.
+# Two months of seconds: more steps are probably a wrong unit.
 MAX_SUBQUERY_STEPS = 5_000_000
 
-# Functions whose result moves with the clock even when their arguments stand still.
+# Functions whose result depends on the evaluation time even if their arguments do not.
 _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
 
 DAY_MS = 86_400_000
-FEW_SAMPLES = 1_000_000
+MAX_PORTION_SAMPLES = 1_000_000
 
 _Select = Callable[[Sequence[Matcher], int, int], Sequence[Series]]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """`start_ms` and `end_ms` are what the query was asked for: `@ end()` may lie past the last step."""
+class EvaluationSettings:
+    """`start_ms` and `end_ms` are the times of the request: `@ end()` may be after the last step."""
 
     start_ms: int
     end_ms: int
@@ -63,59 +63,65 @@ class Settings:
 class Evaluator:
     """Evaluates the nodes of one query."""
 
-    def __init__(self, storage: Storage, settings: Settings, budget: Budget, notes: Notes) -> None:
+    def __init__(
+        self, storage: Storage, settings: EvaluationSettings, budget: Budget, annotations: Annotations
+    ) -> None:
         every: Callable[..., Sequence[Series]] = storage.select
-        # A store may know a quicker way to only the newest sample of each series.
+        # A store may have a faster method for the newest sample of each series.
         newest: Callable[..., Sequence[Series]] = getattr(storage, "latest", every)
-        if getattr(storage, "asks_before_loading", False):
-            # The budget's method, not one of this: a cycle would keep what was loaded until it is collected.
+        if getattr(storage, "supports_admit", False):
+            # The budget's method, not one of the evaluator: a reference cycle would delay freeing the samples.
             every, newest = partial(every, admit=budget.admit), partial(newest, admit=budget.admit)
         self._all: _Select = every
         self._newest: _Select = newest
         self._settings = settings
         self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], Sequence[Series]] = {}
-        # By identity: the tree outlives this, and hashing a node means hashing all below it.
-        self._still: dict[int, bool] = {}
+        # By identity: the tree lives longer than the evaluator, and hashing a node hashes its whole subtree.
+        self._constant: dict[int, bool] = {}
         self.budget = budget
-        self.notes = notes
+        self.annotations = annotations
 
     def vector(self, expr: Expr, steps: Steps) -> Frame:
-        """The instant vector of `expr` at every step."""
-        if steps.count > 1 and self._stands_still(expr):
+        """Return the instant vector of `expr` at every step."""
+        if steps.count > 1 and self._is_constant(expr):
             once = self.vector(expr, steps.first())
             self.budget.charge(len(once.labels) * steps.count)
-            return once.spread(steps.count)
-        reach = self._reach(expr)
-        if reach is not None and steps.step_ms * steps.count > max(DAY_MS, 4 * reach) + reach:
-            return self._day_by_day(expr, steps, max(DAY_MS, 4 * reach))
+            return once.repeat_steps(steps.count)
+        window_ms = self._window_ms(expr)
+        if window_ms is not None and steps.step_ms * steps.count > max(DAY_MS, 4 * window_ms) + window_ms:
+            return self._vector_by_period(expr, steps, max(DAY_MS, 4 * window_ms))
         return self._vector(expr, steps)
 
-    def _reach(self, expr: Expr) -> int | None:
-        """How far back of each step an expression reads from the store, if it does so itself."""
+    def _window_ms(self, expr: Expr) -> int | None:
+        """Return how far before each step an expression reads; None if it is not a selector or range
+        function."""
         match expr:
-            case VectorSelector() | Call(name="timestamp", args=(VectorSelector(),)):
+            case VectorSelector() | FunctionCall(name="timestamp", args=(VectorSelector(),)):
                 return self._settings.lookback_ms
-            case Call(args=(MatrixSelector() as ranged, *_)) | Call(args=(_, MatrixSelector() as ranged, *_)):
+            case (
+                FunctionCall(args=(MatrixSelector() as ranged, *_))
+                | FunctionCall(args=(_, MatrixSelector() as ranged, *_))
+            ):
                 return ranged.range_ms
             case _:
                 return None
 
-    def _day_by_day(self, expr: Expr, steps: Steps, period_ms: int) -> Frame:
-        """The same in portions: of a month one day's samples lie in memory, or as many days' as are few."""
+    def _vector_by_period(self, expr: Expr, steps: Steps, period_ms: int) -> Frame:
+        """As `_vector`, in portions of one or more periods, so that only a portion's samples are in memory."""
         parts: list[Frame] = []
         days = list(steps.split(period_ms))
-        together = 1
+        period_count = 1
         while days:
-            now, days = days[:together], days[together:]
+            now, days = days[:period_count], days[period_count:]
             part = Steps(now[0].start_ms, steps.step_ms, sum(one.count for one in now))
             parts.append(self._vector(expr, part))
             samples = sum(map(_count_samples, self._selected.values()))
             series = sum(map(len, self._selected.values()))
             self.budget.release(samples, series * SAMPLES_PER_SERIES)
             self._selected.clear()
-            few = min(FEW_SAMPLES, self.budget.left() // 10)
-            together = max(1, few * len(now) // max(1, samples))
-        return Frame.side_by_side(parts, self.budget)
+            wanted = min(MAX_PORTION_SAMPLES, self.budget.left() // 10)
+            period_count = max(1, wanted * len(now) // max(1, samples))
+        return Frame.concatenate(parts, self.budget)
 
     def _vector(self, expr: Expr, steps: Steps) -> Frame:
         self.budget.check()
@@ -128,16 +134,16 @@ class Evaluator:
                 frame = self._binary(expr, steps)
             case Negation():
                 inner = self.vector(expr.expr, steps)
-                frame = Frame(inner.labels, -inner.values, inner.present).nameless(self.budget)
-            case Call():
+                frame = Frame(inner.labels, -inner.values, inner.present).without_metric_names(self.budget)
+            case FunctionCall():
                 frame = functions.call_vector(self, expr, steps)
             case _:
-                raise BadQueryError(f"{value_type(expr).value} where an instant vector is expected")
+                raise BadQueryError(f"expected an instant vector, got {value_type(expr).value}")
         self.budget.charge(frame.values.size)
         return frame
 
     def scalar(self, expr: Expr, steps: Steps) -> Floats:
-        """One number for each step."""
+        """Return one number per step."""
         self.budget.charge(steps.count)
         match expr:
             case Number():
@@ -147,18 +153,18 @@ class Evaluator:
             case Binary():
                 operator = OPERATORS[expr.op]
                 return operator(self.scalar(expr.left, steps), self.scalar(expr.right, steps))
-            case Call():
+            case FunctionCall():
                 return functions.call_scalar(self, expr, steps)
             case _:
-                raise BadQueryError(f"{value_type(expr).value} where a scalar is expected")
+                raise BadQueryError(f"expected a scalar, got {value_type(expr).value}")
 
     def latest(self, selector: VectorSelector, steps: Steps) -> Frame:
-        """An instant selector's frame."""
+        """Return the frame of an instant selector."""
         series, at = self._series_and_times(selector, steps)
         return select.latest(series, at, self._settings.lookback_ms, self.budget)
 
     def latest_times(self, selector: VectorSelector, steps: Steps) -> Frame:
-        """An instant selector's frame with the time of each sample, in seconds, for its value."""
+        """Return the frame of an instant selector, with the time of each sample in seconds as its value."""
         series, at = self._series_and_times(selector, steps)
         return select.latest_times(series, at, self._settings.lookback_ms, self.budget)
 
@@ -167,24 +173,24 @@ class Evaluator:
         if selector.at is not None:
             at = at[:1]
         start_ms, end_ms = int(at[0]) - self._settings.lookback_ms + 1, int(at[-1])
-        ask = self._newest if len(at) == 1 else self._all
-        series = self._select(ask, selector, start_ms, end_ms)
-        self.budget.afford(len(series) * len(at))
+        select = self._newest if len(at) == 1 else self._all
+        series = self._select(select, selector, start_ms, end_ms)
+        self.budget.reserve(len(series) * len(at))
         return series, at
 
     def windows(self, expr: Expr, steps: Steps) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
-        """A range's series, and the windows of them some rows at a time."""
+        """Return the labels of a range's series, and their windows in portions of rows."""
         if isinstance(expr, Subquery):
             return self._subquery_windows(expr, steps)
         if not isinstance(expr, MatrixSelector):
-            raise BadQueryError(f"{value_type(expr).value} where a range vector is expected")
+            raise BadQueryError(f"expected a range vector, got {value_type(expr).value}")
         ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
         start_ms, end_ms = int(ends[0]) - expr.range_ms + 1, int(ends[-1])
         series = self._select(self._all, expr.vector, start_ms, end_ms)
         return [one.labels for one in series], select.windows(series, ends, expr.range_ms)
 
     def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
-        """A range asked for by itself, at one time: what is stored, markers left out."""
+        """Return the stored samples of a range selector at one time, without stale markers."""
         selector = expr.vector
         end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
         series = self._load(self._all, selector, end_ms - expr.range_ms + 1, end_ms)
@@ -196,34 +202,35 @@ class Evaluator:
         ends = self._reference_times(expr.at, expr.offset_ms, steps)
         inner = self._subquery_steps(expr, int(ends[0]), int(ends[-1]))
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
-        self.budget.charge(3 * inner.count)  # the times, and where each sample lies
+        self.budget.charge(3 * inner.count)  # the times, and the position of each sample
         return frame.labels, select.windows_of_frame(frame, inner.times, ends, expr.range_ms)
 
     def _subquery_steps(self, expr: Subquery, first_end: int, last_end: int) -> Steps:
-        """A subquery's own steps: multiples of its step, the first after the first window's open edge."""
+        """Return a subquery's steps: multiples of its step, starting after the start of the first window."""
         step = expr.step_ms or self._settings.subquery_step_ms
         start = ((first_end - expr.range_ms) // step + 1) * step
         steps = Steps.between(start, last_end, step)
         if steps.count > MAX_SUBQUERY_STEPS:
             raise ExecutionError(
-                f"a subquery of {steps.count} steps; at most {MAX_SUBQUERY_STEPS} are evaluated"
+                f"a subquery has {steps.count} steps; at most {MAX_SUBQUERY_STEPS} are allowed"
             )
         return steps
 
     def subquery(self, expr: Subquery, time_ms: int) -> list[Series]:
-        """A subquery asked for by itself, at one time."""
+        """Return the samples of a subquery at one time."""
         steps = Steps(time_ms, 1, 1)
         end = int(self._reference_times(expr.at, expr.offset_ms, steps)[0])
         inner = self._subquery_steps(expr, end, end)
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
-        self.budget.charge(2 * frame.values.size)  # each row's times and values, copied
+        self.budget.charge(2 * frame.values.size)  # copies of times and values of each row
         return [
             Series(labels, inner.times[frame.present[row]], frame.values[row, frame.present[row]])
             for row, labels in enumerate(self.budget.watch(frame.labels))
         ]
 
     def _reference_times(self, at: At | None, offset_ms: int, steps: Steps) -> Ints:
-        """The times a selector looks at, ascending: each step, or the fixed `@` time, less the offset."""
+        """Return the times at which a selector reads, ascending: each step or the `@` time, minus the
+        offset."""
         if at is None:
             return steps.times - offset_ms if offset_ms else steps.times
         return np.full(steps.count, self._fixed_time(at), dtype=np.int64) - offset_ms
@@ -233,16 +240,18 @@ class Evaluator:
             return self._settings.start_ms
         return self._settings.end_ms if at == "end" else at
 
-    def _select(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
-        """What a selector finds; a query may have the same one in several places."""
-        key = (ask, selector.matchers, start_ms, end_ms)
+    def _select(
+        self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int
+    ) -> Sequence[Series]:
+        """Return the series of a selector; a query may contain the same selector several times."""
+        key = (select, selector.matchers, start_ms, end_ms)
         series = self._selected.get(key)
         if series is None:
-            series = self._selected[key] = self._load(ask, selector, start_ms, end_ms)
+            series = self._selected[key] = self._load(select, selector, start_ms, end_ms)
         return series
 
-    def _load(self, ask: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
-        series = ask(selector.matchers, start_ms, end_ms)
+    def _load(self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+        series = select(selector.matchers, start_ms, end_ms)
         self.budget.charge(_count_samples(series), len(series) * SAMPLES_PER_SERIES)
         return series
 
@@ -250,16 +259,16 @@ class Evaluator:
         frame = self.vector(expr.expr, steps)
         if expr.op == "count_values":
             if not isinstance(expr.param, String):
-                raise BadQueryError("count_values needs a string literal")
+                raise BadQueryError("count_values requires a string literal")
             return rank.count_values(frame, expr.param.value, expr.grouping, expr.without, self.budget)
         param = None if expr.param is None else self.scalar(expr.param, steps)
         groups = aggregate.group_rows(frame.labels, expr.grouping, expr.without, self.budget)
         if expr.op in ("topk", "bottomk"):
             if param is None:
-                raise BadQueryError(f"{expr.op} needs a number")
-            return rank.extreme(frame, groups, param, largest=expr.op == "topk")
+                raise BadQueryError(f"{expr.op} requires a number")
+            return rank.top_or_bottom(frame, groups, param, largest=expr.op == "topk")
         if expr.op == "quantile" and param is not None:
-            self.notes.warn_of_quantiles(param)
+            self.annotations.warn_of_quantile(param)
         return aggregate.aggregate(expr.op, frame, groups, param)
 
     def _binary(self, expr: Binary, steps: Steps) -> Frame:
@@ -280,16 +289,16 @@ class Evaluator:
             outcome = OPERATORS[expr.op](frame.values, number)
         if expr.op in COMPARISONS and not expr.returns_bool:
             return Frame(frame.labels, frame.values, frame.present & (outcome != 0)).without_empty_rows()
-        return Frame(frame.labels, outcome, frame.present).nameless(self.budget)
+        return Frame(frame.labels, outcome, frame.present).without_metric_names(self.budget)
 
-    def _stands_still(self, expr: Expr) -> bool:
-        """Whether the value is the same at every step."""
-        known = self._still.get(id(expr))
+    def _is_constant(self, expr: Expr) -> bool:
+        """Return whether the value is the same at every step."""
+        known = self._constant.get(id(expr))
         if known is None:
-            known = self._still[id(expr)] = self._find_still(expr)
+            known = self._constant[id(expr)] = self._decide_constant(expr)
         return known
 
-    def _find_still(self, expr: Expr) -> bool:
+    def _decide_constant(self, expr: Expr) -> bool:
         match expr:
             case Number() | String():
                 return True
@@ -298,14 +307,14 @@ class Evaluator:
             case MatrixSelector():
                 return expr.vector.at is not None
             case Negation():
-                return self._stands_still(expr.expr)
+                return self._is_constant(expr.expr)
             case Aggregate():
-                param_stands = expr.param is None or self._stands_still(expr.param)
-                return param_stands and self._stands_still(expr.expr)
+                param_is_constant = expr.param is None or self._is_constant(expr.param)
+                return param_is_constant and self._is_constant(expr.expr)
             case Binary():
-                return self._stands_still(expr.left) and self._stands_still(expr.right)
-            case Call():
-                return expr.name not in _CLOCK_FUNCTIONS and all(map(self._stands_still, expr.args))
+                return self._is_constant(expr.left) and self._is_constant(expr.right)
+            case FunctionCall():
+                return expr.name not in _CLOCK_FUNCTIONS and all(map(self._is_constant, expr.args))
 
 
 def _count_samples(series: Sequence[Series]) -> int:

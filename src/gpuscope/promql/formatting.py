@@ -1,8 +1,8 @@
-"""A query as Prometheus' `format_query` writes it: one line where it fits, else its parts below each other.
+"""Formats a query as Prometheus' `format_query` does: on one line if it fits, else on several.
 
-Parentheses stay where the author put them; comments are gone. What comes out parses to the tree it came from,
-also in the two places where Prometheus 3.5 loses something: label names in quotes after `on` and `ignoring`,
-and `group_left` after an empty `ignoring ()`.
+Parentheses are kept; comments are dropped. The result parses to the same tree, also in two cases where
+Prometheus 3.5 loses information: quoted label names after `on` and `ignoring`, and `group_left` after an empty
+`ignoring ()`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PLAIN_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
 def format_query(text: str) -> str:
-    """The canonical form of a query; `BadQueryError` where it has none."""
+    """Return the canonical form of a query; raises `BadQueryError` if it is invalid."""
     try:
         return _lines(describe(text, durations=True), 0)
     except RecursionError as error:
@@ -28,13 +28,13 @@ def format_query(text: str) -> str:
 
 
 def _lines(node: Node, level: int) -> str:
-    """On one line if it fits, else its parts indented below each other. How deep it stands does not count."""
+    """Format on one line if it fits, else one part per line. The indentation does not count."""
     flat, indent = to_text(node), "  " * level
     kind = node["type"]
     if kind == "unaryExpr":
         return f"{indent}{node['op']}{_lines(node['expr'], level).strip()}"
     if len(flat.encode()) <= MAX_BYTES_IN_A_LINE:
-        return flat if kind == "subquery" else indent + flat  # a subquery that fits stands at the margin
+        return flat if kind == "subquery" else indent + flat  # Prometheus does not indent a subquery that fits
     match kind:
         case "binaryExpr":
             left, right = _lines(node["lhs"], level + 1), _lines(node["rhs"], level + 1)
@@ -59,7 +59,7 @@ def _wrapped(head: str, parts: list[Node], level: int) -> str:
 
 
 def to_text(node: Node) -> str:
-    """The tree on one line."""
+    """Format the tree on one line."""
     match node["type"]:
         case "numberLiteral":
             return str(node["val"])

@@ -1,8 +1,7 @@
-"""What the evaluator computes with: the steps of a query, and vectors over all of them at once.
+"""The evaluator's data types: the steps of a query, and vectors over all steps.
 
-A `Frame` is the instant vector at every step: one row per series, one column per step. `present` says where a
-row has a sample; NaN is a value like any other, so the two are kept apart. What lies in `values` where nothing
-is present is undefined.
+A `Frame` is an instant vector at every step: one row per series, one column per step. `present` marks the cells
+that have a sample, because NaN is an ordinary value. Values of other cells are undefined.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
 @dataclass(frozen=True)
 class Steps:
-    """The evaluation times: `count` of them, `step_ms` apart, the first at `start_ms`."""
+    """The evaluation times: `count` times, `step_ms` apart, starting at `start_ms`."""
 
     start_ms: int
     step_ms: int
@@ -41,7 +40,7 @@ class Steps:
 
     @property
     def end_ms(self) -> int:
-        """The last evaluation time."""
+        """Return the last evaluation time."""
         return self.start_ms + self.step_ms * (self.count - 1)
 
     @cached_property
@@ -54,7 +53,7 @@ class Steps:
         return Steps(self.start_ms, self.step_ms, 1)
 
     def split(self, length_ms: int) -> Iterator[Steps]:
-        """The steps of each period of `length_ms`, periods counted from 1970."""
+        """Yield the steps of each period of `length_ms`, counted from 1970."""
         period = self.times // length_ms
         begins = np.flatnonzero(np.diff(period, prepend=period[0] - 1))
         for begin, end in pairwise([*begins.tolist(), self.count]):
@@ -79,17 +78,17 @@ class Frame:
         alive = self.present.any(axis=1)
         return self if alive.all() else self.rows(np.flatnonzero(alive))
 
-    def relabelled(self, change: Callable[[Labels], Labels], budget: Budget) -> Frame:
+    def relabel(self, change: Callable[[Labels], Labels], budget: Budget) -> Frame:
         return Frame([change(one) for one in budget.watch(self.labels)], self.values, self.present)
 
-    def nameless(self, budget: Budget) -> Frame:
-        """Without metric names; rows that then have equal labels become one."""
+    def without_metric_names(self, budget: Budget) -> Frame:
+        """Remove the metric names and merge rows that then have equal labels."""
         if len(self.labels) > ITEMS_PER_CHECK:
             budget.charge(0, len(self.labels) * SAMPLES_PER_LABEL_SET)
-        return self.relabelled(label_sets.drop_name, budget).merged(budget)
+        return self.relabel(label_sets.drop_name, budget).merged(budget)
 
     def merged(self, budget: Budget) -> Frame:
-        """Rows of equal labels joined into one; two samples at one step are an error."""
+        """Merge rows with equal labels; two samples at one step are an error."""
         if len(set(self.labels)) == len(self.labels):
             return self
         first: dict[Labels, int] = {}
@@ -105,14 +104,14 @@ class Frame:
         return Frame(list(first), values, present)
 
     @staticmethod
-    def side_by_side(parts: Sequence[Frame], budget: Budget) -> Frame:
-        """Frames of consecutive steps as one; a series need not be in every part."""
+    def concatenate(parts: Sequence[Frame], budget: Budget) -> Frame:
+        """Concatenate frames of consecutive steps; a series may be missing in some of them."""
         row_of: dict[Labels, int] = {}
         for part in parts:
             for one in budget.watch(part.labels):
                 row_of.setdefault(one, len(row_of))
         steps = sum(part.values.shape[1] for part in parts)
-        budget.afford(len(row_of) * steps)
+        budget.reserve(len(row_of) * steps)
         values = np.zeros((len(row_of), steps))
         present = np.zeros(values.shape, dtype=np.bool_)
         begin = 0
@@ -123,7 +122,7 @@ class Frame:
             begin = end
         return Frame(list(row_of), values, present)
 
-    def spread(self, count: int) -> Frame:
-        """One step repeated `count` times, without copying."""
+    def repeat_steps(self, count: int) -> Frame:
+        """Repeat the only step `count` times, without copying."""
         shape = (len(self.labels), count)
         return Frame(self.labels, np.broadcast_to(self.values, shape), np.broadcast_to(self.present, shape))

@@ -1,8 +1,8 @@
-"""Classic histograms: buckets in, a quantile or a fraction of the observations out.
+"""Classic histograms: compute a quantile or a fraction of the observations from buckets.
 
-A bucket is a series with an upper bound in the label `le` and a cumulative count. Which buckets are there may
-change from step to step, so steps with the same buckets are computed together. Native histograms do not exist
-here.
+A bucket is a series with an upper bound in the label `le` and a cumulative count. The existing buckets can
+change from step to step, so steps with the same buckets are computed together. Native histograms are not
+supported.
 """
 
 from __future__ import annotations
@@ -15,61 +15,63 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
-from gpuscope.promql.annotations import Notes
+from gpuscope.promql.annotations import Annotations
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame
 from gpuscope.series import Labels
 
 BOUND = "le"
-FALLING_COUNTS = (
+FORCED_MONOTONICITY = (
     "input to histogram_quantile needed to be fixed for monotonicity"
     " (see https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
 )
-# Counts that differ by less than this, relatively, differ by rounding only.
+# Counts with a smaller relative difference differ only by rounding.
 SAME_COUNT = 1e-12
 _SMALLEST_NORMAL = 2.0**-1022
 
 Solve = Callable[[Floats, Floats, NDArray[np.intp]], Floats]
-"""bounds, counts (bucket by step), which steps these are -> one number per step."""
+"""bounds, counts (bucket by step), indices of the steps -> one number per step."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Histogram:
-    """One histogram's rows in a frame, by rising bound."""
+    """The rows of one histogram in a frame, by ascending bound."""
 
     labels: Labels
     rows: list[int]
     bounds: Floats
 
 
-def quantile(rank: Floats, frame: Frame, notes: Notes, budget: Budget) -> Frame:
-    """The value below which a `rank` (one per step) of the observations lie."""
-    notes.warn_of_quantiles(rank)
+def quantile(rank: Floats, frame: Frame, annotations: Annotations, budget: Budget) -> Frame:
+    """Return the value below which a share `rank` (one per step) of the observations lies."""
+    annotations.warn_of_quantile(rank)
 
     def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
         fixed, forced = _monotonic(counts)
         here = rank[steps]
         if (forced & (here >= 0) & (here <= 1)).any():
-            notes.info(FALLING_COUNTS)
+            annotations.info(FORCED_MONOTONICITY)
         return _quantiles(here, bounds, fixed)
 
-    # As Prometheus, which looks at the rank before it looks for the bucket +Inf.
+    # As in Prometheus, which checks the rank before it looks for the bucket +Inf.
     open_ended = np.where(rank < 0, -np.inf, np.where(rank > 1, np.inf, np.nan))
-    return _solve_each(frame, notes, solve, budget, open_ended)
+    return _solve_each(frame, annotations, solve, budget, open_ended)
 
 
-def fraction(lower: Floats, upper: Floats, frame: Frame, notes: Notes, budget: Budget) -> Frame:
-    """The share of the observations between `lower` and `upper` (each one per step)."""
+def fraction(lower: Floats, upper: Floats, frame: Frame, annotations: Annotations, budget: Budget) -> Frame:
+    """Return the share of the observations between `lower` and `upper` (one each per step)."""
 
     def solve(bounds: Floats, counts: Floats, steps: NDArray[np.intp]) -> Floats:
         return _fractions(lower[steps], upper[steps], bounds, counts)
 
-    return _solve_each(frame, notes, solve, budget, np.full(frame.values.shape[1], np.nan))
+    return _solve_each(frame, annotations, solve, budget, np.full(frame.values.shape[1], np.nan))
 
 
-def _solve_each(frame: Frame, notes: Notes, solve: Solve, budget: Budget, open_ended: Floats) -> Frame:
-    """`open_ended` is the answer, one per step, where there is no bucket +Inf."""
-    histograms = list(_histograms(frame, notes, budget))
+def _solve_each(
+    frame: Frame, annotations: Annotations, solve: Solve, budget: Budget, open_ended: Floats
+) -> Frame:
+    """`open_ended` is the result, one per step, if there is no bucket +Inf."""
+    histograms = list(_histograms(frame, annotations, budget))
     values = np.full((len(histograms), frame.values.shape[1]), np.nan)
     present = np.zeros(values.shape, dtype=np.bool_)
     for row, histogram in enumerate(histograms):
@@ -88,14 +90,14 @@ def _solve_each(frame: Frame, notes: Notes, solve: Solve, budget: Budget, open_e
     return Frame([one.labels for one in histograms], values, present).without_empty_rows().merged(budget)
 
 
-def _histograms(frame: Frame, notes: Notes, budget: Budget) -> Iterator[_Histogram]:
+def _histograms(frame: Frame, annotations: Annotations, budget: Budget) -> Iterator[_Histogram]:
     found: dict[Labels, list[tuple[float, int]]] = defaultdict(list)
     for row, labels in enumerate(budget.watch(frame.labels)):
         text = label_sets.get(labels, BOUND)
         bound = parse_bound(text)
         if bound is None:
-            shown = label_sets.quote(label_sets.cut(text))
-            notes.warn(f'bucket label "{BOUND}" is missing or has a malformed value of {shown}')
+            shown = label_sets.quote(label_sets.truncate(text))
+            annotations.warn(f'bucket label "{BOUND}" is missing or has a malformed value of {shown}')
             continue
         found[label_sets.drop(labels, (BOUND,))].append((bound, row))
     for labels, buckets in budget.watch(found.items()):
@@ -105,7 +107,7 @@ def _histograms(frame: Frame, notes: Notes, budget: Budget) -> Iterator[_Histogr
 
 
 def parse_bound(text: str) -> float | None:
-    """A bound as Go reads numbers: no blanks, no digit separators; hexadecimal floats are fine."""
+    """Parse a bound like Go: no spaces, no digit separators; hexadecimal floats are allowed."""
     if "_" in text or text != text.strip():
         return None
     try:
@@ -115,7 +117,7 @@ def parse_bound(text: str) -> float | None:
 
 
 def _equal_columns(there: Bools) -> Iterator[tuple[Bools, NDArray[np.intp]]]:
-    """Each distinct set of present rows, and the steps that have it."""
+    """Yield each distinct set of present rows, and the steps that have it."""
     if there.all():
         yield there[:, 0], np.arange(there.shape[1])
         return
@@ -125,7 +127,7 @@ def _equal_columns(there: Bools) -> Iterator[tuple[Bools, NDArray[np.intp]]]:
 
 
 def _coalesce(bounds: Floats, counts: Floats) -> tuple[Floats, Floats]:
-    """Buckets of equal bounds (le="1" and le="1.0") added up."""
+    """Add up buckets with equal bounds (le="1" and le="1.0")."""
     distinct, first = np.unique(bounds, return_index=True)
     if len(distinct) == len(bounds):
         return bounds, counts
@@ -133,7 +135,7 @@ def _coalesce(bounds: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _monotonic(counts: Floats) -> tuple[Floats, Bools]:
-    """Counts that never fall from bucket to bucket, and where that took more than removing rounding."""
+    """Return counts that never decrease, and the steps at which more than rounding was corrected."""
     fixed = counts.copy()
     forced = np.zeros(counts.shape[1], dtype=np.bool_)
     before = fixed[0].copy()
@@ -181,7 +183,7 @@ def _quantiles(rank: Floats, bounds: Floats, counts: Floats) -> Floats:
 
 
 def _first_reaching(counts: Floats, wanted: Floats) -> NDArray[np.intp]:
-    """For each step the first bucket with at least `wanted`. Among NaN counts only a binary search agrees."""
+    """Return for each step the first bucket with at least `wanted`, by binary search because of NaN counts."""
     low = np.zeros(counts.shape[1], dtype=np.intp)
     high = np.full(counts.shape[1], len(counts), dtype=np.intp)
     step = np.arange(counts.shape[1])
@@ -201,9 +203,9 @@ def _fractions(lower: Floats, upper: Floats, bounds: Floats, counts: Floats) -> 
 
 
 def _rank_of(value: Floats, bounds: Floats, counts: Floats) -> Floats:
-    """How many observations lie below `value`, by linear interpolation inside its bucket.
+    """Return how many observations are below `value`, by linear interpolation inside its bucket.
 
-    The lowest bucket begins at 0, unless its own bound is not positive; then it has no width to interpolate in.
+    The lowest bucket starts at 0. If its bound is not positive, it has no width to interpolate in.
     """
     rank = counts[-1].copy()
     settled = np.zeros(value.shape, dtype=np.bool_)

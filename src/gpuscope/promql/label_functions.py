@@ -1,7 +1,7 @@
-"""label_replace and label_join: new labels from old ones. Values and times are not looked at.
+"""label_replace and label_join: create labels from other labels.
 
-A query can make a label out of itself, ten times as long at each level. So the length of every new value is
-charged to the budget before the value is made.
+A nested query can make a label ten times as long at each level. So the length of every new value is charged to
+the budget before the value is created.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from gpuscope.promql.frame import Frame
 from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.series import Labels
 
-# Go's template: $1, $name or ${name}; $$ is a dollar. The name is as long as it can be.
+# Go's template syntax: $1, $name or ${name}; $$ is a dollar sign. A name extends as far as possible.
 _REFERENCE = re.compile(r"\$(?:(\$)|\{([^{}]*)\}|([0-9A-Za-z_]+))")
 
 _Template = list[str | int]
-"""Texts, and the numbers of groups between them."""
+"""Texts and group numbers, in order."""
 
 
 def label_replace(frame: Frame, target: str, template: str, source: str, pattern: str, budget: Budget) -> Frame:
-    """Where the whole value of `source` matches, `target` becomes the filled-in template."""
+    """Set `target` to the expanded template where the whole value of `source` matches."""
     try:
         regex = compile_anchored(pattern)
     except ValueError as error:
@@ -39,11 +39,11 @@ def label_replace(frame: Frame, target: str, template: str, source: str, pattern
         groups = {part: found.group(part) or "" for part in parts if isinstance(part, int)}
         return _assign(labels, target, "", [groups[p] if isinstance(p, int) else p for p in parts], budget)
 
-    return frame.relabelled(change, budget).merged(budget)
+    return frame.relabel(change, budget).merged(budget)
 
 
 def _parse_template(template: str, regex: Any) -> _Template:
-    """References to groups that the pattern does not have are empty texts, and left out."""
+    """Parse a template; references to groups that do not exist are empty and are left out."""
     parts: _Template = []
     end = 0
     for reference in _REFERENCE.finditer(template):
@@ -71,17 +71,17 @@ def label_join(frame: Frame, target: str, separator: str, sources: list[str], bu
         by_name = dict(labels)
         return _assign(labels, target, separator, [by_name.get(source, "") for source in sources], budget)
 
-    return frame.relabelled(change, budget).merged(budget)
+    return frame.relabel(change, budget).merged(budget)
 
 
 def _assign(labels: Labels, target: str, separator: str, parts: list[str], budget: Budget) -> Labels:
-    """With the parts joined as the value of `target`; charged before they are joined."""
+    """Set `target` to the joined parts; charge the budget before joining them."""
     length = sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1)
     budget.charge_labels(length, is_ascii=separator.isascii() and all(map(str.isascii, parts)))
     return label_sets.assign(labels, target, separator.join(parts))
 
 
 def check_label_name(name: str, message: str) -> None:
-    """Since Prometheus 3 any text in UTF-8 is a label name; only nothing is not."""
+    """Raise if the name is empty or not UTF-8: Prometheus 3 allows any other text."""
     if not name or not label_sets.is_utf8(name):
         raise ExecutionError(message.format(name))

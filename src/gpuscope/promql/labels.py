@@ -1,4 +1,4 @@
-"""Label sets as the evaluator changes them: dropped, kept, set; always sorted by name, never an empty value."""
+"""Operations on label sets. Label sets are sorted by name and contain no empty values."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Collection
 from gpuscope.series import Labels
 
 METRIC_NAME = "__name__"
-# What says which metric a value is; a value that was computed is of another metric.
+# Labels that identify a metric; they do not apply to a computed value.
 IDENTITY = frozenset({METRIC_NAME, "__type__", "__unit__"})
 
 MAX_SHOWN_CHARACTERS = 1_000
-"""Of a label in a message: a label's text may be as long as the query's budget."""
+"""Per label in a message: a label may be as long as the query's budget allows."""
 MAX_SHOWN_LABELS = 100
 
 
 def get(labels: Labels, name: str) -> str:
-    """The value, or the empty string: PromQL does not tell an absent label from an empty one."""
+    """Return the value; "" if the label is absent, which PromQL does not distinguish."""
     for key, value in labels:
         if key == name:
             return value
@@ -24,7 +24,7 @@ def get(labels: Labels, name: str) -> str:
 
 
 def drop_name(labels: Labels) -> Labels:
-    """Without the metric's name (and its type and unit, where a store keeps those as labels)."""
+    """Drop the metric name (and type and unit, if a store keeps them as labels)."""
     return tuple(pair for pair in labels if pair[0] not in IDENTITY)
 
 
@@ -37,7 +37,7 @@ def keep(labels: Labels, names: Collection[str]) -> Labels:
 
 
 def assign(labels: Labels, name: str, value: str) -> Labels:
-    """With `name` set to `value`; an empty value takes the label away."""
+    """Set `name` to `value`; an empty value removes the label."""
     others = [pair for pair in labels if pair[0] != name]
     if value:
         others.append((name, value))
@@ -46,23 +46,25 @@ def assign(labels: Labels, name: str, value: str) -> Labels:
 
 
 def is_utf8(text: str) -> bool:
-    """Python keeps bytes that are no UTF-8 as lone surrogates."""
+    """Python represents bytes that are not UTF-8 as lone surrogates."""
     return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def as_utf8(text: str) -> str:
-    """With the replacement character for each byte that is not, as Go's regular expressions read it."""
+    """Replace each byte that is not UTF-8 by the replacement character, as Go's regular expressions do."""
     return text if is_utf8(text) else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def render(labels: Labels) -> str:
-    """As people write a series, for messages; what is very long is cut."""
-    inner = ", ".join(f"{cut(k)}={quote(cut(v))}" for k, v in labels[:MAX_SHOWN_LABELS] if k != METRIC_NAME)
-    return f"{cut(get(labels, METRIC_NAME))}{{{inner}}}"
+    """Format a series for messages; long texts are truncated."""
+    inner = ", ".join(
+        f"{truncate(k)}={quote(truncate(v))}" for k, v in labels[:MAX_SHOWN_LABELS] if k != METRIC_NAME
+    )
+    return f"{truncate(get(labels, METRIC_NAME))}{{{inner}}}"
 
 
-def cut(text: str) -> str:
-    """For messages."""
+def truncate(text: str) -> str:
+    """Truncate a text for messages."""
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
 
 
@@ -73,7 +75,7 @@ _ESCAPES = {
 
 
 def quote(value: str) -> str:
-    """A string literal, as Prometheus writes one in queries and messages (Go's `%q`)."""
+    """Format a string literal as Prometheus does in queries and messages (Go's `%q`)."""
     return '"' + "".join(map(_escaped, value)) + '"'
 
 
@@ -84,7 +86,7 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, as Python keeps it
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8, as Python represents it
         code -= 0xDC00
         return f"\\x{code:02x}"
     if code < 0x80:

@@ -1,8 +1,8 @@
-"""What has to be done to a query's text before the grammar sees it.
+"""Prepares a query's text for the parser library.
 
-The parser library is recursive, in its lexer too, and its stack overflow ends the process: so nesting,
-operators and escapes are counted here. It does not know the underscores that may stand between digits, and
-takes `\\xff` for a character where Go has a byte.
+The library is recursive, also in its lexer, and a stack overflow ends the process: so nesting, operators and
+escapes are counted here. It does not support underscores between digits, and it takes `\\xff` for a character
+where Go has a byte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_DEPTH = 200
 MAX_OPERATORS = 400
 MAX_ESCAPES = 4000
 
-# A quoted string (perhaps unfinished) or a comment: what is inside means nothing.
+# A quoted string (possibly unfinished) or a comment: its contents are ignored.
 OPAQUE = r"""(?P<string>"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|`[^`]*`?)|(?P<comment>\#[^\n]*)"""
 _NESTING = re.compile(
     rf"{OPAQUE}|(?P<open>[(\[{{])|(?P<close>[)\]}}])|[-+*/%^<>=!]|\b(?:and|or|unless|atan2)\b",
@@ -26,10 +26,10 @@ _NESTING = re.compile(
 _WORDS = re.compile(rf"{OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|(?P<number>\d[\w.]*)", re.DOTALL)
 
 _ESCAPES = re.compile(r"(?P<bytes>(?:\\x[0-9a-fA-F]{2}|\\[0-3][0-7]{2})+)|\\.", re.DOTALL)
-# The library takes valid text only; the last private characters are nobody's.
-_STAND_INS = {0xDC00 + byte: chr(0x10FF00 + byte) for byte in range(0x80, 0x100)}
-_BYTES = {ord(stand_in): chr(surrogate) for surrogate, stand_in in _STAND_INS.items()}
-_FIRST_STAND_IN = chr(0x10FF80)
+# The library accepts only valid text: the last private-use characters, which have no meaning, stand for bytes.
+_PLACEHOLDERS = {0xDC00 + byte: chr(0x10FF00 + byte) for byte in range(0x80, 0x100)}
+_BYTES = {ord(placeholder): chr(surrogate) for surrogate, placeholder in _PLACEHOLDERS.items()}
+_FIRST_PLACEHOLDER = chr(0x10FF80)
 
 _OPERATOR_LISTS = frozenset({"on", "ignoring", "group_left", "group_right"})
 _SET_OPERATORS = frozenset({"and", "or", "unless"})
@@ -37,7 +37,7 @@ _BEFORE_OPERANDS = frozenset({"and", "or", "unless", "atan2", "bool", "group_lef
 
 
 def operand_follows(before: str) -> bool:
-    """By the word before: "" at the start, "list" after a list of labels that belongs to an operator."""
+    """Decide by the word before: "" at the start, "list" after a label list that belongs to an operator."""
     return (
         before in ("", "(", ",", "list")
         or before in _BEFORE_OPERANDS
@@ -46,10 +46,10 @@ def operand_follows(before: str) -> bool:
 
 
 def is_offset_modifier(tokens: Sequence[re.Match[str]], at: int) -> bool:
-    """Whether this token is the keyword `offset`, and not a metric of that name: `offset + (5)` is a sum."""
+    """Return whether this token is the keyword `offset` and not a metric name: `offset + (5)` is a sum."""
     if tokens[at].group().lower() != "offset":
         return False
-    # A set operator's name, too, may be a metric's, by what stands before it; `check_size` bounds how many.
+    # A set operator's name may also be a metric name, depending on the word before; `check_size` limits them.
     flips = 0
     while at - flips > 0 and tokens[at - flips - 1].group().lower() in _SET_OPERATORS:
         flips += 1
@@ -60,7 +60,7 @@ def is_offset_modifier(tokens: Sequence[re.Match[str]], at: int) -> bool:
 
 
 def _closes_operator_list(tokens: Sequence[re.Match[str]], at: int) -> bool:
-    """A list of labels has no parentheses inside, so the next one to the left opens it."""
+    """A label list contains no parentheses, so the next one to the left opens it."""
     for position in range(at - 1, 0, -1):
         if tokens[position].group() in ("(", ")"):
             opens = tokens[position].group() == "("
@@ -69,9 +69,9 @@ def _closes_operator_list(tokens: Sequence[re.Match[str]], at: int) -> bool:
 
 
 def check_size(text: str) -> None:
-    """Refuse a text that is too long, or nested deeper than the parser's stack."""
+    """Raise BadQueryError if the text is too long, or nested too deeply for the parser's stack."""
     if len(text) > MAX_QUERY_CHARACTERS:
-        raise BadQueryError(f"query has {len(text)} characters; at most {MAX_QUERY_CHARACTERS} are read")
+        raise BadQueryError(f"query has {len(text)} characters; at most {MAX_QUERY_CHARACTERS} are allowed")
     depth = operators = escapes = 0
     for token in _NESTING.finditer(text):
         match token.lastgroup:
@@ -91,8 +91,8 @@ def check_size(text: str) -> None:
             raise BadQueryError(f"parse error: more than {MAX_ESCAPES} escaped characters")
 
 
-def simplified(text: str) -> str:
-    """1_000 as 1000, comments as blanks, escaped bytes as characters; names stay as they are."""
+def normalise(text: str) -> str:
+    """Replace 1_000 by 1000, comments by spaces, escaped bytes by characters; keep names."""
 
     def plain(word: re.Match[str]) -> str:
         match word.lastgroup:
@@ -109,18 +109,18 @@ def simplified(text: str) -> str:
 
 
 def _decoded(escape: re.Match[str]) -> str:
-    """Escaped bytes that are UTF-8 as their characters; each other one as a stand-in, see `restored`."""
+    """Decode escaped bytes that are UTF-8; replace every other byte by a placeholder (see `restore_bytes`)."""
     run = escape.group("bytes")
     if run is None:
         return escape.group()
     codes = bytes(int(one[1:], 16) if one[0] == "x" else int(one, 8) for one in run.split("\\")[1:])
-    # What is ASCII stays escaped: it may be a quotation mark.
+    # ASCII stays escaped: it may be a quotation mark.
     return "".join(
-        f"\\x{ord(one):02x}" if one < "\x80" else one.translate(_STAND_INS)
+        f"\\x{ord(one):02x}" if one < "\x80" else one.translate(_PLACEHOLDERS)
         for one in codes.decode("utf-8", "surrogateescape")
     )
 
 
-def restored(text: str) -> str:
-    """A string literal with its bytes that are no UTF-8, as Python keeps them: lone surrogates."""
-    return text.translate(_BYTES) if not text.isascii() and max(text) >= _FIRST_STAND_IN else text
+def restore_bytes(text: str) -> str:
+    """Replace placeholders in a string literal by lone surrogates, which represent bytes that are not UTF-8."""
+    return text.translate(_BYTES) if not text.isascii() and max(text) >= _FIRST_PLACEHOLDER else text

@@ -1,7 +1,7 @@
-"""Vector with vector: which series belong together, and the arithmetic, comparison and set operators on them.
+"""Vector matching, and the arithmetic, comparison and set operators between two vectors.
 
-Everything is decided once for all steps: series are paired by their matching labels, and presence says at which
-steps a pair counts. Two series on a side that must be unique are an error only at a step where both are there.
+Series are paired by their matching labels once for all steps; `present` decides at which steps a pair has a
+result. Two series with equal matching labels are an error only at steps where both are present.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _rows_by_signature(frame: Frame, matching: Matching, budget: Budget) -> dict
 
 
 def combine_sets(op: str, left: Frame, right: Frame, matching: Matching, budget: Budget) -> Frame:
-    """and, or, unless: whole samples are kept or dropped, values are not looked at."""
+    """and, or, unless: keep or drop samples; their values do not matter."""
     if op == "or":
         extra = right.present & ~_partner_present(right, left, matching, budget)
         both = Frame(
@@ -56,10 +56,10 @@ def combine_sets(op: str, left: Frame, right: Frame, matching: Matching, budget:
 
 
 def _partner_present(frame: Frame, other: Frame, matching: Matching, budget: Budget) -> Bools:
-    """Where a row of `frame` has any present partner in `other`."""
+    """Return where a row of `frame` has a present partner in `other`."""
     partners = _rows_by_signature(other, matching, budget)
     present = np.zeros(frame.present.shape, dtype=np.bool_)
-    # By signature, not by row: with `on ()` every row has all of `other` for its partners.
+    # By signature, not by row: with `on ()` all rows of `other` are partners of every row.
     for key, rows in budget.watch(_rows_by_signature(frame, matching, budget).items()):
         if key in partners:
             present[rows] = other.present[partners[key]].any(axis=0)
@@ -68,7 +68,7 @@ def _partner_present(frame: Frame, other: Frame, matching: Matching, budget: Bud
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Row numbers of the many and the one side, the match each pair belongs to, and the result's labels."""
+    """Row numbers of the many and the one side, the match of each pair, and the labels of the result."""
 
     many: Index
     one: Index
@@ -77,22 +77,22 @@ class _Pairs:
 
 
 def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
-    """Arithmetic or comparison between the samples of matching series."""
+    """Apply an arithmetic or comparison operator to the samples of matching series."""
     op, matching, returns_bool = expr.op, expr.matching, expr.returns_bool
     swapped = matching.many == "right"
     many, one = (right, left) if swapped else (left, right)
-    # At a step where a side is empty nothing can match, and nothing is an error.
+    # At a step where one side is empty nothing matches, and nothing is an error.
     active: Bools = np.logical_and(many.present.any(axis=0), one.present.any(axis=0))
     one_rows = _rows_by_signature(one, matching, budget)
     _check_unique(one, one_rows, active, "left" if swapped else "right", budget)
     pairs = _pair_up(many, one, one_rows, expr, budget)
-    budget.afford(len(pairs.labels) * len(active))
+    budget.reserve(len(pairs.labels) * len(active))
     present = many.present[pairs.many] & one.present[pairs.one]
     first, second = many.values[pairs.many], one.values[pairs.one]
     if swapped:
         first, second = second, first
     values = OPERATORS[op](first, second)
-    # What is ambiguous is an error even if a comparison would filter it out: it may not, tomorrow.
+    # An ambiguous match is an error even if the comparison filters it out, as in Prometheus.
     if matching.many is None:
         _check_one_to_one(pairs, present)
     else:
@@ -115,7 +115,7 @@ def _pair_up(
     for row, many_labels in enumerate(budget.watch(many.labels)):
         key = signature(many_labels)
         partners = one_rows.get(key, ())
-        if len(partners) > 1:  # no error where they are there at different steps, but pairs multiply
+        if len(partners) > 1:  # no error if they are present at different steps, but the pairs multiply
             budget.charge_labels(0, is_ascii=True, sets=len(partners) - 1)
         for partner in partners:
             pairs.append((row, partner, numbers.setdefault(key, len(numbers))))
@@ -166,7 +166,7 @@ def _check_grouped(pairs: _Pairs, present: Bools, budget: Budget) -> None:
 
 
 def _several(group: Index, present: Bools) -> bool:
-    """Whether two rows of one group are present at the same step."""
+    """Return whether two rows of one group are present at the same step."""
     order = np.argsort(group, kind="stable")
     ordered = group[order]
     first = np.flatnonzero(np.diff(ordered, prepend=-1))

@@ -1,4 +1,4 @@
-"""Functions of one number: rounding, logarithms, trigonometry, clamping, and a number as text."""
+"""Functions of one number: rounding, logarithms, trigonometry, clamping, formatting."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ SIMPLE: dict[str, Callable[[Floats], Floats]] = {
 
 
 def round_to(values: Floats, nearest: Floats) -> Floats:
-    """To the nearest multiple, ties upwards; the inverse is what keeps 0.1 from drifting."""
+    """Round to the nearest multiple, ties upwards; computing with the inverse avoids errors for 0.1."""
     inverse = 1.0 / nearest
     rounded: Floats = np.floor(values * inverse + 0.5) / inverse
     return rounded
 
 
-def clamp(values: Floats, present: Bools, least: Floats, most: Floats) -> tuple[Floats, Bools]:
-    """Between `least` and `most` (one per step); a step where they are crossed has no result."""
-    clamped = _maximum(least, _minimum(most, values))
-    return clamped, present & ~(most < least)
+def clamp(values: Floats, present: Bools, low: Floats, high: Floats) -> tuple[Floats, Bools]:
+    """Clamp between `low` and `high` (one per step); a step where low > high has no result."""
+    clamped = _maximum(low, _minimum(high, values))
+    return clamped, present & ~(high < low)
 
 
 def _minimum(bound: Floats, values: Floats) -> Floats:
-    # An infinite bound wins even over NaN.
+    # An infinite bound takes precedence even over NaN.
     either = (bound == -np.inf) | (values == -np.inf)
     return np.where(either, -np.inf, np.minimum(bound, values))
 
@@ -61,7 +61,7 @@ def _maximum(bound: Floats, values: Floats) -> Floats:
 
 
 def number_text(value: float) -> str:
-    """The shortest decimal that reads back as `value`, never with an exponent."""
+    """Return the shortest decimal that parses to `value`, without an exponent."""
     if np.isnan(value):
         return "NaN"
     if np.isinf(value):

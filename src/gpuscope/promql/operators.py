@@ -1,4 +1,4 @@
-"""The binary operators on arrays. A comparison gives 1 and 0; whether that filters is the caller's business."""
+"""The binary operators on arrays. A comparison gives 1 or 0; the caller decides whether it filters."""
 
 from __future__ import annotations
 

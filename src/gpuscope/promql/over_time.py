@@ -1,7 +1,8 @@
-"""The *_over_time functions, and changes and resets: windows in, one number per window out.
+"""The *_over_time functions, changes and resets: one number per window.
 
-Each gives its values and where they are present; a window without samples has no result. The results follow
-Prometheus to the rounding: compensated sums, NaN ignored by min and max unless there is nothing else.
+Each function returns values and where they are present; a window without samples has no result. Results equal
+those of Prometheus including rounding: sums are compensated, and min and max ignore NaN if there are other
+values.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import numpy as np
 from gpuscope.promql import sums
 from gpuscope.promql.budget import check_running
 from gpuscope.promql.frame import Bools, Floats, Ints
-from gpuscope.promql.windows import Columns, Windows, groups_of_equal_length
+from gpuscope.promql.windows import SampleColumns, Windows, groups_of_equal_length
 
-# Samples to sort at a time: a window's samples are copied, and windows overlap.
-_MOST_SORTED = 1_000_000
+# Samples sorted at a time: the samples of each window are copied, and windows overlap.
+_MAX_SORTED_SAMPLES = 1_000_000
 
 Kernel = Callable[[Floats, Ints, Ints], Floats]
 """values, low, counts (flat, every count at least 1) -> one number per window."""
@@ -61,17 +62,17 @@ def maximum(values: Floats, low: Ints, counts: Ints) -> Floats:
 
 
 def _reduce(operation: np.ufunc, values: Floats, low: Ints, counts: Ints) -> Floats:
-    # reduceat wants positions inside the array: one more sample lets the last window end at its end.
+    # reduceat needs positions inside the array: one more sample allows the last window to end at the end.
     padded = np.append(values, np.nan)
     edges = np.empty(2 * low.size, dtype=np.int64)
     edges[0::2], edges[1::2] = low, low + counts
-    # Between two windows reduceat would reduce the gap too; that half of its answer is not wanted.
+    # reduceat also reduces the gaps between windows; that half of its result is ignored.
     reduced: Floats = operation.reduceat(padded, edges)[0::2]
     return reduced
 
 
 def variance(values: Floats, low: Ints, counts: Ints) -> Floats:
-    columns = Columns(low, counts)
+    columns = SampleColumns(low, counts)
     size = counts.size
     mean, mean_error, square, square_error = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
     for k, (active, index) in enumerate(columns, start=1):
@@ -89,12 +90,12 @@ def deviation(values: Floats, low: Ints, counts: Ints) -> Floats:
 
 
 def quantile(rank: Floats) -> Kernel:
-    """The kernel for quantiles; `rank` has one number per window."""
+    """Return the kernel for quantiles; `rank` has one number per window."""
 
     def kernel(values: Floats, low: Ints, counts: Ints) -> Floats:
         result = np.empty(counts.size)
         for length, windows in groups_of_equal_length(counts):
-            for chosen in np.array_split(windows, windows.size * length // _MOST_SORTED + 1):
+            for chosen in np.array_split(windows, windows.size * length // _MAX_SORTED_SAMPLES + 1):
                 check_running()
                 samples = values[low[chosen, None] + np.arange(length)]
                 result[chosen] = quantile_of_rows(rank[chosen], samples)
@@ -104,7 +105,7 @@ def quantile(rank: Floats) -> Kernel:
 
 
 def quantile_of_rows(rank: Floats, samples: Floats) -> Floats:
-    """The quantile of each row, between neighbours by weight; NaN counts as smaller than everything."""
+    """Return the quantile of each row, interpolated between neighbours; NaN is smaller than all numbers."""
     n = samples.shape[1]
     nans = np.isnan(samples).sum(axis=1)
     ordered = np.sort(np.where(np.isnan(samples), -np.inf, samples), axis=1)

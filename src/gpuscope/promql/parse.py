@@ -1,7 +1,8 @@
-"""Query text in, syntax tree out; every complaint is a `BadQueryError`.
+"""Parses query text to a syntax tree; every error is a `BadQueryError`.
 
-The grammar and the type rules are `promql-parser`'s. It follows Prometheus' newest experiments and one thing of
-VictoriaMetrics; what Prometheus 3.x does not promise is refused here by name, so nothing is half-supported.
+Grammar and type rules are those of the library `promql-parser`, which also accepts Prometheus' newest
+experiments and one extension of VictoriaMetrics. Everything that is not stable in Prometheus 3.x is refused
+here by name.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import promql_parser
 
 from gpuscope.anchored_regex import compile_anchored
 from gpuscope.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
-from gpuscope.promql.lexical import check_size, restored, simplified
+from gpuscope.promql.lexical import check_size, normalise, restore_bytes
 from gpuscope.promql.query_errors import BadQueryError, UnsupportedError
-from gpuscope.promql.spelling import spelled
+from gpuscope.promql.spelling import read_spelling
 from gpuscope.promql.syntax import (
     Aggregate,
     At,
     Binary,
-    Call,
     Expr,
+    FunctionCall,
     Matching,
     MatrixSelector,
     Negation,
@@ -114,7 +115,7 @@ FUNCTIONS = frozenset(
         "year",
     }
 )
-# The library's enums are not hashable; their names are.
+# By name, because the library's enums are not hashable.
 _MATCH_OPS = {
     "MatchOp.Equal": MatchOp.EQUAL,
     "MatchOp.NotEqual": MatchOp.NOT_EQUAL,
@@ -131,19 +132,19 @@ _NEGATIVE_AT = re.compile(r"@\s*-")
 _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 
 
-MAX_REMEMBERED = 2_000
-"""Characters of a query whose tree is kept; longer ones, many of them, would fill the memory."""
+MAX_CACHED_CHARACTERS = 2_000
+"""Trees of longer queries are not cached, because they could fill the memory."""
 
 
 def parse(text: str, times: QueryTimes = INSTANT) -> Expr:
-    """The tree of `text` in a query of these times. Dashboards ask the same few questions again and again, so
-    trees are kept."""
+    """Return the tree of `text` in a query with these times. Dashboards repeat the same queries, so trees are
+    cached."""
     text = evaluate_durations(text, times)
-    return _remembered(text) if len(text) <= MAX_REMEMBERED else _parse(text)
+    return _parse_cached(text) if len(text) <= MAX_CACHED_CHARACTERS else _parse(text)
 
 
 @lru_cache(maxsize=512)
-def _remembered(text: str) -> Expr:
+def _parse_cached(text: str) -> Expr:
     return _parse(text)
 
 
@@ -155,10 +156,10 @@ def _parse(text: str) -> Expr:
 
 
 def _check_plus_signs(text: str) -> None:
-    """The library forgets a unary plus before it looks at types: +"text" and +x[5m] are wrong, too."""
+    """Check operands of unary plus, which the library drops before its type check: +"text" is invalid."""
     if "+" not in text:
         return
-    spelling = spelled(text)
+    spelling = read_spelling(text)
     if "+" in spelling.signs:
         try:
             grammar_tree(spelling.text)
@@ -168,11 +169,11 @@ def _check_plus_signs(text: str) -> None:
 
 
 def grammar_tree(text: str) -> Any:
-    """The library's own tree: nothing is left out of it, but what is not supported has not been refused yet."""
+    """Return the library's tree, which is complete but may contain unsupported nodes."""
     check_size(text)
     if not text:
         raise BadQueryError("unknown position: parse error: no expression found in input")
-    plain = simplified(text)
+    plain = normalise(text)
     check_literals(plain)
     try:
         return promql_parser.parse(plain)
@@ -181,7 +182,7 @@ def grammar_tree(text: str) -> Any:
     except ValueError as error:
         raise BadQueryError(f"parse error: {error}") from error
     except BaseException as error:
-        # The library's Rust panics arrive as an exception outside `Exception`; a user's text must not end us.
+        # A Rust panic of the library is not a subclass of `Exception`; a query must not end the process.
         if type(error).__name__ == "PanicException":
             raise BadQueryError("parse error: the parser cannot read this query") from error
         raise
@@ -189,7 +190,7 @@ def grammar_tree(text: str) -> Any:
 
 @contextmanager
 def converting() -> Iterator[None]:
-    """What walking the library's tree may run into, as the user's error."""
+    """Convert exceptions of walking the library's tree to query errors."""
     try:
         yield
     except RecursionError as error:
@@ -204,7 +205,7 @@ class _Converter:
         self._kinds: dict[str, Callable[[Any], Expr]] = {
             "ParenExpr": lambda node: self.expr(node.expr),
             "NumberLiteral": lambda node: Number(node.val),
-            "StringLiteral": lambda node: String(restored(node.val)),
+            "StringLiteral": lambda node: String(restore_bytes(node.val)),
             "UnaryExpr": self._negation,
             "VectorSelector": self._vector_selector,
             "MatrixSelector": self._matrix_selector,
@@ -255,7 +256,7 @@ class _Converter:
     def _call(self, node: Any) -> Expr:
         name = function_name(node)
         args = tuple(self.expr(arg) for arg in node.args)
-        return Call(name, args, _VALUE_TYPES[str(node.func.return_type)])
+        return FunctionCall(name, args, _VALUE_TYPES[str(node.func.return_type)])
 
     def _binary(self, node: Any) -> Expr:
         left, right = self.expr(node.lhs), self.expr(node.rhs)
@@ -282,7 +283,7 @@ def function_name(node: Any) -> str:
 
 
 def read_at(node: Any, text: str) -> At | None:
-    """The @ modifier of a selector or subquery in `text`."""
+    """Return the @ modifier of a selector or subquery in `text`."""
     if node.at is None:
         return None
     kind = node.at.type
@@ -290,7 +291,7 @@ def read_at(node: Any, text: str) -> At | None:
         return "start"
     if kind == promql_parser.AtModifierType.End:
         return "end"
-    # Reading a time before 1970 from the library panics, so the time is read from the printed node.
+    # The library panics when asked for a time before 1970, so the time is read from the printed node.
     printed = _AT.search(str(node))
     seconds = float(printed.group(1)) if printed else 0.0
     if printed is None or (seconds == 0 and _NEGATIVE_AT.search(text)):
@@ -303,7 +304,7 @@ def read_at(node: Any, text: str) -> At | None:
 def read_matcher(node: Any) -> Matcher:
     op = _MATCH_OPS[str(node.op)]
     if op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
-        # The library has tried it with another engine, whose limits are not RE2's.
+        # The library checks it with another engine, whose limits differ from RE2's.
         try:
             compile_anchored(node.value)
         except ValueError as error:

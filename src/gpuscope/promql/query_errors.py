@@ -1,20 +1,20 @@
-"""Why a query has no answer, in the terms of Prometheus' HTTP API.
+"""Query errors, with the error types of Prometheus' HTTP API.
 
     PromQLError                 error_type
-    ├── BadQueryError           bad_data     the text is not PromQL, or its types do not fit
-    │   └── UnsupportedError    bad_data     valid in some engine, not here; the message names the thing
-    ├── ExecutionError          execution    the data do not allow it (many-to-many, duplicate series, limits)
+    ├── BadQueryError           bad_data     invalid PromQL, or wrong types
+    │   └── UnsupportedError    bad_data     valid in another engine; the message names the feature
+    ├── ExecutionError          execution    the data or a limit prevents it (many-to-many, duplicate series)
     ├── QueryTimeoutError       timeout
     └── QueryCanceledError      canceled
 
-Nothing else leaves `parse` or `Engine` for any input text; a store's own errors pass through.
+`parse` and `Engine` raise no other exceptions for any text, except those of the store.
 """
 
 from __future__ import annotations
 
 
 class PromQLError(Exception):
-    """A query that has no answer; `error_type` is what the HTTP API calls it."""
+    """A query failed; `error_type` is the type in the HTTP API."""
 
     error_type = "internal"
 

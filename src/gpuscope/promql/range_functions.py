@@ -1,7 +1,7 @@
-"""Functions of a range: which kernel computes each, and what becomes of its series' labels.
+"""Functions of a range vector: the kernel of each, and the labels of the result.
 
-They drop the metric name, except the two that only move a series in time. Unlike functions of one sample they
-do not join series that then look alike.
+They drop the metric name, except last_over_time and first_over_time. Unlike functions of an instant vector they
+do not merge series that then have equal labels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuscope.promql import labels as label_sets
 from gpuscope.promql import over_time, rate, regression, sums
 from gpuscope.promql.frame import SAME_LABELS, Bools, Floats, Frame, Steps
 from gpuscope.promql.query_errors import ExecutionError
-from gpuscope.promql.syntax import Call, Expr
+from gpuscope.promql.syntax import Expr, FunctionCall
 from gpuscope.promql.windows import Windows
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
-def over_range(evaluator: Evaluator, call: Call, argument: Expr, steps: Steps, kernel: Kernel) -> Frame:
+def over_range(evaluator: Evaluator, call: FunctionCall, argument: Expr, steps: Steps, kernel: Kernel) -> Frame:
     labels, chunks = evaluator.windows(argument, steps)
-    evaluator.budget.afford(len(labels) * steps.count)
+    evaluator.budget.reserve(len(labels) * steps.count)
     values = np.empty((len(labels), steps.count))
     present = np.empty(values.shape, dtype=np.bool_)
     for rows, windows in chunks:
@@ -64,36 +64,36 @@ def over_range(evaluator: Evaluator, call: Call, argument: Expr, steps: Steps, k
         values[rows], present[rows] = kernel(windows)
     frame = Frame(labels, values, present).without_empty_rows()
     if call.name in ("rate", "increase"):
-        _note_non_counters(evaluator, frame)
+        _annotate_non_counters(evaluator, frame)
     if call.name in _KEEPS_NAME:
         return frame
-    nameless = frame.relabelled(label_sets.drop_name, evaluator.budget)
-    # Unlike the functions of one sample, those of a range do not join series that only look alike now.
+    nameless = frame.relabel(label_sets.drop_name, evaluator.budget)
+    # Unlike functions of an instant vector, these do not merge series that then have equal labels.
     if len(set(nameless.labels)) < len(nameless.labels):
         raise ExecutionError(SAME_LABELS)
     return nameless
 
 
-def _note_non_counters(evaluator: Evaluator, frame: Frame) -> None:
+def _annotate_non_counters(evaluator: Evaluator, frame: Frame) -> None:
     for name in sorted(
         {label_sets.get(one, label_sets.METRIC_NAME) for one in evaluator.budget.watch(frame.labels)}
     ):
         if name and not name.endswith(_COUNTER_SUFFIXES):
-            evaluator.notes.info(f"{NOT_A_COUNTER}: {label_sets.quote(name)}")
+            evaluator.annotations.info(f"{NOT_A_COUNTER}: {label_sets.quote(name)}")
 
 
-def quantile_over_time(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
+def quantile_over_time(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     rank = evaluator.scalar(call.args[0], steps)
 
     def kernel(windows: Windows) -> tuple[Floats, Bools]:
         there = windows.counts > 0
-        evaluator.notes.warn_of_quantiles(rank, np.logical_or.reduce(there))
+        evaluator.annotations.warn_of_quantile(rank, np.logical_or.reduce(there))
         return over_time.evaluate(windows, over_time.quantile(np.broadcast_to(rank, there.shape)[there]))
 
     return over_range(evaluator, call, call.args[1], steps, kernel)
 
 
-def predict_linear(evaluator: Evaluator, call: Call, steps: Steps) -> Frame:
+def predict_linear(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     ahead = evaluator.scalar(call.args[1], steps)
 
     def kernel(windows: Windows) -> tuple[Floats, Bools]:

@@ -14,15 +14,15 @@ from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.series import Labels
 
 _NUMBER_CHARACTERS = 24
-"""Of most numbers; the few with an exponent have up to 330."""
+"""Length of most numbers; a few have up to 330 characters."""
 
 
-def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
-    """At each step the k largest (or smallest) of every group keep their rows; NaN is the last choice.
+def top_or_bottom(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
+    """Keep at each step the k largest (or smallest) samples of every group; NaN comes last.
 
-    Rows come out group by group, and for a single step in order of value: an instant query shows that order.
+    The rows are ordered by group and, for a single step, by value: an instant query returns them in this order.
     """
-    if not k.size or k.max() < 1:  # NaN is not less
+    if not k.size or k.max() < 1:  # False for NaN
         return Frame.empty(frame.values.shape[1])
     _check_counts(k)
     wanted = np.trunc(k)
@@ -48,7 +48,7 @@ def extreme(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> Frame:
 
 
 def _check_counts(k: Floats) -> None:
-    """Prometheus' own words, which clients may look for."""
+    """Raise Prometheus' errors, which clients may look for."""
     if np.isnan(k).any():
         raise ExecutionError("Parameter value is NaN")
     for number, wrong in ((k.min(), "underflows"), (k.max(), "overflows")):
@@ -57,17 +57,17 @@ def _check_counts(k: Floats) -> None:
 
 
 def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: bool, budget: Budget) -> Frame:
-    """How many series of a group have each value; the value, as text, becomes the label `label`."""
+    """Count the series of a group that have each value; the value as text becomes the label `label`."""
     check_label_name(label, 'invalid label name "{}" in count_values()')
-    budget.charge(6 * int(np.count_nonzero(frame.present)))  # rows, steps, values and what sorting them takes
+    budget.charge(6 * int(np.count_nonzero(frame.present)))  # rows, steps, values, and memory for sorting
     row, step = np.nonzero(frame.present)
     bits, kind = np.unique(frame.values[row, step].view(np.int64), return_inverse=True)
     budget.charge_labels(len(bits) * _NUMBER_CHARACTERS, is_ascii=True, sets=len(bits))
     texts = [number_text(value) for value in budget.watch(bits.view(np.float64).tolist())]
     kept_names = grouping if without else tuple(sorted({*grouping, label}))
-    # One number for each pair of row and value: numpy sorts numbers much faster than pairs.
+    # One number per pair of row and value: numpy sorts numbers much faster than pairs.
     pairs, pair_of = np.unique(row * len(bits) + kind, return_inverse=True)
-    budget.charge_labels(0, is_ascii=True, sets=2 * len(pairs))  # with the value, and as a group's
+    budget.charge_labels(0, is_ascii=True, sets=2 * len(pairs))  # with the value, and as the group's key
     source: list[Labels] = [
         label_sets.assign(frame.labels[pair // len(bits)], label, texts[pair % len(bits)])
         for pair in budget.watch(pairs.tolist())
@@ -75,7 +75,7 @@ def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: b
     groups = group_rows(source, kept_names, without, budget)
     group_of_pair = np.empty(len(source), dtype=np.intp)
     group_of_pair[groups.order] = np.repeat(np.arange(len(groups.labels)), groups.sizes)
-    budget.afford(len(groups.labels) * frame.values.shape[1])
+    budget.reserve(len(groups.labels) * frame.values.shape[1])
     counts = np.zeros((len(groups.labels), frame.values.shape[1]))
     np.add.at(counts, (group_of_pair[pair_of], step), 1.0)
     return Frame(groups.labels, counts, counts > 0)

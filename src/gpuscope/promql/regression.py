@@ -6,12 +6,12 @@ import numpy as np
 
 from gpuscope.promql import sums
 from gpuscope.promql.frame import Bools, Floats, Ints
-from gpuscope.promql.windows import Columns, Windows
+from gpuscope.promql.windows import SampleColumns, Windows
 
 
 def derivative(windows: Windows) -> tuple[Floats, Bools]:
     present = windows.counts >= 2
-    # Time is counted from the window's first sample: seconds since 1970 would cost nine digits.
+    # Time starts at the window's first sample: seconds since 1970 would lose nine digits of precision.
     low = windows.low[present]
     slope, _ = _line(windows, low, windows.counts[present], windows.timestamps[low])
     values = np.zeros(present.shape)
@@ -20,7 +20,7 @@ def derivative(windows: Windows) -> tuple[Floats, Bools]:
 
 
 def prediction(windows: Windows, ahead: Floats, now: Ints) -> tuple[Floats, Bools]:
-    """The line's value `ahead` seconds after each step's evaluation time `now` (both one per step)."""
+    """Return the line's value `ahead` seconds after each step's evaluation time `now` (one each per step)."""
     present = windows.counts >= 2
     origin = np.broadcast_to(now, present.shape)[present]
     slope, intercept = _line(windows, windows.low[present], windows.counts[present], origin)
@@ -30,8 +30,8 @@ def prediction(windows: Windows, ahead: Floats, now: Ints) -> tuple[Floats, Bool
 
 
 def _line(windows: Windows, low: Ints, counts: Ints, origin: Ints) -> tuple[Floats, Floats]:
-    """Slope per second, and value at `origin`, of each window's line."""
-    columns = Columns(low, counts)
+    """Return slope per second and value at `origin` of each window's line."""
+    columns = SampleColumns(low, counts)
     size = counts.size
     x, x_error, y, y_error = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
     xy, xy_error, xx, xx_error = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)

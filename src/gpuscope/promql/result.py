@@ -1,6 +1,6 @@
-"""What a query answers with. Arrays, not objects per sample: the HTTP layer writes JSON from them at speed.
+"""Query results, as arrays instead of an object per sample, so that the HTTP layer can encode them fast.
 
-`result_type` is what the HTTP API calls the kind.
+`result_type` is the type in the HTTP API.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """An instant query's series with one value each, in the order the query gave them."""
+    """The result of an instant query: one value per series, in the order of the query."""
 
     result_type: ClassVar[str] = "vector"
     time_ms: int
@@ -46,7 +46,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A range query's series, sorted by labels, on one time axis; `present` says where a row has a value."""
+    """The result of a range query: series sorted by labels, on one time axis; `present` marks the values."""
 
     result_type: ClassVar[str] = "matrix"
     times_ms: Ints
@@ -58,8 +58,8 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
-    """An instant query for a range (`x[5m]`): each series with its own times. Its type is "matrix" too."""
+class RangeVector:
+    """The result of an instant query for a range (`x[5m]`): each series has its own times."""
 
     result_type: ClassVar[str] = "matrix"
     labels: list[Labels]
@@ -69,28 +69,28 @@ class Samples:
     infos: tuple[str, ...] = ()
 
 
-Result = Scalar | Text | Vector | Matrix | Samples
+Result = Scalar | Text | Vector | Matrix | RangeVector
 
 
-def first_series(result: Vector | Matrix | Samples, count: int) -> Vector | Matrix | Samples:
-    """The same with only its first series."""
+def first_series(result: Vector | Matrix | RangeVector, count: int) -> Vector | Matrix | RangeVector:
+    """Return the result with only its first series."""
     labels = result.labels[:count]
     match result:
         case Vector():
             return replace(result, labels=labels, values=result.values[:count])
         case Matrix():
             return replace(result, labels=labels, values=result.values[:count], present=result.present[:count])
-        case Samples():
+        case RangeVector():
             times = result.timestamps[:count]
             return replace(result, labels=labels, timestamps=times, values=result.values[:count])
 
 
 def result_size(result: Result) -> int:
-    """How many samples it holds."""
+    """Return the number of samples."""
     match result:
         case Vector() | Matrix():
             return result.values.size
-        case Samples():
+        case RangeVector():
             return sum(map(len, result.values))
         case _:
             return 1

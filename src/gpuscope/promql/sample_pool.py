@@ -1,8 +1,8 @@
-"""The memory that all queries share: what one of them holds, the others must wait for.
+"""The memory that all queries share.
 
-Each query has a limit of its own; but twenty at once, or answers that slow clients do not take, would hold
-twenty times as much. A query that finds too little waits for the others, not for long: two may wait for each
-other.
+Each query has its own limit, but twenty queries at once, or results that slow clients do not read, could use
+twenty times as much. A query that does not get enough memory waits for the others, but only for a short time,
+because two queries could wait for each other.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SamplePool:
         return self._left
 
     def take(self, samples: int, held: int, check: Callable[[], None]) -> None:
-        """So many more, for a query that holds `held`. `check` is called while waiting: it raises when the
-        query's time is up or its client has left."""
+        """Take memory for a query that already holds `held`. `check` is called while waiting; it raises when
+        the query times out or is cancelled."""
         if held + samples > self.size:
             LIMITS_REACHED.count("query_max_total_samples")
             raise ExecutionError(
@@ -49,7 +49,7 @@ class SamplePool:
                 self._changed.wait(POLL_SECONDS)
             self._left -= samples
 
-    def give_back(self, samples: int) -> None:
+    def put_back(self, samples: int) -> None:
         with self._changed:
             self._left += samples
             self._changed.notify_all()

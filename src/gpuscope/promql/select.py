@@ -1,9 +1,9 @@
-"""Stored samples in; what a selector sees at each step out.
+"""Selects the samples that a selector sees at each step.
 
-`latest` answers an instant selector: the newest sample of each series no older than the lookback, unless it is
-a staleness marker. `windows` answers a range selector: for each step the samples in (end - range, end], markers
-left out. Series of one scrape share their time axis, so the search for a step's sample is done once for each
-distinct axis, not for each series.
+`latest` is for instant selectors: the newest sample of each series within the lookback delta, unless it is a
+stale marker. `windows` is for range selectors: the samples in (end - range, end] for each step, without stale
+markers. Series of one scrape share their timestamps, so the search runs once per distinct timestamps array, not
+once per series.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import Windows
 from gpuscope.series import STALE_NAN_BITS, Series
 
-# Windows whose arrays fit a processor's cache together, and samples in them that take it well under a second.
+# The arrays of so many windows fit the processor's cache; so many samples take well under a second.
 MAX_WINDOWS = 65_536
 MAX_WINDOW_SAMPLES = 4_000_000
 
 
 class _Axes:
-    """Numbers the distinct time axes among many arrays of timestamps."""
+    """Numbers the distinct timestamps arrays."""
 
     def __init__(self) -> None:
         self._by_identity: dict[int, int] = {}
@@ -31,7 +31,8 @@ class _Axes:
         self._count = 0
 
     def number(self, timestamps: Ints) -> int:
-        """The axis' number; a new one has the next. The caller keeps the array alive, so ids stay unique."""
+        """Return the array's number; a new array gets the next one. The caller keeps arrays alive: ids are
+        unique."""
         known = self._by_identity.get(id(timestamps))
         if known is None:
             known = self._by_identity[id(timestamps)] = self._by_content(timestamps)
@@ -49,7 +50,7 @@ class _Axes:
 
 
 def latest(series: Sequence[Series], at: Ints, lookback_ms: int, budget: Budget) -> Frame:
-    """The frame of an instant selector asked for at the times `at`."""
+    """Return the frame of an instant selector at the times `at`."""
     if len(at) == 1:
         values, times = _newest(series, budget)
         found = times > at[0] - lookback_ms
@@ -64,9 +65,9 @@ def latest(series: Sequence[Series], at: Ints, lookback_ms: int, budget: Budget)
 
 
 def latest_times(series: Sequence[Series], at: Ints, lookback_ms: int, budget: Budget) -> Frame:
-    """As `latest`, with each sample's own time, in seconds, in place of its value."""
+    """As `latest`, with each sample's time in seconds as its value."""
     frame = latest(series, at, lookback_ms, budget)
-    budget.afford(sum(len(one.timestamps) for one in series))
+    budget.reserve(sum(len(one.timestamps) for one in series))
     shadows = [Series(one.labels, one.timestamps, one.timestamps / 1000) for one in budget.watch(series)]
     times = latest(shadows, at, lookback_ms, budget)
     alive = set(frame.labels)
@@ -75,14 +76,14 @@ def latest_times(series: Sequence[Series], at: Ints, lookback_ms: int, budget: B
 
 
 def _newest(series: Sequence[Series], budget: Budget) -> tuple[Floats, Ints]:
-    """Each series' last sample: a store asked for one moment has given nothing newer than that."""
+    """Return each series' last sample: for a query at one time, the store returns nothing newer."""
     values = np.array([one.values[-1] for one in budget.watch(series)], dtype=np.float64).reshape(-1, 1)
     times = np.array([one.timestamps[-1] for one in budget.watch(series)], dtype=np.int64).reshape(-1, 1)
     return values, times
 
 
 def _searches(series: Sequence[Series], at: Ints, lookback_ms: int) -> Iterator[tuple[Ints, Bools]]:
-    """For each series where its sample for each time lies, and whether it is recent enough."""
+    """Yield for each series the position of its sample at each time, and whether it is recent enough."""
     axes = _Axes()
     searched: list[tuple[Ints, Bools]] = []
     for one in series:
@@ -101,14 +102,14 @@ def _search(timestamps: Ints, at: Ints, lookback_ms: int) -> tuple[Ints, Bools]:
 
 
 def windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Iterator[tuple[slice, Windows]]:
-    """The windows of a range selector, some series at a time."""
+    """Yield the windows of a range selector, in portions of series."""
     samples = sum(len(one.timestamps) for one in series)
     for rows in _portions(len(series), samples, ends, range_ms):
         yield rows, _windows(series[rows], ends, range_ms)
 
 
 def _portions(count: int, samples: int, ends: Ints, range_ms: int) -> Iterator[slice]:
-    """Rows to work on together: few enough to stay in the cache and to look at the clock now and then."""
+    """Yield portions of rows that fit the cache and allow a check of the time limit between them."""
     if not count:
         return
     share_of_span = min(1.0, range_ms / (range_ms + int(ends[-1] - ends[0])))
@@ -140,19 +141,20 @@ def _windows(series: Sequence[Series], ends: Ints, range_ms: int) -> Windows:
 
 
 def without_markers(one: Series) -> Series:
-    if not np.count_nonzero(np.isnan(one.values)):  # a marker is one kind of NaN
+    if not np.count_nonzero(np.isnan(one.values)):  # a stale marker is a NaN
         return one
     kept = one.values.view(np.int64) != STALE_NAN_BITS
     return Series(one.labels, one.timestamps[kept], one.values[kept])
 
 
 def windows_of_frame(frame: Frame, times: Ints, ends: Ints, range_ms: int) -> Iterator[tuple[slice, Windows]]:
-    """The windows over a subquery's result: its rows share one axis but not their presence."""
+    """Yield the windows over a subquery's result: its rows share the timestamps but not `present`."""
     left = np.searchsorted(times, ends - range_ms, side="right")
     right = np.searchsorted(times, ends, side="right")
     for rows in _portions(len(frame.labels), frame.values.size, ends, range_ms):
         present = frame.present[rows]
-        # before[r, j]: how many of row r's first j steps have a sample, that is where step j's would lie.
+        # before[r, j]: how many of row r's first j steps have a sample, which is the position of step j's
+        # sample.
         before = np.zeros((len(present), len(times) + 1), dtype=np.int64)
         np.cumsum(present, axis=1, out=before[:, 1:])
         samples = before[:, -1:]

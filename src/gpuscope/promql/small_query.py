@@ -1,8 +1,8 @@
-"""Whether a query is so small that handing it to a thread would cost more than answering it.
+"""Decides whether a query is so small that running it in a thread costs more than evaluating it at once.
 
-Small is what needs few samples of few series, all of which the store says it holds in memory; a store that does
-not say so (`held`) has no small queries. An event loop may ask this: nothing here reads a file, waits, or looks
-through an index.
+A small query reads few samples of few series, all of which the store has in memory (`count_in_memory`; a store
+without it has no small queries). Safe to call on an event loop: nothing here reads a file, waits, or searches
+an index.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gpuscope.promql.parse import parse
 from gpuscope.promql.syntax import (
     Aggregate,
     Binary,
-    Call,
     Expr,
+    FunctionCall,
     MatrixSelector,
     Negation,
     Number,
@@ -25,35 +25,37 @@ from gpuscope.promql.syntax import (
 )
 from gpuscope.series import Storage
 
-LONGEST_TEXT = 500
-"""Of a query that is worth parsing to find out."""
+MAX_CHARACTERS = 500
+"""Longer queries are not parsed to find out."""
 MAX_SERIES = 32
-MAX_NUMBERS = 4_000
-"""Samples read and looked at: at most about a millisecond's work."""
+MAX_SAMPLES = 4_000
+"""Samples read: about a millisecond of work."""
 
 _Selector = tuple[VectorSelector, int | None]
 
 
 def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times: QueryTimes = INSTANT) -> bool:
-    held = getattr(storage, "held", None)
-    if held is None or len(text) > LONGEST_TEXT:
+    count_in_memory = getattr(storage, "count_in_memory", None)
+    if count_in_memory is None or len(text) > MAX_CHARACTERS:
         return False
     series = numbers = 0
     for selector, range_ms in _selectors(parse(text, times)):
         if selector.at is not None:
             return False
         start_ms = steps.start_ms - selector.offset_ms - (range_ms or lookback_ms)
-        found: tuple[int, int] | None = held(selector.matchers, start_ms, steps.end_ms - selector.offset_ms)
+        found: tuple[int, int] | None = count_in_memory(
+            selector.matchers, start_ms, steps.end_ms - selector.offset_ms
+        )
         if found is None:
             return False
         series += found[0]
-        # Each step looks at one sample of a series, or at as many as its window holds.
+        # Each step reads one sample of a series, or all samples of its window.
         numbers += found[1] * steps.count if range_ms else found[1] + found[0] * steps.count
-    return series <= MAX_SERIES and numbers <= MAX_NUMBERS
+    return series <= MAX_SERIES and numbers <= MAX_SAMPLES
 
 
 def _selectors(expr: Expr) -> Iterator[_Selector]:
-    """Every selector with its range; for what may be large for other reasons one that is never small."""
+    """Yield every selector with its range; `_NEVER_SMALL` for expressions that may be expensive otherwise."""
     match expr:
         case Number() | String():
             return
@@ -70,9 +72,9 @@ def _selectors(expr: Expr) -> Iterator[_Selector]:
             yield from _selectors(expr.expr)
             if expr.param is not None:
                 yield from _selectors(expr.param)
-        case Call(name=("label_replace" | "label_join")):
-            yield _NEVER_SMALL  # 500 characters of nested calls fill the whole budget for label text
-        case Call():
+        case FunctionCall(name=("label_replace" | "label_join")):
+            yield _NEVER_SMALL  # 500 characters of nested calls can use the whole budget for label text
+        case FunctionCall():
             for one in expr.args:
                 yield from _selectors(one)
         case _:

@@ -1,7 +1,7 @@
-"""What the parser library forgets of a query's text: which signs were a plus, and which numbers were durations.
+"""Reads from a query's text what the parser library drops: unary plus signs, and numbers written as durations.
 
-`spelled` gives the text with a minus for every unary plus that no number follows, so that the library keeps a
-node for it, and in the order of the text the signs and the numbers that the tree's nodes stand for.
+`read_spelling` returns the text with each unary plus replaced by a minus, unless a number follows, so that the
+library keeps a node for it; and, in text order, the signs and numbers that belong to the tree's nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Spelling:
     durations: list[bool] = field(default_factory=list)
 
 
-def spelled(text: str) -> Spelling:
+def read_spelling(text: str) -> Spelling:
     found = Spelling()
     pieces, end = [], 0
     for before, token, after in _expression_tokens(text):
@@ -43,8 +43,8 @@ def spelled(text: str) -> Spelling:
 
 
 def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
-    """Tokens outside brackets and lists of labels, each with the word before it and whether, after a sign, only
-    more signs and a number follow."""
+    """Return the tokens outside brackets and label lists, each with the word before it and, for a sign, whether
+    only signs and a number follow."""
     tokens = [token for token in _TOKEN.finditer(text) if token.lastgroup != "comment"]
     found: list[tuple[str, re.Match[str], bool]] = []
     before, closing, closed = "", "", ""
@@ -58,10 +58,10 @@ def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
         if word in ("[", "{"):
             closing = closed = "]" if word == "[" else "}"
         elif word == "(" and before.lower() in _LISTS:
-            # An operand follows the operator's lists, but not those after an aggregation.
+            # An operand follows a label list of an operator, but not one of an aggregation.
             closing, closed = ")", ")" if before.lower() in ("by", "without") else "list"
         elif time_follows:
-            # Whatever its sign.
+            # With any sign.
             time_follows, before = token.lastgroup == "sign", "time1"
         else:
             time_follows = word == "@" or is_offset_modifier(tokens, position)

@@ -1,8 +1,8 @@
-"""What a query took, for who asks with `stats`: its time, and how many samples it looked at, step by step.
+"""Query statistics for the API parameter `stats`: timings and sample counts, also per step.
 
-Counted as Prometheus counts: every sample that a selector finds for a step, again for each step that sees it;
-what a subquery reads inside is not counted, its own results are. Only the peak is this engine's own number: the
-most samples it held at once. Counting costs a pass over each result, so nothing is counted unasked.
+Samples are counted as in Prometheus: every sample that a selector finds for a step, for each such step; for a
+subquery its results, not the samples it reads. Only the peak is specific to this engine: the most samples held
+at once. Counting needs a pass over each result, so it is done only on request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuscope.series import Labels, Series
 
 
 class _Count:
-    """Samples seen, altogether and, where the steps are given, at each of them."""
+    """Samples in total and, if the steps are given, per step."""
 
     __slots__ = ("_first_ms", "_step_ms", "at_step", "total")
 
@@ -31,7 +31,7 @@ class _Count:
         self._first_ms, self._step_ms = (steps.start_ms, steps.step_ms) if steps is not None else (0, 1)
 
     def add(self, steps: Steps, samples: Ints) -> None:
-        """`samples` has a number for each of `steps`, which may be a part of the query's."""
+        """`samples` has one number per step of `steps`, which may be a part of the query's steps."""
         self.total += int(samples.sum())
         if self.at_step:
             first = (steps.start_ms - self._first_ms) // self._step_ms
@@ -44,10 +44,10 @@ class _Count:
 
 @dataclass(slots=True)
 class Statistics:
-    """`asked_at` is when the query came in, by `time.perf_counter`: it may have waited for its turn."""
+    """`received_at` is the time of the request by `time.perf_counter`: the query may have been queued."""
 
     per_step: bool = False
-    asked_at: float = field(default_factory=time.perf_counter)
+    received_at: float = field(default_factory=time.perf_counter)
     began_at: float = 0.0
     prepared_at: float = 0.0
     ended_at: float = 0.0
@@ -67,7 +67,7 @@ class Statistics:
         self.ended_at = time.perf_counter()
 
     def as_json(self) -> dict[str, Any]:
-        """By the API's names. Sorting is part of the inner evaluation here, and has no time alone."""
+        """Return the statistics in the API's format. Sorting is included in the inner evaluation."""
         samples: dict[str, Any] = {
             "totalQueryableSamples": self.count.total,
             "peakSamples": self.budget.peak,
@@ -82,22 +82,22 @@ class Statistics:
                 "resultSortTime": 0,
                 "queryPreparationTime": self.prepared_at - self.began_at,
                 "innerEvalTime": self.ended_at - self.prepared_at,
-                "execQueueTime": self.began_at - self.asked_at,
-                "execTotalTime": self.ended_at - self.asked_at,
+                "execQueueTime": self.began_at - self.received_at,
+                "execTotalTime": self.ended_at - self.received_at,
             },
             "samples": samples,
         }
 
 
 class CountingEvaluator(Evaluator):
-    """An evaluator that counts what its selectors find."""
+    """An evaluator that counts the samples of its selectors."""
 
     count: _Count
 
     def vector(self, expr: Expr, steps: Steps) -> Frame:
-        if steps.count == 1 or not self._stands_still(expr):
+        if steps.count == 1 or not self._is_constant(expr):
             return super().vector(expr, steps)
-        # Evaluated once and repeated: every step counts as if it had done the work.
+        # Evaluated once and repeated: every step is counted as if it had been evaluated.
         whole, self.count = self.count, _Count()
         try:
             return super().vector(expr, steps)

@@ -1,7 +1,8 @@
-"""Compensated sums and means over windows, exact where Prometheus is.
+"""Compensated sums and means over windows, with the results of Prometheus.
 
-A plain sum of 1, 1e100, 1, -1e100 is 0; Prometheus says 2. So each running sum carries the rounding error of
-every addition (Kahan's idea, Neumaier's form; Knuth's branch-free two-sum gives the same error term).
+A plain sum of 1, 1e100, 1, -1e100 is 0; Prometheus returns 2. So each running sum also adds up the rounding
+error of every addition (Kahan summation in Neumaier's form; Knuth's branch-free two-sum gives the same error
+term).
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import numpy as np
 
 from gpuscope.promql.budget import check_running
 from gpuscope.promql.frame import Floats, Ints
-from gpuscope.promql.windows import Columns
+from gpuscope.promql.windows import SampleColumns
 
-# Above this, some order of summation might overflow where Prometheus' order does not; NaN is above it, too.
+# Above this, another order of summation might overflow where Prometheus' order does not; also for NaN.
 _LARGE = 1e290
-# Windows shorter than this, or that hardly overlap, are summed one by one: preparing blocks would cost more.
+# Shorter windows, and windows that hardly overlap, are summed one by one: preparing blocks would cost more.
 _SHORT = 32
 _OVERLAP = 3
 
 
 def add(increment: Floats, total: Floats, error: Floats) -> None:
-    """total += increment in place; what the rounding lost goes to `error`."""
+    """Add `increment` to `total` in place, and the rounding error to `error`."""
     new = total + increment
     part = new - total
     error += (total - (new - part)) + (increment - part)
@@ -36,7 +37,7 @@ def window_sums(values: Floats, low: Ints, counts: Ints) -> Floats:
 
 
 def window_means(values: Floats, low: Ints, counts: Ints) -> Floats:
-    """Sum over count; where the sum overflows, the mean is carried along instead."""
+    """Return sum / count; if the sum overflows, the running mean instead."""
     total, error = _totals(values, low, counts)
     means = total / counts + error / counts
     for i in np.flatnonzero(np.isinf(total)):
@@ -46,7 +47,7 @@ def window_means(values: Floats, low: Ints, counts: Ints) -> Floats:
 
 
 def _totals(values: Floats, low: Ints, counts: Ints) -> tuple[Floats, Floats]:
-    """Each window's sum and what its rounding lost."""
+    """Return each window's sum and its rounding error."""
     longest = int(counts.max())
     overlapping = int(counts.sum()) > _OVERLAP * values.size
     if longest < _SHORT or not overlapping or not (np.abs(values) < _LARGE).all():
@@ -55,7 +56,7 @@ def _totals(values: Floats, low: Ints, counts: Ints) -> tuple[Floats, Floats]:
 
 
 def _totals_in_order(values: Floats, low: Ints, counts: Ints) -> tuple[Floats, Floats]:
-    columns = Columns(low, counts)
+    columns = SampleColumns(low, counts)
     total, error = np.zeros(counts.size), np.zeros(counts.size)
     for active, index in columns:
         add(values[index], total[:active], error[:active])
@@ -63,10 +64,10 @@ def _totals_in_order(values: Floats, low: Ints, counts: Ints) -> tuple[Floats, F
 
 
 def _totals_by_blocks(values: Floats, low: Ints, counts: Ints, block: int) -> tuple[Floats, Floats]:
-    """For long windows that overlap: each is the tail of a block and the head of the next, both summed before.
+    """Sum long, overlapping windows: each is the tail of a block and the head of the next, both precomputed.
 
-    With blocks as long as the longest window, a window ends in the block it begins in or in the next one. The
-    work no longer grows with the overlap; only the few windows inside one block are summed by themselves.
+    Blocks are as long as the longest window, so a window ends in the block where it starts or in the next one.
+    The work does not grow with the overlap; only the few windows inside one block are summed individually.
     """
     padded = np.zeros(-(-values.size // block) * block)
     padded[: values.size] = values
@@ -87,7 +88,7 @@ def _totals_by_blocks(values: Floats, low: Ints, counts: Ints, block: int) -> tu
 
 
 def _running(blocks: Floats) -> tuple[Floats, Floats]:
-    """Running sums and errors along each row; transposed, so that each step writes one contiguous line."""
+    """Return running sums and errors along each row; transposed, so that each step writes contiguous memory."""
     total, error = np.zeros(len(blocks)), np.zeros(len(blocks))
     totals, errors = np.empty(blocks.shape[::-1]), np.empty(blocks.shape[::-1])
     for k in range(blocks.shape[1]):
@@ -99,9 +100,9 @@ def _running(blocks: Floats) -> tuple[Floats, Floats]:
 
 
 def sum_rows(rows: Floats) -> tuple[Floats, Floats]:
-    """The sum of all rows, and what its rounding lost; pairwise, in about log2(len(rows)) steps.
+    """Return the sum of all rows and its rounding error; pairwise, in about log2(len(rows)) steps.
 
-    In order instead where an intermediate sum may leave the range of a double: there the order is the result.
+    Sums in order if an intermediate sum may overflow: then the order determines the result.
     """
     if not (np.abs(rows) < _LARGE).all():
         total, error = rows[0].copy(), np.zeros(rows.shape[1:])
@@ -122,7 +123,7 @@ def sum_rows(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _mean_of_large(values: Floats) -> float:
-    """The mean of numbers whose sum leaves the range of a double (or that hold an infinity)."""
+    """Return the mean of numbers whose sum overflows (or that contain an infinity)."""
     total, error, mean = float(values[0]), 0.0, 0.0
     incremental = False
     for k, value in enumerate(values[1:].tolist(), start=2):

@@ -1,7 +1,7 @@
-"""The tree of a query: what `parse` makes of the text and the evaluator walks.
+"""The syntax tree of a query: produced by `parse`, evaluated by the evaluator.
 
-Parentheses are gone, durations are integer milliseconds, and what the evaluator does not know never gets here.
-A selector's metric name is one of its matchers.
+It has no parentheses, durations are integer milliseconds, and every node is supported by the evaluator. A
+selector's metric name is one of its matchers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """How the series of two vectors find each other; `many` is the side that may have several per match."""
+    """Vector matching; `many` is the side that may have several series per match."""
 
     on: bool
     labels: tuple[str, ...]
@@ -95,13 +95,15 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     name: str
     args: tuple[Expr, ...]
     returns: ValueType
 
 
-Expr = Number | String | VectorSelector | MatrixSelector | Subquery | Negation | Binary | Aggregate | Call
+Expr = (
+    Number | String | VectorSelector | MatrixSelector | Subquery | Negation | Binary | Aggregate | FunctionCall
+)
 
 
 def value_type(expr: Expr) -> ValueType:
@@ -112,7 +114,7 @@ def value_type(expr: Expr) -> ValueType:
             return ValueType.STRING
         case MatrixSelector() | Subquery():
             return ValueType.MATRIX
-        case Call() | Negation() | Binary():
+        case FunctionCall() | Negation() | Binary():
             return expr.returns
         case _:
             return ValueType.VECTOR

@@ -1,8 +1,8 @@
-"""Range windows over many series at once.
+"""Range windows over many series.
 
-The samples of all series lie one series after the other in two flat arrays; a window is a pair of positions in
-them. A function over windows is then the same few array operations for one series or a thousand, whatever their
-time axes. `Columns` walks all windows in step, oldest samples first, for what must be computed in order.
+The samples of all series are in two flat arrays, one series after the other; a window is a pair of positions.
+So a function over windows is the same few array operations for one series or a thousand. `SampleColumns` visits
+all windows in parallel, oldest samples first, for functions that must be computed in order.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gpuscope.promql.budget import check_running
 from gpuscope.promql.frame import Floats, Ints
 
 MAX_UNCHECKED_WORK = 10_000_000
-"""Samples that are computed with between two looks at the clock: some 100 ms."""
-_STEP_WORK = 1_000  # of one step of `Columns` beside its samples: numpy calls on few numbers
+"""Samples processed between two checks of the time limit: about 100 ms."""
+_STEP_WORK = 1_000  # cost of a step of `SampleColumns` besides its samples: numpy calls on few numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Window (i, j), of series i at step j, holds the flat positions low[i, j] to high[i, j] - 1."""
+    """Window (i, j) of series i at step j contains the flat positions low[i, j] to high[i, j] - 1."""
 
     timestamps: Ints
     values: Floats
@@ -37,23 +37,25 @@ class Windows:
         return self.high - self.low
 
 
-class Columns:
-    """Windows ordered longest first: those that have a k-th sample are always a leading part."""
+class SampleColumns:
+    """Windows ordered by length, longest first: the windows that have a k-th sample are always the first
+    ones."""
 
     __slots__ = ("_low", "_with_at_least", "length", "order")
 
     def __init__(self, low: Ints, counts: Ints) -> None:
         self.length = int(counts.max()) if counts.size else 0
-        # numpy sorts 16-bit integers by radix, in linear time.
+        # numpy sorts 16-bit integers by radix sort, in linear time.
         keys = (self.length - counts).astype(np.uint16 if self.length < 65536 else np.int64)
         self.order = np.argsort(keys, kind="stable")
         self._low = low[self.order]
-        # with_at_least[k]: how many windows have more than k samples.
+        # with_at_least[k]: number of windows with more than k samples.
         lengths = np.bincount(counts, minlength=self.length + 1)
         self._with_at_least = counts.size - np.cumsum(lengths)
 
     def __iter__(self) -> Iterator[tuple[int, Ints]]:
-        """For k = 0, 1, ...: how many windows have a k-th sample, and where those samples lie."""
+        """Yield for k = 0, 1, ... the number of windows with a k-th sample, and the positions of these
+        samples."""
         work = 0
         for k in range(self.length):
             active = int(self._with_at_least[k])
@@ -64,14 +66,14 @@ class Columns:
             yield active, self._low[:active] + k
 
     def restore(self, ordered: Floats) -> Floats:
-        """Results in `order` put back where their windows were."""
+        """Return results in `order` in the original order of the windows."""
         back = np.empty_like(ordered)
         back[self.order] = ordered
         return back
 
 
 def groups_of_equal_length(counts: Ints) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Each length that occurs (not 0), and the windows that have it."""
+    """Yield each length that occurs (except 0), and the windows that have it."""
     order = np.argsort(counts, kind="stable")
     lengths, first = np.unique(counts[order], return_index=True)
     bounds = [*first.tolist(), counts.size]

@@ -1,6 +1,6 @@
-"""Samples kept: an embedded time-series store on SQLite, one folder, one writing process."""
+"""An embedded time-series store on SQLite: one data folder, one writing process."""
 
-from gpuscope.store.options import Clock, StoreOptions, SystemClock
+from gpuscope.store.options import MillisecondClock, StoreOptions, SystemMillisecondClock
 from gpuscope.store.store import Store
 from gpuscope.store.store_errors import (
     BadMatcherError,
@@ -17,7 +17,7 @@ from gpuscope.store.tick import Appended, Tick
 __all__ = [
     "Appended",
     "BadMatcherError",
-    "Clock",
+    "MillisecondClock",
     "Store",
     "StoreClosedError",
     "StoreDamagedError",
@@ -26,7 +26,7 @@ __all__ = [
     "StoreLockedError",
     "StoreOptions",
     "StoreTooNewError",
-    "SystemClock",
+    "SystemMillisecondClock",
     "Tick",
     "UnknownSeriesError",
 ]

@@ -1,7 +1,7 @@
-"""The append path: ticks in, one transaction for a batch of them, then the heads.
+"""The append path: commits a batch of ticks in one transaction, then adds them to the heads.
 
-A head changes only after the commit returned, so what a query shows is what a crash keeps. Series, label
-pairs and targets seen for the first time go into the same transaction. Runs in the writer's turn only.
+A head changes only after the commit returns, so a query never shows a sample that a crash could lose. New
+series, label pairs and targets go into the same transaction. Runs on the writer's thread only.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuscope.store.arrays import distinct
-from gpuscope.store.contents import Catalog, TargetState
+from gpuscope.store.contents import Contents, StoredTargetState
 from gpuscope.store.head import Layout
 from gpuscope.store.index import Index
 from gpuscope.store.late import INSERT_LATE, LateRow, add_late
-from gpuscope.store.options import Clock, StoreOptions
-from gpuscope.store.own_stats import Health
-from gpuscope.store.restart import FolderWatch
-from gpuscope.store.sample_checks import Admitted, Bounds, Samples, admit, storable
+from gpuscope.store.lost_folder import FolderWatch
+from gpuscope.store.options import MillisecondClock, StoreOptions
+from gpuscope.store.own_stats import OwnStats
+from gpuscope.store.sample_checks import Bounds, CheckedSamples, SampleArrays, check_samples, storable
 from gpuscope.store.schema import TICK_BITS
 from gpuscope.store.store_errors import (
     StoreDamagedError,
@@ -35,26 +35,26 @@ Outcome = Appended | StoreError
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A tick judged but not yet committed: a whole row with a layout, or admitted samples."""
+    """A tick that was checked but not yet committed: a whole row with a layout, or checked samples."""
 
-    state: TargetState
+    state: StoredTargetState
     row: TickRow | None
     result: Appended
     layout: Layout | None = None
     time: int = 0
-    """Of the newest sample."""
+    """Time of the newest sample."""
     values: Float64s | None = None
-    admitted: Admitted | None = None
+    checked: CheckedSamples | None = None
     late_row: LateRow | None = None
 
     def apply(self, now_ms: int) -> None:
         self.state.appended_ms = now_ms
         if self.layout is not None and self.values is not None:
             self.state.head.append_row(self.time, self.layout, self.values)
-        elif self.admitted is not None:
-            fresh, late = self.admitted.fresh, self.admitted.late
+        elif self.checked is not None:
+            fresh, late = self.checked.fresh, self.checked.late
             if len(fresh):
-                self.state.head.place(fresh.series, fresh.times, fresh.values)
+                self.state.head.insert(fresh.series, fresh.times, fresh.values)
             if len(late):
                 add_late(self.state, late.series, late.times, late.values, now_ms)
 
@@ -66,32 +66,33 @@ class Appender:
         self,
         db: sqlite3.Connection,
         index: Index,
-        catalog: Catalog,
-        clock: Clock,
+        contents: Contents,
+        clock: MillisecondClock,
         options: StoreOptions,
-        health: Health,
+        own_stats: OwnStats,
         watch: FolderWatch,
     ) -> None:
         self._db = db
         self._watch = watch
         self._index = index
-        self._catalog = catalog
+        self._contents = contents
         self._clock = clock
         self._options = options
-        self._health = health
+        self._own_stats = own_stats
         self._layouts: list[tuple[int, int, bytes]] = []
         self._fresh: list[Layout] = []
         self.next_sequence = 1
         self.next_layout = 1
         self.out_of_order_ms = options.out_of_order_ms
-        self._newest = newest_time(catalog)
+        self._newest = newest_time(contents)
 
     def use_database(self, db: sqlite3.Connection) -> None:
-        """Another file from now on."""
+        """Write to another file from now on."""
         self._db = db
 
     def write(self, ticks: Sequence[Tick]) -> list[Outcome]:
-        """What became of each tick, in order. A batch is cut where a tick must see an earlier one applied."""
+        """Return the outcome of each tick, in order. A tick that depends on an earlier one starts a new
+        commit."""
         outcomes: list[Outcome] = []
         while len(outcomes) < len(ticks):
             outcomes += self._write_run(ticks[len(outcomes) :])
@@ -118,10 +119,10 @@ class Appender:
         return [plan.result if isinstance(plan, _Planned) else plan for plan in plans]
 
     def _plan(self, tick: Tick, now: int, newest: dict[int, int]) -> _Planned | StoreError | None:
-        """None when the tick must wait for this run's commit: it is not newer than one already in it."""
-        state = self._catalog.get(tick.target)
+        """Return None if the tick must wait for this run's commit because it is not newer than a tick in it."""
+        state = self._contents.get(tick.target)
         if state is None:
-            return UnknownSeriesError(f"target {tick.target} does not exist; ask for it by name again")
+            return UnknownSeriesError(f"target {tick.target} does not exist; resolve its name again")
         tick = _plain(tick)
         bounds = self._bounds(state, now)
         waiting = newest.get(tick.target)
@@ -139,19 +140,19 @@ class Appender:
             return None
         return self._plan_mixed(state, tick, bounds, newest)
 
-    def _bounds(self, state: TargetState, now: int) -> Bounds:
+    def _bounds(self, state: StoredTargetState, now: int) -> Bounds:
         ceiling = now + self._options.max_ahead_ms
         if state.floor > ceiling:
-            # The clock was ahead when that was sealed and has come back: without this the target would be
-            # refused until time catches up. Blocks may then overlap; readers and merges cope.
+            # The clock was ahead when the window was sealed and was set back since. Without this, the target's
+            # samples would be refused until the clock catches up. Blocks may then overlap, which readers allow.
             state.floor = now - self._options.window_ms
         newest = self._newest if self._newest <= ceiling else now
         late = newest - max(self.out_of_order_ms, self._options.min_late_ms) - 1
         expired = now - self._options.retention_ms
         return Bounds(max(state.floor, expired), max(late, expired), ceiling)
 
-    def _layout(self, state: TargetState, tick: Tick) -> Layout | StoreError | None:
-        """The tick's layout; None if a series comes twice in it."""
+    def _layout(self, state: StoredTargetState, tick: Tick) -> Layout | StoreError | None:
+        """Return the tick's layout; None if the tick contains a series twice."""
         head = state.head
         layout = head.known_layout(tick.series)
         if layout is not None and layout.epoch == self._index.epoch:
@@ -168,7 +169,7 @@ class Appender:
         self._index.claim(tick.target, tick.series)
         return head.add_layout(tick.series, epoch)
 
-    def _plan_row(self, state: TargetState, tick: Tick, layout: Layout) -> _Planned:
+    def _plan_row(self, state: StoredTargetState, tick: Tick, layout: Layout) -> _Planned:
         if layout.row_id is None:
             layout.row_id = self.next_layout
             self.next_layout += 1
@@ -180,14 +181,14 @@ class Appender:
         return _Planned(state, row, Appended(len(values)), layout, time, values)
 
     def _plan_mixed(
-        self, state: TargetState, tick: Tick, bounds: Bounds, newest: dict[int, int]
+        self, state: StoredTargetState, tick: Tick, bounds: Bounds, newest: dict[int, int]
     ) -> _Planned | StoreError:
         unknown = self._index.unknown(tick.series)
         if len(unknown):
             return UnknownSeriesError(f"series {int(unknown[0])} does not exist; resolve its labels again")
         self._index.claim(tick.target, tick.series)
         values = storable(tick.values)
-        kept = admit(state, tick, values, bounds, tell_conflicts=self.out_of_order_ms == 0)
+        kept = check_samples(state, tick, values, bounds, report_conflicts=self.out_of_order_ms == 0)
         result = Appended(len(kept.fresh) + len(kept.late), kept.repeated, kept.refused)
         last = -1
         row: TickRow | None = None
@@ -200,7 +201,7 @@ class Appender:
             last = max(last, int(kept.late.times.max()))
         if row or late_row:
             newest[tick.target] = max(last, last if state.head.last is None else state.head.last)
-        return _Planned(state, row, result, time=last, admitted=kept, late_row=late_row)
+        return _Planned(state, row, result, time=last, checked=kept, late_row=late_row)
 
     def _row_id(self, target: int) -> int:
         sequence = self.next_sequence
@@ -208,8 +209,8 @@ class Appender:
         return target << TICK_BITS | sequence
 
     def _commit(self, rows: list[TickRow], now: int, late: Sequence[LateRow] = ()) -> StoreError | None:
-        """One transaction for the rows and whatever is new; None when it is on disk."""
-        targets, new = self._catalog.take_new(), self._index.take_new()
+        """Commit the rows and all new series in one transaction; return None on success."""
+        targets, new = self._contents.take_new(), self._index.take_new()
         if not (rows or late or targets or new):
             return None
         db = self._db
@@ -227,53 +228,53 @@ class Appender:
         except sqlite3.Error as error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            self._catalog.put_back(targets)
+            self._contents.put_back(targets)
             self._index.put_back(new)
             for layout in self._fresh:
                 layout.row_id = None
             return self._failed(from_sqlite(error), now)
         finally:
             self._layouts, self._fresh = [], []
-        self._health.commits += 1
-        self._health.full_since_ms = None
+        self._own_stats.commits += 1
+        self._own_stats.full_since_ms = None
         self._watch.is_lost()
         return None
 
     def flush_new(self) -> None:
-        """Commit new series, pairs and targets that no tick has carried yet."""
+        """Commit new series, pairs and targets that no tick has committed yet."""
         failure = self._commit([], self._clock.now_ms())
         if failure is not None:
             raise failure
 
     def _failed(self, error: StoreError, now: int) -> StoreError:
-        self._health.failed_commits += 1
-        self._health.last_error = str(error)
+        self._own_stats.failed_commits += 1
+        self._own_stats.last_error = str(error)
         if isinstance(error, StoreDamagedError):
-            self._health.unwritable = str(error)
-        if isinstance(error, StoreFullError) and self._health.full_since_ms is None:
-            self._health.full_since_ms = now
+            self._own_stats.unwritable = str(error)
+        if isinstance(error, StoreFullError) and self._own_stats.full_since_ms is None:
+            self._own_stats.full_since_ms = now
         return error
 
     def _count(self, result: Appended) -> None:
-        self._health.ticks += 1
-        self._health.samples += result.accepted
-        self._health.repeated += result.repeated
-        self._health.refused.update(result.refused)
+        self._own_stats.ticks += 1
+        self._own_stats.samples += result.accepted
+        self._own_stats.repeated += result.repeated
+        self._own_stats.refused.update(result.refused)
 
 
-def _packed(samples: Samples) -> bytes:
+def _packed(samples: SampleArrays) -> bytes:
     return pack_mixed(samples.series, samples.times, samples.values)
 
 
-def newest_time(catalog: Catalog) -> int:
-    """Of all samples of a store; -1 if there are none."""
-    heads = (state.head.last for state in catalog.states())
+def newest_time(contents: Contents) -> int:
+    """Return the time of the store's newest sample; -1 if it has none."""
+    heads = (state.head.last for state in contents.states())
     lasts = [last for last in heads if last is not None]
-    return max([*lasts, *(block.last for block in catalog.blocks())], default=-1)
+    return max([*lasts, *(block.last for block in contents.blocks())], default=-1)
 
 
 def _plain(tick: Tick) -> Tick:
-    """A tick whose own timestamps are all the same is an ordinary one (remote write, one scrape at a time)."""
+    """Replace equal per-sample timestamps by one: remote write sends a scrape this way."""
     times = tick.timestamps
     if times is None or not len(times) or (times != times[0]).any():
         return tick

@@ -1,4 +1,4 @@
-"""What numpy does not have, or has only with something large behind it."""
+"""Array functions that numpy lacks, or that are slow to import."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T", bound=np.integer[Any])
 
 
 def distinct(numbers: NDArray[T]) -> NDArray[T]:
-    """Each number once, ascending: `np.unique`, which would import `numpy.ma` for it, 20 ms of somebody's first
-    query."""
+    """Return the distinct numbers, ascending. `np.unique` would import `numpy.ma` for this, which takes 20
+    ms."""
     ordered = np.sort(numbers)
     if len(ordered) < 2:
         return ordered

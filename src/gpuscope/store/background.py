@@ -1,8 +1,8 @@
-"""Housekeeping: seal what is due, merge finished days, drop what is too old or too much, free disk pages.
+"""Background tasks: seal heads, merge blocks, apply retention, return free disk pages.
 
-Each step works on one target or a few blocks and lets ticks through in between. `run` does everything that is
-due now; with `start()` a thread does so every few seconds. A step that fails (a full disk) is logged once per
-episode and tried again next time; the others still run.
+Each step works on one target or a few blocks; ticks are committed between steps. `run` does all the work that
+is due; `start()` starts a thread that calls it every few seconds. A step that fails (for example on a full
+disk) is logged once per episode and retried at the next run; the other steps still run.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.store.block_builder import BuiltBlock
 from gpuscope.store.block_merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
 from gpuscope.store.block_writer import BlockWriter
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.contents import Catalog, LateHead, TargetState
+from gpuscope.store.contents import Contents, LateHead, StoredTargetState
 from gpuscope.store.index import Index
 from gpuscope.store.late import build_late, drop_late, late_due
-from gpuscope.store.options import Clock, StoreOptions
-from gpuscope.store.own_stats import Health
+from gpuscope.store.lost_folder import FolderWatch
+from gpuscope.store.options import MillisecondClock, StoreOptions
+from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.reader import Reader
-from gpuscope.store.restart import FolderWatch
-from gpuscope.store.retention import Disk, Retention
+from gpuscope.store.retention import DataDisk, Retention
 from gpuscope.store.schema import vacuum_pages
 from gpuscope.store.seal import build_block, due_boundary
 from gpuscope.store.store_errors import StoreError
@@ -36,11 +37,11 @@ from gpuscope.store.writer import Writer
 log = logging.getLogger(__name__)
 _VACUUM_PAGES = 256
 _SPARE_PAGES = 1024
-"""Free pages that stay in the file: the next ticks will want them."""
+"""Free pages that stay in the file: the next ticks use them."""
 
 
-class Keeper:
-    """See the module's text."""
+class BackgroundTasks:
+    """Runs all maintenance steps; one instance per store."""
 
     def __init__(
         self,
@@ -48,11 +49,11 @@ class Keeper:
         writer: Writer,
         blocks: BlockWriter,
         reader: Reader,
-        catalog: Catalog,
+        contents: Contents,
         index: Index,
-        clock: Clock,
+        clock: MillisecondClock,
         options: StoreOptions,
-        health: Health,
+        own_stats: OwnStats,
         path: Path,
         watch: FolderWatch,
         restart: Callable[[], None],
@@ -61,24 +62,24 @@ class Keeper:
         self._writer = writer
         self._blocks = blocks
         self._reader = reader
-        self._catalog = catalog
+        self._contents = contents
         self._index = index
         self._clock = clock
         self._options = options
-        self._health = health
-        disk = Disk(path.parent, self.compact)
-        self._retention = Retention(writer, blocks, reader, catalog, index, options, health, disk)
+        self._own_stats = own_stats
+        disk = DataDisk(path.parent, self.compact)
+        self._retention = Retention(writer, blocks, reader, contents, index, options, own_stats, disk)
         self._watch = watch
         self._restart = restart
         self._busy = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._failing: set[str] = set()
+        self._failing: dict[str, EpisodeLog] = {}
         self._unreadable: set[int] = set()
 
     def start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="gpuscope-store-keeper", daemon=True)
+            self._thread = threading.Thread(target=self._loop, name="gpuscope-store-background", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -90,15 +91,15 @@ class Keeper:
 
     def _loop(self) -> None:
         while not self._stop.is_set():
-            self._watch.wake.wait(self._options.maintain_every_s)
+            self._watch.wake.wait(self._options.maintain_interval_s)
             self._watch.wake.clear()
             try:
                 self.run()
-            except Exception:  # a mistake of ours must not end the housekeeping for good
-                log.exception("store: housekeeping failed")
+            except Exception:  # a bug in one run must not end the maintenance of the store
+                log.exception("store: background tasks failed")
 
     def use_database(self, db: sqlite3.Connection) -> None:
-        """Another file from now on."""
+        """Use another file from now on."""
         self._db = db
 
     def window_ms(self) -> int:
@@ -106,38 +107,38 @@ class Keeper:
         return self._options.large_window_ms if large else self._options.window_ms
 
     def run(self) -> None:
-        """Everything that is due; steps are independent of each other's failures."""
+        """Do all the work that is due. A failing step does not stop the others."""
         with self._busy:
             now = self._clock.now_ms()
             if self._watch.is_lost():
-                self._attempt("making the data folder again", self._restart)
-            if self._health.lost is not None:
-                return  # what would be sealed now would be lost too
-            for state in self._catalog.states():
+                self._attempt("recreating the data folder", self._restart)
+            if self._own_stats.lost is not None:
+                return  # blocks sealed now would be lost with the deleted file
+            for state in self._contents.states():
                 self._attempt(f"sealing {state.name}", lambda state=state: self._seal_due(state, now))  # type: ignore[misc]
-            for state in late_due(self._catalog.states(), now):
+            for state in late_due(self._contents.states(), now):
                 self._attempt(f"sealing late {state.name}", lambda state=state: self.seal_late(state))  # type: ignore[misc]
-            for state in self._catalog.states():
+            for state in self._contents.states():
                 self._attempt(f"merging {state.name}", lambda state=state: self._merge_due(state, now))  # type: ignore[misc]
             self._attempt("retention", lambda: self._retention.run(now))
             self._attempt("freeing pages", lambda: self.free_pages(_SPARE_PAGES))
 
-    def _attempt(self, what: str, step: Callable[[], object]) -> None:
+    def _attempt(self, step_name: str, step: Callable[[], object]) -> None:
         if self._stop.is_set():
             return
         try:
             step()
         except (StoreError, sqlite3.Error) as error:
-            self._health.last_error = str(error)
-            if what not in self._failing:
-                self._failing.add(what)
-                log.error("store: %s failed and will be tried again: %s", what, error)
+            self._own_stats.last_error = str(error)
+            if step_name not in self._failing:
+                self._failing[step_name] = EpisodeLog(log, f"store: {step_name}", level=logging.ERROR)
+            self._failing[step_name].failed(f"failed and will be retried: {error}")
         else:
-            if what in self._failing:
-                self._failing.discard(what)
-                log.warning("store: %s works again", what)
+            episode = self._failing.pop(step_name, None)
+            if episode is not None:
+                episode.succeeded()
 
-    def _seal_due(self, state: TargetState, now: int) -> None:
+    def _seal_due(self, state: StoredTargetState, now: int) -> None:
         while not self._stop.is_set():
             boundary = due_boundary(state, now, self.window_ms(), self._options)
             if boundary is None:
@@ -145,36 +146,36 @@ class Keeper:
             self._seal(state, boundary)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """While the housekeeping does nothing: for changes of blocks that come from outside."""
+    def paused(self) -> Iterator[None]:
+        """Pause the background tasks while a caller changes blocks."""
         with self._busy:
             yield
 
     def seal_all(self) -> None:
-        """Seal every head completely, whatever is due."""
+        """Seal every head completely, whether due or not."""
         with self._busy:
-            for state in self._catalog.states():
+            for state in self._contents.states():
                 self.seal_target(state)
 
-    def seal_target(self, state: TargetState) -> None:
+    def seal_target(self, state: StoredTargetState) -> None:
         last = self._writer.call(lambda: state.head.last)
         if last is not None:
             self._seal(state, last + 1)
         self.seal_late(state)
 
-    def seal_late(self, state: TargetState) -> None:
-        """The late samples so far become blocks; those that come meanwhile go into another late head."""
+    def seal_late(self, state: StoredTargetState) -> None:
+        """Seal the late samples received so far into blocks; later ones go into a new late head."""
         self._writer.call(lambda: self._close_late(state))
         while state.late and state.late[0].closed_at is not None:
             self._seal_closed(state, state.late[0], state.late[0].closed_at)
 
-    def _close_late(self, state: TargetState) -> None:
+    def _close_late(self, state: StoredTargetState) -> None:
         for one in state.late:
             if one.closed_at is None:
                 one.closed_at = self._writer.next_sequence()
 
-    def _seal_closed(self, state: TargetState, late: LateHead, closed_at: int) -> None:
-        built = list(build_late(late, state.id, self._options.window_ms, self._catalog))
+    def _seal_closed(self, state: StoredTargetState, late: LateHead, closed_at: int) -> None:
+        built = list(build_late(late, state.id, self._options.window_ms, self._contents))
 
         def swap() -> None:
             state.late = state.late[1:]
@@ -186,15 +187,15 @@ class Keeper:
         except StoreError:
             self._blocks.discard(one.block.id for one in built)
             raise
-        self._health.seals += 1
+        self._own_stats.seals += 1
 
-    def _seal(self, state: TargetState, boundary: int) -> None:
+    def _seal(self, state: StoredTargetState, boundary: int) -> None:
         def close_window() -> None:
-            # From here on older samples are late: what is encoded below is all there will be.
+            # From here on, older samples go to the late head: the block built below is complete.
             state.floor = max(state.floor, boundary - 1)
 
         self._writer.call(close_window)
-        block = self._catalog.next_block()
+        block = self._contents.next_block()
         built = build_block(state.head, boundary, block, state.id)
 
         def move(db: sqlite3.Connection) -> None:
@@ -211,25 +212,25 @@ class Keeper:
         except StoreError:
             self._blocks.discard([block])
             raise
-        self._health.seals += 1
+        self._own_stats.seals += 1
 
-    def _merge_due(self, state: TargetState, now: int) -> None:
+    def _merge_due(self, state: StoredTargetState, now: int) -> None:
         for merge in due_merges(state, now, self.window_ms()):
             if self._stop.is_set():
                 return
             self.merge(merge)
 
     def merge(self, merge: Merge) -> None:
-        """Some blocks of one target to one (or a few, when it has very many series)."""
+        """Replace blocks of one target by one block, or by several if the target has very many series."""
         blocks = merge.blocks
         if self._unreadable.intersection(block.id for block in blocks):
             return
-        damaged = self._health.damaged_chunks
+        damaged = self._own_stats.damaged_chunks
         built: list[BuiltBlock] = []
         try:
             self._build_merged(merge, built)
-            if self._health.damaged_chunks > damaged:
-                # Merging would drop what cannot be read now but perhaps by other means later.
+            if self._own_stats.damaged_chunks > damaged:
+                # Merging would drop chunks that cannot be read now but may be recovered by other means.
                 self._unreadable.update(block.id for block in blocks)
                 self._blocks.discard(one.block.id for one in built)
                 return
@@ -237,25 +238,25 @@ class Keeper:
         except StoreError:
             self._blocks.discard(one.block.id for one in built)
             raise
-        self._health.merges += 1
+        self._own_stats.merges += 1
 
     def _build_merged(self, merge: Merge, built: list[BuiltBlock]) -> None:
         with self._reader.snapshot([], 0, 0) as snapshot:
-            reader = BlockReader(snapshot.db, ChunkCache(0), self._health)
+            reader = BlockReader(snapshot.db, ChunkCache(0), self._own_stats)
             members = members_of(reader, merge.blocks)
             for at in range(0, len(members), SERIES_PER_BLOCK):
                 part = members[at : at + SERIES_PER_BLOCK]
-                one = merge_series(reader, merge, part, self._catalog.next_block())
+                one = merge_series(reader, merge, part, self._contents.next_block())
                 if one is not None:
                     built.append(one)
                     self._blocks.stage(one)
 
     def remove_series(self, series: set[int]) -> None:
-        """Forget series that have no samples left."""
+        """Remove series that have no samples left."""
         self._retention.remove_series(series)
 
     def free_pages(self, spare: int) -> None:
-        """Give free pages beyond `spare` back to the file system, a few at a time."""
+        """Return free pages beyond `spare` to the file system, a few at a time."""
         while not self._stop.is_set():
             free = self._writer.call(self._free_page_count)
             if free <= max(spare, 0):
@@ -265,7 +266,7 @@ class Keeper:
                 return
 
     def compact(self) -> None:
-        """Give every free page back and fold SQLite's journal into the file."""
+        """Return every free page to the file system and checkpoint SQLite's WAL."""
         self.free_pages(0)
         self._writer.call(lambda: self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
 

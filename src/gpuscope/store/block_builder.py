@@ -1,8 +1,8 @@
-"""Samples of many series to one block: shared timestamp columns, and a chunk for each series.
+"""Builds one block from samples of many series: shared timestamp columns and one chunk per series.
 
-The base column holds the times of the target's scrapes. Series that miss some of them refer to it by range
-or bitmap; times that several series share and the base does not have become further columns; a series with
-times like no other carries them in its own chunk.
+The base column holds the times of the target's scrapes. A series that misses some of them refers to the base
+column by range or bitmap. Times that several series share but that are not in the base column become further
+columns; a series with unique times stores them in its own chunk.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from gpuscope.store.bundle import BundleRow, to_bundles
 from gpuscope.store.codec import (
-    Where,
+    TimeSelection,
     encode_values,
     join_chunk,
     pack_columns,
     pack_integers,
-    where_mask,
+    select_by_mask,
 )
 from gpuscope.store.contents import Block
 from gpuscope.store.tick import Bools, Float64s, Int64s
@@ -27,7 +27,7 @@ from gpuscope.store.tick import Bools, Float64s, Int64s
 
 @dataclass(frozen=True, slots=True)
 class BuiltBlock:
-    """A block ready to be written."""
+    """An encoded block, ready to be written."""
 
     block: Block
     times: bytes
@@ -46,15 +46,15 @@ INSERT_BUNDLE = "INSERT INTO bundle (id, data) VALUES (?, ?)"
 
 
 class BlockBuilder:
-    """Give it each series once, then `build`."""
+    """Call `add_masked` or `add_timed` once per series, then `build`."""
 
     def __init__(self, base: Int64s, *, quick: bool = False) -> None:
         self._quick = quick
         self._base = base
-        self._series: list[tuple[int, bytes, Where | bytes]] = []
-        self._masks: dict[bytes, Where] = {}
+        self._series: list[tuple[int, bytes, TimeSelection | bytes]] = []
+        self._masks: dict[bytes, TimeSelection] = {}
         self._own: dict[bytes, Int64s] = {}
-        self._known: dict[int, Where | bytes] = {}
+        self._known: dict[int, TimeSelection | bytes] = {}
         self._keep: list[Int64s] = []
         self._uses: Counter[bytes] = Counter()
         self._first: int | None = None
@@ -62,60 +62,60 @@ class BlockBuilder:
         self._samples = 0
 
     def add_masked(self, sid: int, present: Bools | None, values: Float64s) -> None:
-        """A series whose times are those of the base column where `present` (None: everywhere)."""
+        """Add a series that has a sample at the base times where `present` is set (None: at all of them)."""
         if present is None:
-            where = Where()
+            where = TimeSelection()
             first, last = int(self._base[0]), int(self._base[-1])
         else:
             key = present.tobytes()
             found = self._masks.get(key)
             if found is None:
-                found = self._masks[key] = where_mask(present)
+                found = self._masks[key] = select_by_mask(present)
             where = found
             at = np.flatnonzero(present)
             first, last = int(self._base[at[0]]), int(self._base[at[-1]])
         self._add(sid, values, where, first, last)
 
     def add_timed(self, sid: int, times: Int64s, values: Float64s) -> None:
-        """A series with any times; equal ones are found again by identity first, then by content."""
+        """Add a series with any times. Equal times are detected by array identity first, then by content."""
         where = self._known.get(id(times))
         if where is None:
             where = self._known[id(times)] = self._place(times)
-            self._keep.append(times)  # or its id could be that of another array later
+            self._keep.append(times)  # keeps the array alive, so that its id is not reused
         if isinstance(where, bytes):
             self._uses[where] += 1
         self._add(sid, values, where, int(times[0]), int(times[-1]))
 
-    def _place(self, times: Int64s) -> Where | bytes:
+    def _place(self, times: Int64s) -> TimeSelection | bytes:
         base = self._base
         if len(base):
             at = np.minimum(np.searchsorted(base, times), len(base) - 1)
             if (base[at] == times).all():
                 present = np.zeros(len(base), np.bool_)
                 present[at] = True
-                return where_mask(present)
+                return select_by_mask(present)
         key = times.tobytes()
         self._own[key] = times
         return key
 
-    def _add(self, sid: int, values: Float64s, where: Where | bytes, first: int, last: int) -> None:
+    def _add(self, sid: int, values: Float64s, where: TimeSelection | bytes, first: int, last: int) -> None:
         self._series.append((sid, encode_values(values, quick=self._quick), where))
         self._first = first if self._first is None else min(first, self._first)
         self._last = last if self._last is None else max(last, self._last)
         self._samples += len(values)
 
     def build(self, block: int, target: int, level: int) -> BuiltBlock | None:
-        """None if no series was added."""
+        """Return the block; None if no series was added."""
         if self._first is None or self._last is None:
             return None
         columns = [self._base]
-        places: dict[bytes, Where] = {}
+        places: dict[bytes, TimeSelection] = {}
         for key, times in self._own.items():
             if self._uses[key] > 1:
-                places[key] = Where(len(columns))
+                places[key] = TimeSelection(len(columns))
                 columns.append(times)
             else:
-                places[key] = Where(own=pack_integers(times))
+                places[key] = TimeSelection(own=pack_integers(times))
         self._series.sort(key=lambda one: one[0])
         chunks = [
             (sid, join_chunk(values, places[where] if isinstance(where, bytes) else where))

@@ -1,8 +1,8 @@
-"""Publishing blocks: bundles first, in slices, then one short transaction that makes them count.
+"""Publishes blocks: writes the bundles in small transactions, then adds the block row in a short last one.
 
-A bundle belongs to the store only while its block's row exists. So a merge can write its bundles and sweep the
-old ones a slice at a time, ticks are committed in between, and a crash at any point leaves at most bundles
-without a block, which the next opening sweeps away.
+A bundle belongs to the store only while its block's row exists. So a merge can write new bundles and delete old
+ones in small transactions, with ticks committed in between. A crash leaves at most bundles without a block row,
+which the next start deletes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import suppress
 
 from gpuscope.store.block_builder import INSERT_BLOCK, INSERT_BUNDLE, BuiltBlock
 from gpuscope.store.bundle import BundleRow
-from gpuscope.store.contents import Block, Catalog
+from gpuscope.store.contents import Block, Contents
 from gpuscope.store.schema import BLOCK_BITS
 from gpuscope.store.store_errors import StoreError, from_sqlite
 from gpuscope.store.writer import Writer
 
-_AT_ONCE = 64
+_BATCH_BUNDLES = 64
 Change = Callable[[sqlite3.Connection], int | None]
 
 
@@ -27,21 +27,21 @@ def _nothing(db: sqlite3.Connection) -> None:
 
 
 class BlockWriter:
-    """Adds and drops blocks through the writer's turn; call it from any other thread."""
+    """Adds and removes blocks on the writer's thread; callable from any thread."""
 
-    def __init__(self, db: sqlite3.Connection, writer: Writer, catalog: Catalog) -> None:
+    def __init__(self, db: sqlite3.Connection, writer: Writer, contents: Contents) -> None:
         self._db = db
         self._writer = writer
-        self._catalog = catalog
+        self._contents = contents
 
     def use_database(self, db: sqlite3.Connection) -> None:
-        """Another file from now on."""
+        """Use another file from now on."""
         self._db = db
 
     def stage(self, built: BuiltBlock) -> None:
-        """Write a block's bundles; they do not count before `publish`."""
-        for at in range(0, len(built.bundles), _AT_ONCE):
-            rows = built.bundles[at : at + _AT_ONCE]
+        """Write a block's bundles; readers do not see them before `publish`."""
+        for at in range(0, len(built.bundles), _BATCH_BUNDLES):
+            rows = built.bundles[at : at + _BATCH_BUNDLES]
 
             def insert(db: sqlite3.Connection, rows: list[BundleRow] = rows) -> None:
                 db.executemany(INSERT_BUNDLE, rows)
@@ -55,7 +55,8 @@ class BlockWriter:
         change: Change = _nothing,
         swap: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make staged blocks count and others not, with what else belongs to it, as one step for readers."""
+        """Add staged blocks, drop others and apply `change` in one transaction; `swap` follows under the
+        lock."""
 
         def apply(db: sqlite3.Connection) -> None:
             db.executemany(INSERT_BLOCK, [one.row() for one in built])
@@ -63,30 +64,30 @@ class BlockWriter:
             change(db)
 
         def swap_all() -> None:
-            self._catalog.drop_blocks(dropped)
-            self._catalog.add_blocks(one.block for one in built)
+            self._contents.drop_blocks(dropped)
+            self._contents.add_blocks(one.block for one in built)
             swap()
 
         self.transaction(apply, swap_all)
         self.sweep(block.id for block in dropped)
 
     def discard(self, blocks: Iterable[int]) -> None:
-        """Sweep what a failed attempt has staged, if that is possible now; else the next opening does it."""
+        """Delete the bundles of a failed attempt. If that fails too, the next start deletes them."""
         with suppress(StoreError):
             self.sweep(blocks)
 
     def sweep(self, blocks: Iterable[int]) -> None:
-        """Delete bundles of blocks that do not count (any more)."""
+        """Delete the bundles of blocks that have no row."""
         for block in blocks:
 
             def delete(db: sqlite3.Connection, block: int = block) -> int:
                 return _delete_some(db, block << BLOCK_BITS, (block + 1) << BLOCK_BITS)
 
-            while self.transaction(delete) == _AT_ONCE:
+            while self.transaction(delete) == _BATCH_BUNDLES:
                 pass
 
     def transaction(self, change: Change, swap: Callable[[], None] | None = None) -> int:
-        """Run a change and commit it, in the writer's turn; `swap` follows under the catalogue's lock."""
+        """Run a change and commit it on the writer's thread; `swap` follows under the contents' lock."""
 
         def work() -> int:
             db = self._db
@@ -96,7 +97,7 @@ class BlockWriter:
                 if swap is None:
                     db.execute("COMMIT")
                 else:
-                    with self._catalog.lock:
+                    with self._contents.lock:
                         db.execute("COMMIT")
                         swap()
             except sqlite3.Error as error:
@@ -117,14 +118,16 @@ def _roll_back(db: sqlite3.Connection) -> None:
 
 
 def _delete_some(db: sqlite3.Connection, low: int, high: int) -> int:
-    ids = db.execute("SELECT id FROM bundle WHERE id >= ? AND id < ? LIMIT ?", (low, high, _AT_ONCE)).fetchall()
+    ids = db.execute(
+        "SELECT id FROM bundle WHERE id >= ? AND id < ? LIMIT ?", (low, high, _BATCH_BUNDLES)
+    ).fetchall()
     if ids:
         db.execute("DELETE FROM bundle WHERE id BETWEEN ? AND ?", (ids[0][0], ids[-1][0]))
     return len(ids)
 
 
 def orphans(db: sqlite3.Connection, blocks: set[int]) -> list[int]:
-    """Block ids that have bundles but no row; hops from block to block, so it costs one lookup for each."""
+    """Return ids of blocks that have bundles but no row; needs one lookup per block."""
     found: list[int] = []
     at = 0
     while True:

@@ -1,4 +1,4 @@
-"""Samples of sealed blocks, decoded, with a cache and with tolerance for damage."""
+"""Reads samples of sealed blocks through a cache; skips chunks that are damaged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from gpuscope.store.arrays import distinct
 from gpuscope.store.bundle import from_bundle
 from gpuscope.store.cache import BlockParts, ChunkCache
-from gpuscope.store.codec import Where, split_chunk, unpack_columns, unpack_integers
+from gpuscope.store.codec import TimeSelection, split_chunk, unpack_columns, unpack_integers
 from gpuscope.store.contents import Block
 from gpuscope.store.head_view import Samples
-from gpuscope.store.own_stats import Health
+from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.schema import BLOCK_BITS
 from gpuscope.store.tick import Int64s
 
@@ -23,17 +23,17 @@ _NO_SAMPLES: Samples = np.empty(0, np.int64), np.empty(0, np.float64)
 
 
 class NotCached(Exception):
-    """A chunk must be read from the file."""
+    """A chunk is not in the cache and must be read from the file."""
 
 
 class CachedBlocks:
-    """Samples of blocks from memory alone: needs no connection and no transaction."""
+    """Reads blocks from the cache only; needs no connection and no transaction."""
 
     def __init__(self, cache: ChunkCache) -> None:
         self._cache = cache
 
     def read(self, block: Block, series: Int64s) -> dict[int, Samples]:
-        """As `BlockReader.read`; raises `NotCached` if anything of it is not there."""
+        """As `BlockReader.read`; raises `NotCached` if a chunk is not in the cache."""
         wanted = ((block.id << BLOCK_BITS) | series).tolist()
         cached = self._cache.get_many(wanted)
         if len(cached) < len(wanted):
@@ -42,15 +42,15 @@ class CachedBlocks:
 
 
 class BlockReader:
-    """Reads through one connection, inside its transaction."""
+    """Reads blocks through one connection, inside its transaction."""
 
-    def __init__(self, db: sqlite3.Connection, cache: ChunkCache, health: Health) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: ChunkCache, own_stats: OwnStats) -> None:
         self._db = db
         self._cache = cache
-        self._health = health
+        self._own_stats = own_stats
 
     def read(self, block: Block, series: Int64s) -> dict[int, Samples]:
-        """All samples of the block for each of the series that is in it."""
+        """Return all samples in the block of each given series that is in it."""
         wanted = ((block.id << BLOCK_BITS) | series).tolist()
         found = {chunk & _MASK: samples for chunk, samples in self._cache.get_many(wanted).items()}
         if len(found) < len(wanted):
@@ -65,7 +65,7 @@ class BlockReader:
         return {sid: samples for sid, samples in found.items() if len(samples[0])}
 
     def _decode(self, block: Block, parts: BlockParts, series: Int64s) -> dict[int, Samples]:
-        """Of each series its samples, or none; what cannot be read is left out."""
+        """Return the samples of each series, empty if it has none; leave out series that cannot be read."""
         found: dict[int, Samples] = {}
         series = np.sort(series)
         which = np.searchsorted(parts.starts, series, side="right") - 1
@@ -86,7 +86,7 @@ class BlockReader:
                     where, values = split_chunk(data)
                     times = parts.pick(where)
                     found[sid] = times, values.decode(len(times))
-                except Exception as error:  # pcodec raises its own kinds on a torn blob
+                except Exception as error:  # pcodec raises exceptions of its own for a truncated blob
                     del found[sid]
                     self._damaged(block.id << BLOCK_BITS | sid, error)
         return found
@@ -108,12 +108,12 @@ class BlockReader:
         return parts
 
     def base_times(self, block: Block) -> Int64s | None:
-        """The times of the target's scrapes in a block; None if they cannot be read."""
+        """Return the scrape times in a block; None if they cannot be read."""
         parts = self._parts(block)
-        return None if parts is None else parts.pick(Where())
+        return None if parts is None else parts.pick(TimeSelection())
 
     def members(self, block: Block) -> Int64s:
-        """Ascending ids of the series that have samples in a block."""
+        """Return the ids of the series in a block, ascending."""
         try:
             row = self._db.execute("SELECT members FROM block WHERE id = ?", (block.id,)).fetchone()
             return np.empty(0, np.int64) if row is None else unpack_integers(row[0])
@@ -122,9 +122,9 @@ class BlockReader:
             return np.empty(0, np.int64)
 
     def _damaged(self, chunk: int, error: Exception) -> None:
-        if self._health.note_damaged(chunk):
+        if self._own_stats.add_damaged(chunk):
             log.error(
-                "store: block %d, series %d cannot be read and is left out: %s",
+                "store: block %d: series %d cannot be read and is skipped: %s",
                 chunk >> BLOCK_BITS,
                 chunk & _MASK,
                 error,

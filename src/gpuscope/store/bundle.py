@@ -1,8 +1,8 @@
-"""Chunks of neighbouring series in one row of the file.
+"""Stores the chunks of several series in one row.
 
-A row for each chunk would leave a fifth of the file empty: SQLite fills pages badly with rows of about their
-size. A bundle is some tens of kilobytes, so its overflow pages are full. It starts with a directory (series
-ids, sizes) that has a CRC of its own; each chunk brings its own too.
+One row per chunk would leave a fifth of the file empty, because SQLite packs rows of about page size badly. A
+bundle is some tens of kilobytes, so its overflow pages are full. It starts with a directory (series ids, sizes)
+protected by a CRC; each chunk has its own CRC.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_CHUNKS = 256
 
 
 def to_bundles(block: int, chunks: Iterable[tuple[int, bytes]]) -> list[BundleRow]:
-    """Rows for chunks in ascending order of series; a row's id is the block's with its first series'."""
+    """Pack chunks, ascending by series, into rows; a row's id is the block id and its first series id."""
     rows: list[BundleRow] = []
     some: list[tuple[int, bytes]] = []
     size = 0
@@ -44,11 +44,11 @@ def _pack(chunks: list[tuple[int, bytes]]) -> bytes:
 
 
 def from_bundle(data: bytes, wanted: Int64s) -> Iterator[tuple[int, bytes]]:
-    """The chunks of those of the wanted series that are in the bundle."""
+    """Return the chunks of the wanted series that are in the bundle."""
     count = int.from_bytes(data[:2], "little")
     at = 2 + 8 * count
     if len(data) < at + 4 or zlib.crc32(data[:at]) != int.from_bytes(data[at : at + 4], "little"):
-        raise ChunkDamagedError("a bundle's directory has a wrong checksum")
+        raise ChunkDamagedError("wrong checksum of a bundle's directory")
     directory = np.frombuffer(data, "<u4", 2 * count, 2).astype(np.int64).reshape(2, count)
     place = np.minimum(np.searchsorted(directory[0], wanted), count - 1)
     hit = directory[0][place] == wanted

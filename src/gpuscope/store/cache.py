@@ -1,7 +1,7 @@
-"""Decoded chunks that were asked for lately, bounded by bytes.
+"""A least-recently-used cache of decoded chunks, limited in bytes.
 
-Blocks never change and their ids are never reused, so an entry is never wrong, only unneeded. That a series has
-no samples in a block is an entry too, an empty one.
+Blocks never change and their ids are never reused, so entries never become invalid. A series without samples in
+a block has an empty entry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
-from gpuscope.store.codec import Where
+from gpuscope.store.codec import TimeSelection
 from gpuscope.store.head_view import Samples
 from gpuscope.store.tick import Int64s
 
@@ -19,17 +19,17 @@ _OVERHEAD = 250
 
 
 class BlockParts:
-    """What every chunk of a block needs: the shared timestamps, and which series start a bundle. Equal places
-    give the same timestamps array."""
+    """Data shared by all chunks of a block: timestamp columns, and the first series of each bundle. Equal
+    selections return the same timestamps array."""
 
     __slots__ = ("__weakref__", "_columns", "_picked", "starts")
 
     def __init__(self, columns: list[Int64s], starts: Int64s) -> None:
         self._columns = columns
-        self._picked: WeakValueDictionary[Where, Int64s] = WeakValueDictionary()
+        self._picked: WeakValueDictionary[TimeSelection, Int64s] = WeakValueDictionary()
         self.starts = starts
 
-    def pick(self, where: Where) -> Int64s:
+    def pick(self, where: TimeSelection) -> Int64s:
         times = self._picked.get(where)
         if times is None:
             times = self._picked[where] = where.pick(self._columns)
@@ -37,14 +37,14 @@ class BlockParts:
 
 
 class ChunkCache:
-    """Chunk id → samples, the least recently used dropped first."""
+    """Maps chunk ids to samples; drops the least recently used first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self._lock = threading.Lock()
         self._entries: OrderedDict[int, tuple[Samples, int, BlockParts]] = OrderedDict()
         self.parts: WeakValueDictionary[int, BlockParts] = WeakValueDictionary()
-        """By block id, for as long as a reader or an entry needs them."""
+        """By block id; an entry lives as long as a reader or a cached chunk needs it."""
         self.bytes = 0
 
     def get_many(self, chunks: Iterable[int]) -> dict[int, Samples]:
@@ -58,7 +58,7 @@ class ChunkCache:
         return found
 
     def count(self, chunks: Iterable[int]) -> int | None:
-        """How many samples these chunks have together; None if one of them is not here."""
+        """Return the number of samples in these chunks; None if a chunk is not cached."""
         entries = self._entries
         total = 0
         for chunk in chunks:
@@ -69,12 +69,12 @@ class ChunkCache:
         return total
 
     def put_many(self, samples: dict[int, Samples], parts: BlockParts) -> None:
-        """Entries keep their block's parts alive, so that chunks decoded later share their timestamps."""
+        """Add chunks. They keep their block's parts alive, so that chunks decoded later share timestamps."""
         with self._lock:
             for chunk, one in samples.items():
                 if chunk in self._entries:
                     continue
-                # Timestamps are shared by most of a block's chunks: a quarter of them for each user.
+                # Most chunks of a block share one timestamps array: count a quarter of it for each.
                 size = one[0].nbytes // 4 + one[1].nbytes + _OVERHEAD
                 self._entries[chunk] = (one, size, parts)
                 self.bytes += size

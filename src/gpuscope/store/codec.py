@@ -1,9 +1,9 @@
-"""One series' samples of one block to bytes and back, bit for bit.
+"""Encodes one series' samples of one block to bytes and back, bit for bit.
 
-A chunk holds values and says which of the block's shared timestamps they belong to: a whole column, a range
-of it, a bitmap over it, or timestamps of its own. Values are a constant, integers scaled by a power of ten,
-or floats; NaNs (stale markers keep their payload), infinities and -0.0 are carried as exceptions. The last
-four bytes are a CRC: SQLite does not notice a flipped bit inside a blob.
+A chunk holds values and a reference to the block's shared timestamps: a whole column, a range, a bitmap, or
+timestamps of its own. Values are encoded as a constant, as integers scaled by a power of ten, or as floats.
+NaNs (stale markers keep their payload), infinities and -0.0 are stored as exceptions. The last four bytes are a
+CRC, because SQLite does not detect a flipped bit inside a blob.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ _EXACT = float(2**53)
 _PROBE = 16
 _CONFIG = ChunkConfig(compression_level=8)
 _QUICK = ChunkConfig(compression_level=4)
-"""Half the time for a few per cent more bytes: for chunks that will be merged within hours."""
+"""Takes half the time for a few per cent more bytes; used for chunks that are merged within hours."""
 _NEGATIVE_ZERO = np.int64(-(2**63))
 
 
 class ChunkDamagedError(ValueError):
-    """Bytes that are not a chunk: a wrong checksum or a torn blob."""
+    """The bytes are not a valid chunk: wrong checksum or truncated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Which timestamps a chunk's values have: `bitmap` or `own` bytes, else `length` from `first` of a column
-    (a length of 0 is the whole column). Hashable: chunks with an equal `Where` share their timestamps."""
+class TimeSelection:
+    """The timestamps of a chunk's values: `bitmap` or `own` if set, else `length` entries from `first` of a
+    column (length 0: the whole column). Hashable, so that chunks with equal selections share one timestamps
+    array."""
 
     column: int = 0
     first: int = 0
@@ -47,7 +48,7 @@ class Where:
     own: bytes | None = None
 
     def pick(self, columns: Sequence[Int64s]) -> Int64s:
-        """The timestamps themselves."""
+        """Return the selected timestamps."""
         if self.own is not None:
             return unpack_integers(self.own)
         times = columns[self.column]
@@ -57,20 +58,20 @@ class Where:
         return times[self.first : self.first + self.length] if self.length else times
 
 
-def where_mask(mask: Bools, column: int = 0) -> Where:
-    """The shortest `Where` for the set positions of a column; at least one must be set."""
+def select_by_mask(mask: Bools, column: int = 0) -> TimeSelection:
+    """Return the shortest `TimeSelection` for the set positions of a column; at least one must be set."""
     positions = np.flatnonzero(mask)
     first, last = int(positions[0]), int(positions[-1])
     count = len(positions)
     if count == len(mask):
-        return Where(column)
+        return TimeSelection(column)
     if last - first + 1 == count:
-        return Where(column, first, count)
-    return Where(column, bitmap=zlib.compress(np.packbits(mask).tobytes(), 6))
+        return TimeSelection(column, first, count)
+    return TimeSelection(column, bitmap=zlib.compress(np.packbits(mask).tobytes(), 6))
 
 
 def pack_integers(numbers: Int64s, config: ChunkConfig = _CONFIG) -> bytes:
-    """Timestamps or ids; pcodec finds the deltas itself."""
+    """Compress timestamps or ids; pcodec applies delta encoding."""
     return bytes(standalone.simple_compress(np.ascontiguousarray(numbers, np.int64), config))
 
 
@@ -79,12 +80,12 @@ def unpack_integers(data: bytes) -> Int64s:
     if numbers is None:
         return np.empty(0, np.int64)
     if numbers.dtype != np.int64:
-        raise ChunkDamagedError("integers expected")
+        raise ChunkDamagedError("expected integers")
     return numbers  # type: ignore[no-any-return]
 
 
 def encode_values(values: Float64s, *, quick: bool = False) -> bytes:
-    """Values without their timestamps: kind byte, exceptions, payload. `values` must not be empty."""
+    """Encode values without timestamps: kind byte, exceptions, payload. `values` must not be empty."""
     config = _QUICK if quick else _CONFIG
     values = np.ascontiguousarray(values, np.float64)
     bits = values.view(np.int64)
@@ -105,8 +106,8 @@ def encode_values(values: Float64s, *, quick: bool = False) -> bytes:
     return bytes([kind | _EXCEPTIONS]) + encode_varint(count) + table + payload
 
 
-def join_chunk(values: bytes, where: Where) -> bytes:
-    """The bytes of a chunk: encoded values, where they belong, and a CRC."""
+def join_chunk(values: bytes, where: TimeSelection) -> bytes:
+    """Return the bytes of a chunk: time selection, encoded values and a CRC."""
     if where.own is not None:
         place, head = _OWN, encode_varint(len(where.own)) + where.own
     elif where.bitmap is not None:
@@ -122,36 +123,36 @@ def join_chunk(values: bytes, where: Where) -> bytes:
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 
-def split_chunk(data: bytes) -> tuple[Where, _Values]:
-    """Where a chunk's values belong, and the values, not yet decoded."""
+def split_chunk(data: bytes) -> tuple[TimeSelection, _EncodedValues]:
+    """Return a chunk's time selection and its values, still encoded."""
     if len(data) < 6 or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise ChunkDamagedError("a chunk's checksum is wrong")
+        raise ChunkDamagedError("wrong checksum of a chunk")
     kind, at, end = data[0], 1, len(data) - 4
     place = kind & 0x30
     if place == _OWN:
         size, at = _read_varint(data, at)
-        where, at = Where(own=data[at : at + size]), at + size
+        where, at = TimeSelection(own=data[at : at + size]), at + size
     else:
         column, at = _read_varint(data, at)
         if place == _BITMAP:
             size, at = _read_varint(data, at)
-            where, at = Where(column, bitmap=data[at : at + size]), at + size
+            where, at = TimeSelection(column, bitmap=data[at : at + size]), at + size
         elif place == _RANGE:
             first, at = _read_varint(data, at)
             length, at = _read_varint(data, at)
-            where = Where(column, first, length)
+            where = TimeSelection(column, first, length)
         else:
-            where = Where(column)
-    return where, _Values(kind & 0x4F, data[at:end])
+            where = TimeSelection(column)
+    return where, _EncodedValues(kind & 0x4F, data[at:end])
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class _EncodedValues:
     kind: int
     data: bytes
 
     def decode(self, count: int) -> Float64s:
-        """`count` values; a constant does not know how many it stands for."""
+        """Decode `count` values; the encoding of a constant does not contain the count."""
         if not self.kind & _EXCEPTIONS:
             return _decode_plain(self.kind, self.data, count)
         number, at = _read_varint(self.data, 0)
@@ -165,12 +166,12 @@ class _Values:
 
 
 def decode_values(data: bytes, count: int) -> Float64s:
-    """The reverse of `encode_values`."""
-    return _Values(data[0] & 0x4F, data[1:]).decode(count)
+    """Inverse of `encode_values`."""
+    return _EncodedValues(data[0] & 0x4F, data[1:]).decode(count)
 
 
 def pack_columns(columns: Sequence[Int64s]) -> bytes:
-    """A block's shared timestamps: each column packed, a length before each, a CRC behind."""
+    """Pack a block's shared timestamps: for each column its length and bytes, then a CRC."""
     packed = [pack_integers(column) for column in columns]
     body = encode_varint(len(packed)) + b"".join(encode_varint(len(part)) + part for part in packed)
     return body + zlib.crc32(body).to_bytes(4, "little")
@@ -178,7 +179,7 @@ def pack_columns(columns: Sequence[Int64s]) -> bytes:
 
 def unpack_columns(data: bytes) -> list[Int64s]:
     if len(data) < 5 or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise ChunkDamagedError("a block's timestamps have a wrong checksum")
+        raise ChunkDamagedError("wrong checksum of a block's timestamps")
     count, at = _read_varint(data, 0)
     columns = []
     for _ in range(count):
@@ -189,7 +190,7 @@ def unpack_columns(data: bytes) -> list[Int64s]:
 
 
 def _encode_plain(values: Float64s, bits: Int64s, config: ChunkConfig) -> tuple[int, bytes]:
-    """Finite values without -0.0: the smallest of the kinds."""
+    """Encode finite values without -0.0 in the smallest kind."""
     if (bits == bits[0]).all():
         number = float(values[0])
         if number.is_integer() and abs(number) < _EXACT:
@@ -221,19 +222,19 @@ def _decode_plain(kind: int, data: bytes, count: int) -> Float64s:
     elif kind in (_FLOATS, _BITS):
         decoded = standalone.simple_decompress(data)
         if decoded is None or decoded.dtype.itemsize != 8:
-            raise ChunkDamagedError("a chunk of 8-byte values expected")
+            raise ChunkDamagedError("expected 8-byte values")
         values = decoded.view(np.float64)
     else:
-        raise ChunkDamagedError(f"unknown kind of chunk {kind}")
+        raise ChunkDamagedError(f"unknown chunk kind {kind}")
     if len(values) != count:
-        raise ChunkDamagedError(f"a chunk of {len(values)} values where {count} belong")
+        raise ChunkDamagedError(f"chunk has {len(values)} values, expected {count}")
     return values
 
 
 def _scaled(values: Float64s, bits: Int64s, exponent: int) -> Int64s | None:
-    """The integers that divided by 10**exponent give exactly these bits, if there are any.
+    """Return integers that give exactly these bits when divided by 10**exponent; None if there are none.
 
-    Division is correctly rounded, so a decimal read from text ("12.345") always comes back the same.
+    Division is correctly rounded, so a decimal parsed from text ("12.345") is always restored exactly.
     """
     scale = 10.0**exponent
     if not _returns(values[:_PROBE], bits[:_PROBE], scale) or not _returns(values, bits, scale):
@@ -248,7 +249,7 @@ def _returns(values: Float64s, bits: Int64s, scale: float) -> bool:
 
 
 def _carry_forward(values: Float64s, special: Bools) -> Float64s:
-    """Special values replaced by their neighbour, so that they cost nothing in the payload."""
+    """Replace special values by their left neighbour, so that they take no space in the payload."""
     at = np.where(special, -1, np.arange(len(values)))
     np.maximum.accumulate(at, out=at)
     at[at < 0] = int(np.argmin(special))

@@ -1,8 +1,8 @@
-"""What exists for each target: its sealed blocks and its head, changed together.
+"""The store's contents in memory: the sealed blocks and the head of each target.
 
-The lock makes three things one step for readers: a commit that seals, merges or drops blocks, the change of
-the catalogue that goes with it, and the start of a reader's own SQLite snapshot. So a reader sees a sample
-either in the head or in a block, never in both and never in neither. Appending ticks does not take it.
+The lock makes three steps atomic for readers: a commit that seals, merges or drops blocks, the matching change
+here, and the start of a reader's SQLite transaction. So a reader sees each sample either in the head or in a
+block, never in both or in neither. Appending ticks does not take the lock.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import HeadView
 
-LATE = -1
-"""The level of a block with samples that came after their window was sealed."""
+LATE_LEVEL = -1
+"""The level of a block whose samples arrived after their window was sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,66 +32,66 @@ class Block:
 
 @dataclass(slots=True)
 class LateHead:
-    """Samples that came after their window was sealed, until they become blocks of level `LATE`."""
+    """Samples that arrived after their window was sealed; later sealed into blocks of `LATE_LEVEL`."""
 
     since_ms: int
-    """The store's clock at its first sample."""
+    """Store time of its first append."""
     head: Head = field(default_factory=Head)
     closed_at: int | None = None
-    """The tick sequence number at which it was closed to be sealed; None while it takes samples."""
+    """Tick sequence number at which it was closed for sealing; None while it accepts samples."""
 
 
 @dataclass(slots=True)
-class TargetState:
-    """A target's data; `blocks` and `late` are replaced, never changed, and `head` when it is sealed."""
+class StoredTargetState:
+    """A target's data. `blocks` and `late` are replaced, never modified; `head` is replaced by a seal."""
 
     id: int
     name: str
     floor: int = -1
-    """Samples at or before this time are sealed: what comes for them now is late."""
+    """Samples up to this time are sealed: samples that arrive for them now are late."""
     head: Head = field(default_factory=Head)
     blocks: tuple[Block, ...] = ()
     appended_ms: int = 0
-    """The store's clock at the last append."""
+    """Store time of the last append."""
     late: tuple[LateHead, ...] = ()
-    """Usually none; the last one is open, others are being sealed."""
+    """Usually empty; the last one accepts samples, the others are being sealed."""
     late_ms: int = 0
-    """The store's clock at the last late append."""
+    """Store time of the last late append."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """A target as one reader sees it."""
+    """A target's data at one moment, for one reader."""
 
     blocks: Sequence[Block]
     head: HeadView
     late: tuple[HeadView, ...] = ()
 
     def newest_sealed(self) -> int:
-        """The newest time in blocks and late heads; -1 if there are none."""
+        """Return the newest time in blocks and late heads; -1 if there are none."""
         sealed = max((block.last for block in self.blocks), default=-1)
         return max(sealed, *(head.last for head in self.late)) if self.late else sealed
 
 
-class Catalog:
+class Contents:
     """All targets by id and by name."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._states: dict[int, TargetState] = {}
+        self._states: dict[int, StoredTargetState] = {}
         self._ids: dict[str, int] = {}
         self._new: list[tuple[int, str]] = []
         self._next_target = 1
         self._next_block = 1
 
     def add(self, target: int, name: str, floor: int | None) -> None:
-        """A target read from the file."""
-        self._states[target] = TargetState(target, name, -1 if floor is None else floor)
+        """Add a target read from the file."""
+        self._states[target] = StoredTargetState(target, name, -1 if floor is None else floor)
         self._ids[name] = target
         self._next_target = max(self._next_target, target + 1)
 
     def target(self, name: str) -> int:
-        """The id of a target's name, made up on first sight."""
+        """Return the id of a target; assign one if the name is new."""
         with self.lock:
             found = self._ids.get(name)
             if found is None:
@@ -115,7 +115,7 @@ class Catalog:
         return self._next_block - 1
 
     def add_blocks(self, blocks: Iterable[Block]) -> None:
-        """Blocks read from the file or just committed; the caller holds the lock once readers exist."""
+        """Add blocks read from the file or just committed; the caller holds the lock once readers exist."""
         for block in blocks:
             state = self._states[block.target]
             state.blocks = tuple(sorted((*state.blocks, block), key=_read_order))
@@ -128,7 +128,7 @@ class Catalog:
             state.blocks = tuple(one for one in state.blocks if one.id != block.id)
 
     def forget_blocks(self) -> None:
-        """All blocks are gone with their file; the caller holds the lock."""
+        """Remove all blocks because their file was deleted; the caller holds the lock."""
         for state in self._states.values():
             state.blocks = ()
 
@@ -137,17 +137,17 @@ class Catalog:
         state = self._states.pop(target)
         del self._ids[state.name]
 
-    def get(self, target: int) -> TargetState | None:
+    def get(self, target: int) -> StoredTargetState | None:
         return self._states.get(target)
 
-    def states(self) -> list[TargetState]:
+    def states(self) -> list[StoredTargetState]:
         return list(self._states.values())
 
     def blocks(self) -> list[Block]:
         return [block for state in self.states() for block in state.blocks]
 
     def view(self, target: int, start: int, end: int) -> TargetView | None:
-        """Blocks that overlap [start, end] and the head; the caller holds the lock."""
+        """Return the blocks that overlap [start, end] and the heads; the caller holds the lock."""
         state = self._states.get(target)
         if state is None:
             return None
@@ -157,6 +157,6 @@ class Catalog:
 
 
 def _read_order(block: Block) -> tuple[bool, int, int]:
-    """By time, but late blocks last: where two blocks have a sample of one time, the first block's counts."""
-    is_late = block.level == LATE
+    """By time, late blocks last: if two blocks have a sample at the same time, the first block's is used."""
+    is_late = block.level == LATE_LEVEL
     return is_late, block.id if is_late else block.first, block.id

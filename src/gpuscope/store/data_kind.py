@@ -1,7 +1,7 @@
-"""Whether a data folder holds a demo's history or a real one: a file in the folder says it, for good.
+"""Records in a file whether a data folder holds demo or real history; a folder never changes its kind.
 
-Numbers that were never measured must not end up in somebody's real history, nor real ones in a demo's. A folder
-from before this file existed is a demo's if every agent in it said that it was simulated.
+Simulated samples must not mix with measured ones. A folder written before this file existed is a demo folder if
+every agent in it reported that it was simulated.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class DataKindError(StoreError):
 
 
 def claim_folder(store: Store, *, simulated: bool) -> None:
-    """Notes the kind in a new folder; raises DataKindError if the folder is of the other one."""
+    """Write the kind into a new folder; raise DataKindError if the folder is of the other kind."""
     wanted = DEMO if simulated else REAL
     known = _read(store.folder / KIND_FILE) or _recognise(store)
     if known not in ("", wanted):
-        raise DataKindError(_refusal(known))
+        raise DataKindError(_wrong_kind_message(known))
     _write(store.folder / KIND_FILE, wanted)
 
 
-def _refusal(known: str) -> str:
+def _wrong_kind_message(known: str) -> str:
     if known == DEMO:
-        return "the folder holds a demo's history, no number in it is real: choose another folder"
-    return "the folder holds real history, which a demo must not add to: choose another folder"
+        return "the folder holds the simulated history of a demo: choose another folder"
+    return "the folder holds real history, to which a demo must not write: choose another folder"
 
 
 def _read(path: Path) -> str:
@@ -44,12 +44,12 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error
     if text not in (DEMO, REAL):
-        raise StoreError(f"{path} says {text[:40]!r}: write `{REAL}` or `{DEMO}` into it, whichever is true")
+        raise StoreError(f"{path} contains {text[:40]!r}: write `{REAL}` or `{DEMO}` into it, as appropriate")
     return text
 
 
 def _recognise(store: Store) -> str:
-    """The kind of a folder from before there was a file; "" of an empty one."""
+    """Return the kind of a folder that has no kind file; "" if the folder is empty."""
     agents = store.series([Matcher("__name__", MatchOp.EQUAL, "gpuscope_agent_info")])
     if not agents:
         return "" if store.stats().newest_ms is None else REAL

@@ -1,25 +1,25 @@
-"""Deleting samples on request.
+"""Deletes samples on request.
 
-Heads are sealed first, so that only blocks hold what is to go. A block that loses anything is replaced by a
-new one with another id: blocks never change, so nothing cached can be wrong.
+Heads are sealed first, so that only blocks hold samples to delete. A block that loses samples is replaced by a
+new one with another id: blocks never change, so cached chunks stay valid.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gpuscope.store.background import Keeper
+from gpuscope.store.background import BackgroundTasks
 from gpuscope.store.block_builder import BlockBuilder, BuiltBlock
 from gpuscope.store.block_writer import BlockWriter
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.contents import Block, Catalog
+from gpuscope.store.contents import Block, Contents
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
 from gpuscope.store.store_errors import StoreError
 from gpuscope.store.tick import Int64s
 
-_AT_ONCE = 64
+_BATCH_SERIES = 64
 
 
 def delete_samples(
@@ -27,33 +27,33 @@ def delete_samples(
     start: int | None,
     end: int | None,
     index: Index,
-    catalog: Catalog,
+    contents: Contents,
     reader: Reader,
-    keeper: Keeper,
+    background: BackgroundTasks,
     blocks: BlockWriter,
 ) -> None:
-    """Samples of the series in [start, end]; None means from ever, or for ever."""
+    """Delete samples of the series in [start, end]; None means unbounded."""
     low = -(2**62) if start is None else start
     high = 2**62 if end is None else end
     groups = index.by_target(series)
     for target, wanted in groups.items():
-        state = catalog.get(target)
+        state = contents.get(target)
         if state is None:
             continue
-        keeper.seal_target(state)
+        background.seal_target(state)
         for block in state.blocks:
             if block.first <= high and block.last >= low:
-                _rewrite(block, wanted, low, high, catalog, reader, blocks)
+                _rewrite(block, wanted, low, high, contents, reader, blocks)
     if start is None and end is None:
-        keeper.remove_series(set(series.tolist()))
+        background.remove_series(set(series.tolist()))
 
 
 def _rewrite(
-    block: Block, going: Int64s, low: int, high: int, catalog: Catalog, reader: Reader, blocks: BlockWriter
+    block: Block, going: Int64s, low: int, high: int, contents: Contents, reader: Reader, blocks: BlockWriter
 ) -> None:
-    number = catalog.next_block()
+    number = contents.next_block()
     with reader.snapshot([], 0, 0) as snapshot:
-        source = BlockReader(snapshot.db, ChunkCache(0), reader.health)
+        source = BlockReader(snapshot.db, ChunkCache(0), reader.own_stats)
         members = source.members(block)
         if not np.isin(members, going).any():
             return
@@ -72,8 +72,8 @@ def _without(
 ) -> BuiltBlock | None:
     base = source.base_times(block)
     builder = BlockBuilder(np.empty(0, np.int64) if base is None else base)
-    for at in range(0, len(members), _AT_ONCE):
-        for sid, (times, values) in source.read(block, members[at : at + _AT_ONCE]).items():
+    for at in range(0, len(members), _BATCH_SERIES):
+        for sid, (times, values) in source.read(block, members[at : at + _BATCH_SERIES]).items():
             if sid not in going:
                 builder.add_timed(sid, times, values)
                 continue

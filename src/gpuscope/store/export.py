@@ -1,7 +1,7 @@
-"""Everything as OpenMetrics text, family by family, one series at a time.
+"""Exports the store as OpenMetrics text, one metric family after the other, one series at a time.
 
-The store does not know types, so families are `unknown`. Stale markers are left out: the format has no way to
-say them; so are series without a name. Times are in seconds with milliseconds.
+The store does not know types, so families are `unknown`. Stale markers, which OpenMetrics cannot represent, and
+series without a name are left out. Times are in seconds with three decimals.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
 from gpuscope.store.tick import Float64s
 
-_EVER_START, _EVER_END = -(2**62), 2**62
-_AT_ONCE = 16
+_MIN_TIME_MS, _MAX_TIME_MS = -(2**62), 2**62
+_BATCH_SERIES = 16
 _PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*").fullmatch
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -26,15 +26,15 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def export_openmetrics(
     index: Index, reader: Reader, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
 ) -> Iterator[str]:
-    """Pieces of text that together are one exposition, ended by `# EOF`."""
-    start = _EVER_START if start_ms is None else start_ms
-    end = _EVER_END if end_ms is None else end_ms
+    """Yield parts of one exposition, ending with `# EOF`."""
+    start = _MIN_TIME_MS if start_ms is None else start_ms
+    end = _MAX_TIME_MS if end_ms is None else end_ms
     for name in index.pairs_of(index.select(matchers)).get("__name__", []):
         same_name = Matcher("__name__", MatchOp.EQUAL, name)
         sids = index.select((*matchers, same_name))
         first = True
-        for at in range(0, len(sids), _AT_ONCE):
-            groups = index.by_target(sids[at : at + _AT_ONCE])
+        for at in range(0, len(sids), _BATCH_SERIES):
+            groups = index.by_target(sids[at : at + _BATCH_SERIES])
             for sid, (times, values) in reader.read(groups, start, end).items():
                 text = _series_text(name, index.labels(sid), times.tolist(), values)
                 if text:
@@ -62,12 +62,12 @@ def _quoted(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """A metric or label name; one beyond the classic letters is quoted, as Prometheus 3 writes it."""
+    """Return a metric or label name, quoted if it has characters that Prometheus 2 did not allow."""
     return text if _PLAIN_NAME(text) else _quoted(text)
 
 
 def format_value(value: float) -> str:
-    """A float as OpenMetrics writes it."""
+    """Format a float as in OpenMetrics."""
     if math.isfinite(value):
         return repr(value)
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

@@ -1,9 +1,9 @@
-"""One target's newest samples, in memory, as they came: a row for each scrape, a column for each series.
+"""One target's newest samples in memory: one row per scrape, one column per series.
 
-Cells without a sample hold the NaN `ABSENT_BITS`, so presence is never confused with a value. Rows live in
-segments that only grow, so a reader's `HeadView` stays valid while the writer appends. Scattered samples
-(each series with timestamps of its own) would waste whole rows: they go to a side list. Only the writer
-changes a head; after a seal it is replaced, never shortened.
+Cells without a sample hold the NaN `ABSENT_BITS`, which no stored value can have. Rows are in segments that
+only grow, so a reader's `HeadView` stays valid while the writer appends. Scattered samples (each series with
+its own timestamps) would waste whole rows, so they go to a side list. Only the writer changes a head; a seal
+replaces the head and never shortens it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _BEFORE_ALL = -(1 << 63)
 
 @dataclass(slots=True)
 class Layout:
-    """The series of a tick, known to be distinct, with their columns and the row that keeps them on disk."""
+    """The distinct series of a tick, with their columns and the id of their row in table `layout`."""
 
     series: Int64s
     columns: Int64s
     whole: bool
-    """Whether the columns are simply the first ones, in order."""
+    """Whether the columns are 0, 1, 2, … in order."""
     epoch: int
-    """The index's epoch when the series were last seen to exist."""
+    """The index epoch in which the series were last known to exist."""
     row_id: int | None = None
 
 
 @dataclass(slots=True)
 class _Segment:
     first: int
-    """The number of its first row."""
+    """Number of its first row."""
     cells: Float64s
     used: int = 0
 
@@ -67,10 +67,10 @@ class _Side:
 
 
 class Head:
-    """See the module's text; `append_row` is the fast way in, `place` takes anything admitted."""
+    """See the module docstring. `append_row` is the fast path; `insert` accepts samples in any order."""
 
     def __init__(self) -> None:
-        # Ids ascending and the column of each: one attribute, so that a reader never sees half a change.
+        # Ascending ids and their columns, in one attribute so that a reader never sees half an update.
         self._order = (np.empty(0, np.int64), np.empty(0, np.int64))
         self._times = np.empty(_MIN_ROWS, np.int64)
         self._segments: list[_Segment] = []
@@ -95,12 +95,12 @@ class Head:
         return len(self._order[0])
 
     def nbytes(self) -> int:
-        """Memory reserved for samples."""
+        """Return the memory reserved for samples."""
         dense = sum(segment.cells.nbytes for segment in self._segments)
         return dense + self._times.nbytes + 24 * len(self._side.times)
 
     def known_layout(self, series: Int64s) -> Layout | None:
-        """The layout of exactly these series, if a tick had it before."""
+        """Return the layout of exactly these series if an earlier tick had it."""
         latest = self._latest_layout
         if latest is not None and (series is latest.series or np.array_equal(series, latest.series)):
             return latest
@@ -110,7 +110,7 @@ class Head:
         return layout
 
     def add_layout(self, series: Int64s, epoch: int) -> Layout:
-        """Make the columns of a tick's series; the caller has seen that no series comes twice."""
+        """Create columns for a tick's series; the caller has checked that the series are distinct."""
         series = series.copy()
         columns = self._make_columns(series)
         whole = bool((columns == np.arange(len(columns))).all())
@@ -125,7 +125,7 @@ class Head:
         columns = self.find_columns(series)
         new = series[columns < 0]
         if len(new):
-            # First come, first column: a target's first tick then fills its rows without any scatter.
+            # Columns in order of arrival: the rows of a target's first layout can be copied without reordering.
             fresh = new[np.sort(np.unique(new, return_index=True)[1])]
             sorted_series, numbers = self._order
             made = np.arange(self.series_count, self.series_count + len(fresh))
@@ -136,7 +136,7 @@ class Head:
         return columns
 
     def find_columns(self, series: Int64s) -> Int64s:
-        """Column of each series, -1 for one that the head has not."""
+        """Return the column of each series, -1 if the head does not have it."""
         sorted_series, columns = self._order
         if not len(sorted_series):
             return np.full(len(series), -1, np.int64)
@@ -144,8 +144,8 @@ class Head:
         return np.where(sorted_series[at] == series, columns[at], -1)
 
     def append_row(self, time: int, layout: Layout, values: Float64s) -> None:
-        """A scrape newer than anything here."""
-        segment = self._room()
+        """Append a scrape that is newer than all samples here."""
+        segment = self._segment_with_room()
         row = segment.cells[segment.used]
         if layout.whole:
             count = len(values)
@@ -157,15 +157,15 @@ class Head:
         self._finish_row(segment, time, len(values))
 
     def append_rows(self, times: Int64s, layout: Layout, values: Float64s) -> None:
-        """Scrapes of one layout, each newer than the one before it and than anything here; `values`, a line for
-        each, become the head's own."""
+        """Append scrapes of one layout, each newer than the one before. The head takes ownership of `values`, a
+        matrix with one row per scrape."""
         if layout.whole:
-            self._adopt(times, values, values.size)
+            self._append_segment(times, values, values.size)
         else:
             for time, row in zip(times.tolist(), values, strict=True):
                 self.append_row(time, layout, row)
 
-    def _room(self) -> _Segment:
+    def _segment_with_room(self) -> _Segment:
         width = max(1, self.series_count)
         if self._segments:
             segment = self._segments[-1]
@@ -180,43 +180,43 @@ class Head:
         return segment
 
     def _close(self, segment: _Segment) -> None:
-        """A segment abandoned early gives its unused rows back (readers keep the old arrays)."""
+        """Cut the unused rows off a segment that ends early; readers keep the old arrays."""
         if segment.used < len(segment.cells) // 2:
             self._segments[-1] = _Segment(segment.first, segment.cells[: segment.used].copy(), segment.used)
 
     def _finish_row(self, segment: _Segment, time: int, count: int) -> None:
         self._make_room_for_times(1)
         self._times[self.rows] = time
-        # Before the row shows: a reader must not take its segments for ordered when they no longer are.
+        # Before the row becomes visible: a reader must not assume ascending rows when they no longer are.
         self._ascending &= time > self._last_row
         self._last_row = time
         self._cells += segment.cells.shape[1]
-        self._note(time, time, count)
+        self._extend_range(time, time, count)
         segment.used += 1
-        self.rows += 1  # last: from here on a reader sees the row
+        self.rows += 1  # last: from here on readers see the row
 
     def _make_room_for_times(self, count: int) -> None:
-        """An array that is full is replaced: readers keep the old one."""
+        """Replace a full array by a larger one; readers keep the old one."""
         need = self.rows + count
         if need > len(self._times):
             grown = np.empty(max(need, 2 * len(self._times)), np.int64)
             grown[: self.rows] = self._times[: self.rows]
             self._times = grown
 
-    def _note(self, first: int, last: int, count: int) -> None:
+    def _extend_range(self, first: int, last: int, count: int) -> None:
         self.first = first if self.first is None else min(first, self.first)
         self.last = last if self.last is None else max(last, self.last)
         self.samples += count
 
-    def place(self, series: Int64s, times: Int64s, values: Float64s) -> None:
-        """Samples in any order, none of which the head has yet (see `stored_bits`)."""
+    def insert(self, series: Int64s, times: Int64s, values: Float64s) -> None:
+        """Insert samples in any order; the head must not have any of them yet (see `stored_bits`)."""
         columns = self._make_columns(series)
         moments, inverse = np.unique(times, return_inverse=True)
         for number, moment in enumerate(moments.tolist()):
             chosen = inverse == number
-            self._place_moment(moment, series[chosen], columns[chosen], values[chosen])
+            self._insert_at(moment, series[chosen], columns[chosen], values[chosen])
 
-    def _place_moment(self, moment: int, series: Int64s, columns: Int64s, values: Float64s) -> None:
+    def _insert_at(self, moment: int, series: Int64s, columns: Int64s, values: Float64s) -> None:
         found = self._find_row(moment)
         if found is not None:
             segment, row = found
@@ -225,7 +225,7 @@ class Head:
                 self.samples += len(values)
                 return
         elif self._may_be_row(len(values)):
-            segment = self._room()
+            segment = self._segment_with_room()
             row_cells = segment.cells[segment.used]
             row_cells[:] = ABSENT
             row_cells[columns] = values
@@ -233,7 +233,7 @@ class Head:
             return
         times = np.full(len(values), moment)
         self._side = self._side.add(self._side_used, times, series, values)
-        self._note(moment, moment, len(values))
+        self._extend_range(moment, moment, len(values))
         self._side_used += len(values)
 
     def _may_be_row(self, count: int) -> bool:
@@ -250,7 +250,7 @@ class Head:
         return segment, row - segment.first
 
     def stored_bits(self, series: Int64s, times: Int64s) -> Int64s:
-        """The bits of the sample each (series, time) already has; `ABSENT_BITS` where there is none."""
+        """Return the bits of the sample stored for each (series, time); `ABSENT_BITS` where there is none."""
         found = np.full(len(series), ABSENT_BITS, np.int64)
         columns = self.find_columns(series)
         for segment in self._segments:
@@ -266,10 +266,10 @@ class Head:
                 bits = segment.cells.view(np.int64)[rows_by_time[at[hit]], columns[hit]]
                 found[hit] = np.where(bits == ABSENT_BITS, found[hit], bits)
         if self._side_used:
-            self._look_aside(series, times, found)
+            self._find_in_side(series, times, found)
         return found
 
-    def _look_aside(self, series: Int64s, times: Int64s, found: Int64s) -> None:
+    def _find_in_side(self, series: Int64s, times: Int64s, found: Int64s) -> None:
         used = self._side_used
         near = np.flatnonzero(np.isin(self._side.times[:used], times))
         if not len(near):
@@ -288,8 +288,8 @@ class Head:
                 found[i] = known[key]
 
     def view(self) -> HeadView:
-        """What is here now, for readers; later appends do not show in it."""
-        # The number of rows before the segments: one that comes meanwhile has none of them.
+        """Return the current contents for readers; later appends are not visible in it."""
+        # Read the row count before the segments: a segment added in between has no rows up to it.
         rows, used, side = self.rows, self._side_used, self._side
         segments: list[tuple[int, Float64s]] = []
         end = rows
@@ -301,12 +301,12 @@ class Head:
             *self._order,
             self._times[:rows],
             tuple(reversed(segments)),
-            self._ascending,  # after the rows: it may say less of them than is true, never more
+            self._ascending,  # read after the rows: may be False too early, never True too long
             (side.times[:used], side.series[:used], side.values[:used]),
         )
 
     def from_time(self, boundary: int) -> Head:
-        """A new head with only the samples at or after a moment, and only the series that have some."""
+        """Return a new head with the samples at or after a time, and only the series that have some."""
         rest = Head()
         view = self.view()
         kept = [
@@ -326,20 +326,20 @@ class Head:
         rest._order = view.sorted_series[stays], renumbered[view.columns[stays]]
         for times, cells in kept:
             chosen = np.ascontiguousarray(cells[:, np.flatnonzero(alive[: cells.shape[1]])])
-            rest._adopt(times, chosen, int(np.count_nonzero(chosen.view(np.int64) != ABSENT_BITS)))
+            rest._append_segment(times, chosen, int(np.count_nonzero(chosen.view(np.int64) != ABSENT_BITS)))
         if late.any():
             rest._side = _Side(side_times[late], side_series[late], side_values[late])
             rest._side_used = int(np.count_nonzero(late))
-            rest._note(int(side_times[late].min()), int(side_times[late].max()), rest._side_used)
+            rest._extend_range(int(side_times[late].min()), int(side_times[late].max()), rest._side_used)
         return rest
 
-    def _adopt(self, times: Int64s, cells: Float64s, samples: int) -> None:
-        """Rows made elsewhere, as a segment that is full."""
+    def _append_segment(self, times: Int64s, cells: Float64s, samples: int) -> None:
+        """Append existing rows as a full segment."""
         self._segments.append(_Segment(self.rows, cells, len(times)))
         self._make_room_for_times(len(times))
         self._times[self.rows : self.rows + len(times)] = times
         self._ascending &= bool(times[0] > self._last_row and (times[1:] > times[:-1]).all())
         self._last_row = int(times[-1])
         self._cells += cells.size
-        self._note(int(times.min()), int(times.max()), samples)
+        self._extend_range(int(times.min()), int(times.max()), samples)
         self.rows += len(times)

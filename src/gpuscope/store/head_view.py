@@ -1,4 +1,4 @@
-"""What a reader sees of a head: arrays that do not change under it (see `head`)."""
+"""A reader's view of a head: arrays that do not change while it reads (see `head`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gpuscope.store.tick import Float64s, Int64s
 
 ABSENT_BITS = 0x7FF4_6162_7365_6E74
-"""The NaN that marks a cell without a sample. Senders cannot store it: it is taken as an ordinary NaN."""
+"""The NaN that marks a cell without a sample. A sender's NaN with these bits is stored as an ordinary NaN."""
 ABSENT = np.int64(ABSENT_BITS).view(np.float64)
 
 Samples = tuple[Int64s, Float64s]
@@ -20,29 +20,29 @@ Samples = tuple[Int64s, Float64s]
 
 @dataclass(frozen=True, slots=True)
 class HeadView:
-    """A head at one moment."""
+    """The contents of a head at one moment."""
 
     sorted_series: Int64s
     columns: Int64s
     times: Int64s
-    """Of each row."""
+    """Time of each row."""
     segments: tuple[tuple[int, Float64s], ...]
-    """The rows' cells: the number of a segment's first row, and a matrix of one line for each row."""
+    """For each segment the number of its first row, and its cells as a matrix with one line per row."""
     ascending: bool
-    """Whether the rows are in time order: they are unless some came late."""
+    """Whether the rows are in time order; False after a sample was appended out of order."""
     side: tuple[Int64s, Int64s, Float64s]
 
     @property
     def last(self) -> int:
-        """The newest time; -1 if there are no samples."""
+        """Return the newest time; -1 if there are no samples."""
         return int(max((times.max() for times in (self.times, self.side[0]) if len(times)), default=-1))
 
     def has(self, series: Int64s) -> Int64s:
-        """Those of the series that the head knows."""
+        """Return those of the series that are in the head."""
         return self._known(series)[0]
 
     def _known(self, series: Int64s) -> tuple[Int64s, Int64s]:
-        """Those of the series that the head knows, and their columns."""
+        """Return those of the series that are in the head, and their columns."""
         if not len(self.sorted_series):
             return series[:0], series[:0]
         at = self.sorted_series.searchsorted(series)
@@ -52,11 +52,11 @@ class HeadView:
         return series[hit], self.columns[at[hit]]
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Whether any sample lies in [start, end]."""
+        """Return whether any sample is in [start, end]."""
         return any(bool(((times >= start) & (times <= end)).any()) for times in (self.times, self.side[0]))
 
     def count(self, series: Int64s, start: int, end: int) -> int:
-        """At most how many samples `read` would give."""
+        """Return an upper bound for the number of samples that `read` returns."""
         columns = len(self._known(series)[0])
         if not columns:
             return 0
@@ -64,7 +64,8 @@ class HeadView:
         return int(columns * inside) + len(self.side[0])
 
     def read(self, series: Int64s, start: int, end: int) -> dict[int, Samples]:
-        """Samples of each series in [start, end], in time order; series with equal times share the array."""
+        """Return each series' samples in [start, end] in time order; series with equal times share the
+        array."""
         known, columns = self._known(series)
         if not len(known):
             return {}
@@ -75,7 +76,7 @@ class HeadView:
         return found
 
     def dense(self, columns: Int64s, start: int, end: int) -> tuple[Int64s, Float64s]:
-        """Times of the rows in [start, end], ascending, and a matrix of one line for each column."""
+        """Return the times of the rows in [start, end], ascending, and a matrix with one line per column."""
         if not self.ascending:
             return self._sorted(columns, start, end)
         low, high = self._span(start, end)
@@ -87,7 +88,7 @@ class HeadView:
         return self.times[low:high], matrix
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
-        """The rows in [start, end] of a head whose rows ascend."""
+        """Return the range of rows in [start, end]; the rows must be ascending."""
         return int(self.times.searchsorted(start)), int(self.times.searchsorted(end, side="right"))
 
     def _sorted(self, columns: Int64s, start: int, end: int) -> tuple[Int64s, Float64s]:
@@ -103,7 +104,8 @@ class HeadView:
         return rows[np.argsort(self.times[rows], kind="stable")]
 
     def latest(self, series: Int64s, start: int, end: int) -> tuple[Int64s, Int64s, Float64s]:
-        """The newest sample in [start, end] of each series: ids, times and values; others are left out."""
+        """Return ids, times and values of each series' newest sample in [start, end]; skip series without
+        one."""
         known, columns = self._known(series)
         times = np.full(len(known), -1, np.int64)
         values = np.empty(len(known))
@@ -139,7 +141,7 @@ class HeadView:
         order = inside[np.argsort(side_times[inside], kind="stable")]
         at = np.searchsorted(known, series[order])
         newer = side_times[order] >= times[at]
-        # Ascending by time, so that of several samples of one series the last assignment is the newest.
+        # Ascending by time: of several samples of one series, the last assignment is the newest.
         times[at[newer]] = side_times[order][newer]
         values[at[newer]] = side_values[order][newer]
 
@@ -160,8 +162,8 @@ class HeadView:
 
 
 def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samples]:
-    """The samples in a matrix of one line for each series, of which some cells may be empty."""
-    if not np.count_nonzero(np.isnan(cells)):  # an empty cell is one kind of NaN
+    """Return the samples in a matrix with one line per series; cells may be empty."""
+    if not np.count_nonzero(np.isnan(cells)):  # an empty cell is a NaN
         return {sid: (times, line) for sid, line in zip(series, cells, strict=True)}
     present = cells.view(np.int64) != ABSENT_BITS
     found: dict[int, Samples] = {}
@@ -179,11 +181,11 @@ def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samp
 
 
 def _lines(rows: Float64s, columns: Int64s) -> Float64s:
-    """Columns of some rows, each as a line."""
+    """Return columns of the rows, each as a line."""
     try:
-        # One column is a slice, many times faster to take than a list of columns.
+        # A single column is a slice, which is much faster than indexing with an array.
         return rows[:, columns.item()] if len(columns) == 1 else rows[:, columns].T
-    except IndexError:  # rows made before a column existed have nothing in it
+    except IndexError:  # rows that are older than a column are shorter: they have no sample in it
         lines = np.full((len(columns), len(rows)), ABSENT)
         inside = columns < rows.shape[1]
         lines[inside] = rows[:, columns[inside]].T
@@ -191,7 +193,7 @@ def _lines(rows: Float64s, columns: Int64s) -> Float64s:
 
 
 def merge_samples(parts: list[Samples]) -> Samples:
-    """Several runs as one in time order; of two samples at one millisecond the earlier part's stays."""
+    """Merge several runs into one in time order; of two samples at the same time the earlier run's is kept."""
     times = np.concatenate([part[0] for part in parts])
     values = np.concatenate([part[1] for part in parts])
     order = np.argsort(times, kind="stable")

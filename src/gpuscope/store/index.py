@@ -1,9 +1,9 @@
-"""The series index: label sets to ids and conditions to ids.
+"""The series index: maps label sets and matchers to series ids.
 
-Every distinct label pair has a number; a series is the array of its pairs' numbers. Postings (pair → series)
-are one sorted array for what was known when it was last built and a short unsorted tail for newer series, so
-that a new series costs nothing and a query over 60k series is a few array operations. Ids are never reused
-while the process lives. All methods may be called from any thread.
+Each distinct label pair has a number; a series is the array of its pairs' numbers. Postings (pair → series) are
+a sorted array, and an unsorted tail for series added since the array was built. So adding a series is cheap,
+and a query over 60,000 series takes a few array operations. Ids are never reused in the life of a process. All
+methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from gpuscope.store.tick import Bools, Int64s
 from gpuscope.store.value_matching import literals, predicate
 
 _MAX_CACHED_REGEX = 512
-_LONGEST_CACHED_REGEX = 2_000
+_MAX_CACHED_REGEX_CHARS = 2_000
 _MAX_CACHED_LABELS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """What the index has handed out and the writer has yet to commit."""
+    """Rows of new series that the writer has not committed yet."""
 
     pairs: list[tuple[int, str, str]]
     series: list[tuple[int, int, bytes]]
@@ -41,20 +41,20 @@ class NewRows:
 
 
 class Index:
-    """Labels ↔ series ids, and which target writes a series."""
+    """Labels ↔ series ids, and the targets that write a series."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._pair_ids: dict[tuple[str, str], int] = {}
         self._pairs: dict[int, tuple[str, str]] = {}
-        self._of_name: dict[str, list[int]] = {}
+        self._pairs_by_name: dict[str, list[int]] = {}
         self._next_pair = 1
         self._by_pairs: dict[bytes, int] = {}
         self._pairs_of: dict[int, bytes] = {}
         self._labels: dict[int, Labels] = {}
         self._next_series = 1
         self._target = np.zeros(1024, np.int64)
-        """Home target by series id; 0 where there is no such series."""
+        """First target of each series id; 0 if there is no such series."""
         self._shared: dict[int, set[int]] = {}
         self._postings = Postings(self._pairs_of)
         self._regexes: dict[tuple[str, MatchOp, str], tuple[int, list[int]]] = {}
@@ -62,9 +62,9 @@ class Index:
         self._text_bytes = 0
         self.limit: SeriesLimit | None = None
         self.epoch = 0
-        """Grows when series are removed: ids cached by a caller may then be gone."""
+        """Incremented when series are removed: ids that a caller cached may be invalid."""
         self.version = 0
-        """Grows with every change of what a selection could find."""
+        """Incremented by every change that can affect the result of `select`."""
 
     def load(
         self,
@@ -72,7 +72,7 @@ class Index:
         series: Iterable[tuple[int, int, bytes]],
         shared: Iterable[tuple[int, int]],
     ) -> None:
-        """Fill an empty index from rows."""
+        """Fill an empty index from rows of the file."""
         for number, name, value in pairs:
             self._add_pair(number, name, value)
         rows = list(series)
@@ -90,9 +90,9 @@ class Index:
         return len(self._pairs_of)
 
     def resolve(self, target: int, labels: Labels, *, reserved: bool = False, origin: Hashable = None) -> int:
-        """The id of a label set, made up on first sight; 0 for a new one that a limit refuses, unless it is
-        `reserved`. `origin` is whose allowance of new series it takes, the target's if nobody else's. Empty
-        values are dropped, as they mean "absent"."""
+        """Return the id of a label set; assign one if it is new. Returns 0 if a limit refuses a new series,
+        which never happens to a `reserved` one. `origin` says whose allowance of new series is used; the
+        default is the target. Empty values mean "absent" and are dropped."""
         with self._lock:
             pairs = [pair for pair in sorted(labels) if pair[1]]
             numbers = list(map(self._pair_ids.get, pairs))
@@ -123,21 +123,21 @@ class Index:
         return self.limit.allows(len(self._pairs_of), self._text_bytes, new_text, origin)
 
     def find(self, labels: Labels) -> int | None:
-        """The id of a label set if there is one."""
+        """Return the id of a label set; None if there is none."""
         with self._lock:
             return self._find([self._pair_ids.get(pair) for pair in sorted(labels) if pair[1]])
 
     def _find(self, numbers: list[int | None]) -> int | None:
-        """The series of some label pairs by their numbers; None is a pair that does not exist."""
+        """Return the series with these pair numbers; None in the list is a pair that does not exist."""
         return None if None in numbers else self._by_pairs.get(np.array(numbers, "<i4").tobytes())
 
     def _key(self, pairs: list[tuple[str, str]], numbers: list[int | None]) -> bytes:
-        """The numbers as one key, those that are missing made up; the caller holds the lock."""
+        """Return the numbers as one key; assign missing ones. The caller holds the lock."""
         for at, number in enumerate(numbers):
             if number is None:
                 name, value = pairs[at]
-                (name + value).encode()  # a lone surrogate cannot be stored; better now than in the writer
-                # Looked up again: the same pair may stand twice.
+                (name + value).encode()  # a lone surrogate cannot be stored: fail here, not in the writer
+                # Looked up again, because the label set may contain the same pair twice.
                 made = self._pair_ids.get(pairs[at])
                 if made is None:
                     made = self._next_pair
@@ -150,7 +150,7 @@ class Index:
         pair = (name, value)
         self._pair_ids[pair] = number
         self._pairs[number] = pair
-        self._of_name.setdefault(name, []).append(number)
+        self._pairs_by_name.setdefault(name, []).append(number)
         self._text_bytes += len(name) + len(value)
         self._next_pair = max(self._next_pair, number + 1)
 
@@ -160,7 +160,7 @@ class Index:
         self._target = grown
 
     def take_new(self) -> NewRows:
-        """Rows to commit. The caller gives them back with `put_back` if the commit fails."""
+        """Take the rows to commit; the caller returns them with `put_back` if the commit fails."""
         with self._lock:
             new, self._new = self._new, NewRows([], [], [])
             return new
@@ -173,14 +173,14 @@ class Index:
             )
 
     def unknown(self, sids: Int64s) -> Int64s:
-        """Those ids that are not (or no longer) a series."""
+        """Return the ids that are not a series (any more)."""
         inside = (sids > 0) & (sids < len(self._target))
         known = inside & (self._target[np.where(inside, sids, 0)] != 0)
         missing: Int64s = sids[~known]
         return missing
 
     def claim(self, target: int, sids: Int64s) -> None:
-        """Remember series that a target writes although another one did first."""
+        """Record that a target writes series that another target wrote first."""
         with self._lock:
             for sid in sids[self._target[sids] != target].tolist():
                 others = self._shared.setdefault(sid, set())
@@ -190,7 +190,7 @@ class Index:
                     self.version += 1
 
     def by_target(self, sids: Int64s) -> dict[int, Int64s]:
-        """Series grouped by the targets that write them; a shared series is in more than one group."""
+        """Group series by the targets that write them; a shared series is in several groups."""
         if not sids.size:
             return {}
         with self._lock:
@@ -209,7 +209,7 @@ class Index:
             return groups
 
     def labels(self, sid: int) -> Labels:
-        """The label pairs of a series, sorted by name; () if it was removed meanwhile."""
+        """Return the label pairs of a series, sorted by name; () if it has been removed."""
         found = self._labels.get(sid)
         if found is None:
             with self._lock:
@@ -221,7 +221,7 @@ class Index:
         return found
 
     def select(self, matchers: Sequence[Matcher]) -> Int64s:
-        """Ids, ascending, of the series that meet every condition; all series if there is none."""
+        """Return the ids, ascending, of the series that satisfy all matchers; all series if there are none."""
         with self._lock:
             include: list[list[int]] = []
             exclude: list[int] = []
@@ -247,7 +247,7 @@ class Index:
         return mask
 
     def _matching(self, matcher: Matcher) -> list[int]:
-        """Pairs of the matcher's label whose (non-empty) value it selects."""
+        """Return the pairs of the matcher's label with a (non-empty) value that it matches."""
         if matcher.op is MatchOp.EQUAL:
             number = self._pair_ids.get((matcher.name, matcher.value))
             return [] if number is None else [number]
@@ -257,19 +257,19 @@ class Index:
                 found = (self._pair_ids.get((matcher.name, word)) for word in words)
                 return [number for number in found if number is not None]
         key = (matcher.name, matcher.op, matcher.value)
-        known = self._of_name.get(matcher.name, [])
+        known = self._pairs_by_name.get(matcher.name, [])
         seen, numbers = self._regexes.get(key, (0, []))
         if seen < len(known):
             test = predicate(matcher)
             numbers = numbers + [number for number in known[seen:] if test(self._pairs[number][1])]
             if len(self._regexes) >= _MAX_CACHED_REGEX:
                 self._regexes.clear()
-            if len(matcher.value) <= _LONGEST_CACHED_REGEX:
+            if len(matcher.value) <= _MAX_CACHED_REGEX_CHARS:
                 self._regexes[key] = (len(known), numbers)
         return numbers
 
     def pairs_of(self, sids: Int64s | None = None) -> dict[str, list[str]]:
-        """Label names and their sorted values, of all series or of some."""
+        """Return label names and their sorted values, of the given or of all series."""
         with self._lock:
             if sids is None:
                 numbers: Iterable[int] = self._pairs
@@ -283,21 +283,21 @@ class Index:
         return {name: sorted(found[name]) for name in sorted(found)}
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """(name, value, number of series) for every pair."""
+        """Return (name, value, number of series) for every pair."""
         with self._lock:
             sizes = self._postings.sizes()
             return [(*self._pairs[number], count) for number, count in sizes.items()]
 
     def targets(self) -> set[int]:
-        """Every target that some series names."""
+        """Return all targets that have series."""
         with self._lock:
             homes = set(distinct(self._target).tolist()) - {0}
             return homes.union(*self._shared.values())
 
     @contextmanager
     def removing(self, sids: Iterable[int]) -> Iterator[list[int]]:
-        """Forget series when the block ends well. Gives the numbers of the label pairs that no other series
-        has; nobody can resolve labels meanwhile, so a pair cannot come back into use."""
+        """Remove series when the block exits without an exception. Yields the numbers of the label pairs that
+        no other series has. The lock is held meanwhile, so that a pair cannot come back into use."""
         with self._lock:
             going = [sid for sid in sids if sid in self._pairs_of]
             rest = Counter(self._postings.sizes())
@@ -315,9 +315,9 @@ class Index:
                 name, value = self._pairs.pop(number)
                 del self._pair_ids[name, value]
                 self._text_bytes -= len(name) + len(value)
-                self._of_name[name].remove(number)
-                if not self._of_name[name]:
-                    del self._of_name[name]
+                self._pairs_by_name[name].remove(number)
+                if not self._pairs_by_name[name]:
+                    del self._pairs_by_name[name]
             self._regexes.clear()
             self.epoch += 1
             self.version += 1

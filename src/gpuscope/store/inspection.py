@@ -1,4 +1,4 @@
-"""Looking after a store: what is in it, is it sound, a copy of it. All of it works while the store runs."""
+"""Statistics, check and backup of a store. All of them work while the store runs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuscope.store.contents import Block, Catalog
+from gpuscope.store.contents import Block, Contents
 from gpuscope.store.folder import FILE_MODE, FOLDER_MODE, folder_bytes
 from gpuscope.store.head_view import HeadView
 from gpuscope.store.index import Index
-from gpuscope.store.own_stats import Health
-from gpuscope.store.reader import Reader, Snapshot
+from gpuscope.store.own_stats import OwnStats
+from gpuscope.store.reader import Reader, ReadSnapshot
 from gpuscope.store.schema import FILE_NAME, connect, schema_version
 from gpuscope.store.store_errors import StoreError, from_sqlite
 
-_AT_ONCE = 64
-_MOST_PROBLEMS = 100
+_BATCH_SERIES = 64
+_MAX_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A store in numbers; the counters are since it was opened."""
+    """Statistics of a store; the counters start at zero when it is opened."""
 
     schema: int
     series: int
@@ -43,7 +43,7 @@ class Stats:
     free_bytes: int
     journal_bytes: int
     disk_bytes: int
-    """What the whole folder takes on the disk."""
+    """Disk space of the whole folder."""
     cache_bytes: int
     commits: int
     ticks: int
@@ -62,18 +62,18 @@ class Stats:
 
     @property
     def bytes_per_sample(self) -> float | None:
-        """The file without its free pages, over all samples in it."""
+        """File size without free pages, divided by the number of samples."""
         total = self.block_samples + self.head_samples
         return (self.file_bytes - self.free_bytes) / total if total else None
 
 
-def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: Path) -> Stats:
-    states, blocks = catalog.states(), catalog.blocks()
+def stats(reader: Reader, index: Index, contents: Contents, own_stats: OwnStats, path: Path) -> Stats:
+    states, blocks = contents.states(), contents.blocks()
     heads = [state.head for state in states] + [one.head for state in states for one in state.late]
     firsts = [block.first for block in blocks] + [head.first for head in heads if head.first is not None]
     lasts = [block.last for block in blocks] + [head.last for head in heads if head.last is not None]
     pages = free = size = schema = 0
-    # The file may be gone: the rest is known without it.
+    # The file may have been deleted: the other numbers do not need it.
     with suppress(StoreError), reader.snapshot([], 0, 0) as snapshot:
         pages, free, size = (
             _pragma(snapshot.db, name) for name in ("page_count", "freelist_count", "page_size")
@@ -97,20 +97,20 @@ def stats(reader: Reader, index: Index, catalog: Catalog, health: Health, path: 
         journal_bytes=journal.stat().st_size if journal.exists() else 0,
         disk_bytes=folder_bytes(path.parent),
         cache_bytes=reader.cache.bytes,
-        commits=health.commits,
-        ticks=health.ticks,
-        samples=health.samples,
-        repeated=health.repeated,
-        refused=dict(health.refused),
-        failed_commits=health.failed_commits,
-        full_since_ms=health.full_since_ms,
-        last_error=health.last_error,
-        lost=health.lost,
-        restarts=health.restarts,
-        damaged_chunks=health.damaged_chunks,
-        seals=health.seals,
-        merges=health.merges,
-        dropped_blocks=health.dropped_blocks,
+        commits=own_stats.commits,
+        ticks=own_stats.ticks,
+        samples=own_stats.samples,
+        repeated=own_stats.repeated,
+        refused=dict(own_stats.refused),
+        failed_commits=own_stats.failed_commits,
+        full_since_ms=own_stats.full_since_ms,
+        last_error=own_stats.last_error,
+        lost=own_stats.lost,
+        restarts=own_stats.restarts,
+        damaged_chunks=own_stats.damaged_chunks,
+        seals=own_stats.seals,
+        merges=own_stats.merges,
+        dropped_blocks=own_stats.dropped_blocks,
     )
 
 
@@ -120,7 +120,7 @@ def _pragma(db: sqlite3.Connection, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """Where the series are: the largest metric names, label names (by values) and label pairs."""
+    """Metric names and label pairs with the most series, and label names with the most values."""
 
     series: int
     by_metric: list[tuple[str, int]]
@@ -144,23 +144,23 @@ def cardinality(index: Index, limit: int) -> Cardinality:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `check` has read; sound when there are no problems."""
+    """The result of `check`; the store is sound if there are no problems."""
 
     blocks: int
     chunks: int
     samples: int
-    """In blocks."""
+    """Samples in blocks."""
     head_samples: int
-    """Not sealed yet."""
+    """Samples that are not sealed yet."""
     problems: list[str]
 
 
-def check(reader: Reader, index: Index, catalog: Catalog, health: Health) -> CheckReport:
-    """Let SQLite check its pages, then decode every chunk and compare it with what its block says, then read
-    what is not sealed yet."""
+def check(reader: Reader, index: Index, contents: Contents, own_stats: OwnStats) -> CheckReport:
+    """Run SQLite's integrity check, decode every chunk and compare it with its block's row, then read the
+    unsealed samples."""
     problems: list[str] = []
     chunks = samples = in_heads = 0
-    targets = [state.id for state in catalog.states()]
+    targets = [state.id for state in contents.states()]
     with reader.snapshot(targets, -(2**62), 2**62) as snapshot:
         problems += _check_pages(snapshot.db)
         known = index.select(())
@@ -172,29 +172,29 @@ def check(reader: Reader, index: Index, catalog: Catalog, health: Health) -> Che
         for target, view in snapshot.targets.items():
             for head in (view.head, *view.late):
                 in_heads += _check_head(head, target, known, problems)
-    if len(problems) > _MOST_PROBLEMS:
-        problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more"]
+    if len(problems) > _MAX_PROBLEMS:
+        problems[_MAX_PROBLEMS:] = [f"and {len(problems) - _MAX_PROBLEMS} more"]
     return CheckReport(len(blocks), chunks, samples, in_heads, problems)
 
 
 def _check_ticks(db: sqlite3.Connection) -> list[str]:
-    """Ticks that mean nothing without a layout that is gone: opening the store has left them out."""
+    """Find ticks whose layout is missing; they were skipped when the store was opened."""
     query = "SELECT count(*) FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)"
     try:
         lost = int(db.execute(query).fetchone()[0])
     except sqlite3.DatabaseError as error:
         return [f"the ticks: {error}"]
-    return [f"{lost} ticks cannot be read: their series are not known"] if lost else []
+    return [f"{lost} ticks cannot be read: their series are unknown"] if lost else []
 
 
 def _check_head(
     head: HeadView, target: int, known: np.ndarray[tuple[int], np.dtype[np.int64]], problems: list[str]
 ) -> int:
-    strangers = head.sorted_series[~np.isin(head.sorted_series, known)]
-    problems += [f"target {target}: series {sid} is not in the index" for sid in strangers.tolist()]
+    unknown = head.sorted_series[~np.isin(head.sorted_series, known)]
+    problems += [f"target {target}: series {sid} is not in the index" for sid in unknown.tolist()]
     samples = 0
-    for at in range(0, len(head.sorted_series), _AT_ONCE):
-        for sid, (times, _) in head.read(head.sorted_series[at : at + _AT_ONCE], -(2**62), 2**62).items():
+    for at in range(0, len(head.sorted_series), _BATCH_SERIES):
+        for sid, (times, _) in head.read(head.sorted_series[at : at + _BATCH_SERIES], -(2**62), 2**62).items():
             samples += len(times)
             if (np.diff(times) <= 0).any():
                 problems.append(f"target {target}: series {sid} has times out of order")
@@ -210,14 +210,14 @@ def _check_pages(db: sqlite3.Connection) -> list[str]:
 
 
 def _check_block(
-    snapshot: Snapshot, block: Block, known: np.ndarray[tuple[int], np.dtype[np.int64]], problems: list[str]
+    snapshot: ReadSnapshot, block: Block, known: np.ndarray[tuple[int], np.dtype[np.int64]], problems: list[str]
 ) -> tuple[int, int]:
     members = snapshot.blocks.members(block)
-    strangers = members[~np.isin(members, known)]
-    problems += [f"block {block.id}: series {sid} is not in the index" for sid in strangers.tolist()]
+    unknown = members[~np.isin(members, known)]
+    problems += [f"block {block.id}: series {sid} is not in the index" for sid in unknown.tolist()]
     chunks = samples = 0
-    for at in range(0, len(members), _AT_ONCE):
-        part = members[at : at + _AT_ONCE]
+    for at in range(0, len(members), _BATCH_SERIES):
+        part = members[at : at + _BATCH_SERIES]
         found = snapshot.blocks.read(block, part)
         chunks += len(found)
         for sid in part.tolist():
@@ -227,14 +227,14 @@ def _check_block(
             times = found[sid][0]
             samples += len(times)
             if times[0] < block.first or times[-1] > block.last or (np.diff(times) <= 0).any():
-                problems.append(f"block {block.id}: series {sid} has times out of order or out of the block")
+                problems.append(f"block {block.id}: series {sid} has times out of order or outside the block")
     if samples != block.samples:
-        problems.append(f"block {block.id}: {samples} samples where {block.samples} belong")
+        problems.append(f"block {block.id}: {samples} samples, expected {block.samples}")
     return chunks, samples
 
 
 def backup(path: Path, folder: Path) -> Path:
-    """A consistent copy by SQLite's own backup, in one step: a copy in many would start over at each tick."""
+    """Copy the store with SQLite's backup API, in one step: with several steps each tick would restart it."""
     copy = folder / FILE_NAME
     if copy.exists():
         raise StoreError(f"{copy} exists already: choose an empty folder for the backup")

@@ -1,4 +1,4 @@
-"""Questions to the store in terms of labels: which series, which labels, which samples."""
+"""Queries by label matchers: series, labels and samples."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import numpy as np
 
 from gpuscope.series import Admit, Labels, Matcher, Series
 from gpuscope.store.arrays import distinct
-from gpuscope.store.contents import Catalog
+from gpuscope.store.contents import Contents
 from gpuscope.store.head_view import Samples
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
 from gpuscope.store.selections import Selections
 from gpuscope.store.tick import Int64s
 
-FEW_SERIES_MS = 100 * 3_600_000
-"""A hundred series of an hour, or one of four days: so few are loaded without asking whether they may be."""
-EVER_START, EVER_END = -(2**62), 2**62
+MAX_UNCHECKED_SERIES_MS = 100 * 3_600_000
+"""A hundred series over an hour, or one over four days: smaller selections are loaded without calling
+`admit`."""
+MIN_TIME_MS, MAX_TIME_MS = -(2**62), 2**62
 
 
-class Queries:
-    """Index and reader put together."""
+class LabelQueries:
+    """Combines index and reader."""
 
-    def __init__(self, index: Index, catalog: Catalog, reader: Reader) -> None:
+    def __init__(self, index: Index, contents: Contents, reader: Reader) -> None:
         self._index = index
-        self._catalog = catalog
+        self._contents = contents
         self._reader = reader
         self._selections = Selections(index)
 
@@ -35,7 +36,7 @@ class Queries:
         groups = self._selections.groups(matchers)
         if admit is not None:
             count = sum(map(len, groups.values()))
-            if count * (end_ms - start_ms) <= FEW_SERIES_MS:
+            if count * (end_ms - start_ms) <= MAX_UNCHECKED_SERIES_MS:
                 admit = None
             else:
                 admit(count, 0)
@@ -49,12 +50,14 @@ class Queries:
             admit(sum(map(len, groups.values())), 0)
         return self._named(self._reader.latest(groups, start_ms, end_ms))
 
-    def held(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> tuple[int, int] | None:
-        """How many series, and at most how many samples; None if it is not known or not all in memory."""
+    def count_in_memory(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
+    ) -> tuple[int, int] | None:
+        """Return the number of series and at most of samples; None if unknown or not all in memory."""
         groups = self._selections.known(matchers)
         if groups is None:
             return None
-        samples = self._reader.held(groups, start_ms, end_ms)
+        samples = self._reader.count_in_memory(groups, start_ms, end_ms)
         return None if samples is None else (sum(map(len, groups.values())), samples)
 
     def _named(self, found: dict[int, Samples]) -> list[Series]:
@@ -62,14 +65,14 @@ class Queries:
         return [Series(labels(sid), times, values) for sid, (times, values) in found.items()]
 
     def with_data(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Int64s:
-        """Matching series; with a time range only those in a head or block that overlaps it."""
+        """Return matching series; with a time range only those in a head or block that overlaps it."""
         return self._having_data(self._index.select(matchers), start_ms, end_ms)
 
     def _having_data(self, sids: Int64s, start_ms: int | None, end_ms: int | None) -> Int64s:
         if start_ms is None and end_ms is None:
             return sids
-        start = EVER_START if start_ms is None else start_ms
-        end = EVER_END if end_ms is None else end_ms
+        start = MIN_TIME_MS if start_ms is None else start_ms
+        end = MAX_TIME_MS if end_ms is None else end_ms
         groups = self._index.by_target(sids)
         found = [np.empty(0, np.int64)]
         with self._reader.snapshot(list(groups), start, end) as snapshot:
@@ -88,15 +91,15 @@ class Queries:
     def any_series(
         self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
     ) -> Iterator[Labels]:
-        """Label sets of series that meet any of the selectors, each once: 900 selectors may each find them all,
-        and to compare label sets takes a hundred times as long as to compare ids."""
+        """Yield the label sets of series that match any of the selectors, each once. Duplicates are removed by
+        id: that is a hundred times faster than comparing the label sets that 900 selectors may find."""
         found = self._any_with_data(selectors, start_ms, end_ms).tolist()
-        yield from filter(None, map(self._index.labels, found))  # none of one removed meanwhile
+        yield from filter(None, map(self._index.labels, found))  # a series removed meanwhile has no labels
 
     def any_pairs(
         self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
     ) -> dict[str, list[str]]:
-        """Label names and values of series that meet any of the selectors."""
+        """Return label names and values of the series that match any of the selectors."""
         return self._index.pairs_of(self._any_with_data(selectors, start_ms, end_ms))
 
     def _any_with_data(
@@ -105,7 +108,7 @@ class Queries:
         chosen = np.zeros(0, np.bool_)
         for matchers in selectors:
             sids = self._index.select(matchers)
-            if len(sids) and sids[-1] >= len(chosen):  # ascending: the last is the largest
+            if len(sids) and sids[-1] >= len(chosen):  # ids are ascending: the last is the largest
                 chosen = np.append(chosen, np.zeros(int(sids[-1]) + 1 - len(chosen), np.bool_))
             chosen[sids] = True
         return self._having_data(np.flatnonzero(chosen), start_ms, end_ms)

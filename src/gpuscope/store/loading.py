@@ -1,4 +1,4 @@
-"""From the file to memory when a store is opened: index, catalogue, heads."""
+"""Loads index, contents and heads from the file when a store is opened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscope.store.block_writer import orphans
-from gpuscope.store.contents import Block, Catalog
+from gpuscope.store.contents import Block, Contents
 from gpuscope.store.index import Index
 from gpuscope.store.late import replay_late
 from gpuscope.store.store_errors import StoreDamagedError
@@ -17,18 +17,18 @@ from gpuscope.store.tick_rows import replay
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was found, and where the counters of ids go on."""
+    """The loaded data and the next free ids."""
 
     index: Index
-    catalog: Catalog
+    contents: Contents
     next_sequence: int
     next_layout: int
     orphans: list[int]
-    """Blocks that a crash left half written or half swept."""
+    """Blocks that a crash left incomplete."""
 
 
 def check_labels(pairs: list[tuple[int, str, str]], series: list[tuple[int, int, bytes]]) -> None:
-    """Raises StoreDamagedError where labels cannot be what we wrote: every query of them would fail."""
+    """Raise StoreDamagedError if labels are not as the store writes them: every query on them would fail."""
     for number, name, value in pairs:
         if not (isinstance(name, str) and isinstance(value, str)):
             raise StoreDamagedError(f"label pair {number} is not text")
@@ -43,22 +43,22 @@ def check_labels(pairs: list[tuple[int, str, str]], series: list[tuple[int, int,
 
 
 def load(db: sqlite3.Connection, now_ms: int) -> Loaded:
-    """Read everything but the chunks. Raises sqlite3.Error if that cannot be done."""
-    index, catalog = Index(), Catalog()
+    """Load everything except chunks. Raises sqlite3.Error if the file cannot be read."""
+    index, contents = Index(), Contents()
     for target, name, floor in db.execute("SELECT id, name, floor FROM target"):
         if not isinstance(name, str) or not isinstance(floor, int | None):
             raise StoreDamagedError(f"target {target} has a damaged name or time")
-        catalog.add(target, name, floor)
+        contents.add(target, name, floor)
     pairs = db.execute("SELECT id, name, value FROM pair ORDER BY id").fetchall()
     series = db.execute("SELECT id, target, pairs FROM series ORDER BY id").fetchall()
     check_labels(pairs, series)
     index.load(pairs, series, db.execute("SELECT series, target FROM shared"))
     rows = db.execute("SELECT id, target, level, first, last, samples FROM block").fetchall()
-    catalog.add_blocks(Block(*row) for row in rows if catalog.get(row[1]) is not None)
-    heads = {state.id: state.head for state in catalog.states()}
-    sequence = max(replay(db, heads, index.epoch), replay_late(db, catalog, now_ms))
-    for state in catalog.states():
+    contents.add_blocks(Block(*row) for row in rows if contents.get(row[1]) is not None)
+    heads = {state.id: state.head for state in contents.states()}
+    sequence = max(replay(db, heads, index.epoch), replay_late(db, contents, now_ms))
+    for state in contents.states():
         state.appended_ms = now_ms
     layout = db.execute("SELECT max(id) FROM layout").fetchone()[0] or 0
     unfinished = orphans(db, {row[0] for row in rows})
-    return Loaded(index, catalog, sequence + 1, layout + 1, unfinished)
+    return Loaded(index, contents, sequence + 1, layout + 1, unfinished)

@@ -1,7 +1,7 @@
-"""One writer for each data folder: an advisory lock on a file in it.
+"""Allows one writer per data folder, by an advisory lock on a file in it.
 
-The kernel drops the lock with the process, so nothing is left to clean up after kill -9; the process id in
-the file is only for the message.
+The kernel releases the lock when the process ends, so kill -9 leaves nothing to clean up. The PID in the file
+is used only in the error message.
 """
 
 from __future__ import annotations

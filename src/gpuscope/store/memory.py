@@ -1,8 +1,8 @@
-"""How much memory this process may use: that of the machine, or of the control group it is in.
+"""How much memory this process may use: the machine's memory or the limit of its control group.
 
-A container's limit is smaller than the machine's memory and not in /proc/meminfo. Version 2 has `memory.max`,
-version 1 `memory.limit_in_bytes`; a limit of a parent group holds for its children. Absent if nothing can be
-read (not Linux).
+A container's limit is smaller than the machine's memory and is not in /proc/meminfo. It is in `memory.max`
+(cgroup v2) or `memory.limit_in_bytes` (v1); a parent group's limit applies to its children. The result is None
+if nothing can be read (not Linux).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _UNLIMITED = 1 << 60
-"""Version 1 says "no limit" with a number near 2**63."""
+"""cgroup v1 represents "no limit" by a number near 2**63."""
 
 
 def memory_bytes(root: Path = Path("/")) -> int | None:
-    """The smallest of the machine's memory and the limits of this process's groups."""
+    """Return the minimum of the machine's memory and the limits of this process's control groups."""
     found = [size for size in (*_group_limits(root), _machine(root)) if size is not None]
     return min(found, default=None)
 
@@ -39,7 +39,7 @@ def _group_limits(root: Path) -> Iterator[int | None]:
         else:
             continue
         group = base / path.strip().lstrip("/")
-        # In a container the path may be that of the machine: then only the mount's own top is there.
+        # In a container the path may be the host's: then only the root of the mount exists.
         for folder in (group, *group.parents):
             if not folder.is_relative_to(base):
                 break

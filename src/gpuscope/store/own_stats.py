@@ -1,4 +1,4 @@
-"""What the store counts about itself, for `Store.stats()` and the server's own metrics."""
+"""Counters of the store's own work, for `Store.stats()` and the server's metrics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Health:
-    """Counters since the store was opened, and what is wrong now."""
+class OwnStats:
+    """Counters since the store was opened, and its current problems."""
 
     commits: int = 0
     ticks: int = 0
@@ -18,12 +18,12 @@ class Health:
     refused: Counter[str] = field(default_factory=Counter)
     failed_commits: int = 0
     full_since_ms: int | None = None
-    """Since when nothing could be written; None while all is well."""
+    """Time of the first failed write; None while writing works."""
     last_error: str | None = None
     unwritable: str | None = None
-    """Why SQLite finds the file damaged when writing to it; opening the store again then rebuilds it."""
+    """SQLite's message if a write found the file damaged; the next start then rebuilds the file."""
     lost: str | None = None
-    """Why the file is not in its folder any more (`restart`); None while it is."""
+    """Why the file is no longer in its folder (`lost_folder`); None while it is."""
     restarts: int = 0
     seals: int = 0
     merges: int = 0
@@ -31,8 +31,8 @@ class Health:
     _damaged: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note_damaged(self, chunk: int) -> bool:
-        """Remember an unreadable chunk or block; True the first time."""
+    def add_damaged(self, chunk: int) -> bool:
+        """Add an unreadable chunk or block; return True the first time."""
         with self._lock:
             if chunk in self._damaged:
                 return False

@@ -1,7 +1,7 @@
-"""Postings: which series have a label pair.
+"""Postings: the series of each label pair.
 
-One sorted array for everything known when it was last built, and an unsorted tail of what came later; the
-tail is folded in when it grows to an eighth of the whole.
+A sorted array, and an unsorted tail of series added since the array was built. The array is rebuilt when the
+tail reaches an eighth of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_TAIL = 4096
 
 
 class Postings:
-    """Pair → series, sorted by pair, with an unsorted tail of what came later."""
+    """Pair → series, sorted by pair, with an unsorted tail."""
 
     def __init__(self, pairs_of: dict[int, bytes]) -> None:
         self._all = pairs_of
@@ -33,8 +33,8 @@ class Postings:
         self._tail_pairs += numbers
         self._tail_series += [sid] * len(numbers)
 
-    def _settle(self) -> None:
-        # Rebuilding costs a sort of everything, so it waits until the tail is worth it.
+    def _rebuild_if_large(self) -> None:
+        # A rebuild sorts everything, so it waits until the tail is large.
         if len(self._tail_pairs) > _MAX_TAIL + len(self._pairs) // 8:
             self._build()
 
@@ -45,8 +45,8 @@ class Postings:
         return int((ends - starts).sum())
 
     def union(self, numbers: list[int]) -> Int64s:
-        """Ascending ids of the series with any of these pairs (all of one label: no series comes twice)."""
-        self._settle()
+        """Return ascending ids of series that have any of these pairs, which must be of one label name."""
+        self._rebuild_if_large()
         wanted = np.array(numbers, np.int32)
         starts = np.searchsorted(self._pairs, wanted).tolist()
         ends = np.searchsorted(self._pairs, wanted, side="right").tolist()
@@ -62,7 +62,7 @@ class Postings:
         return found
 
     def sizes(self) -> dict[int, int]:
-        """How many series have each pair."""
+        """Return the number of series of each pair."""
         numbers, counts = np.unique(_flatten(self._all)[0], return_counts=True)
         return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 

@@ -1,8 +1,8 @@
-"""Reading: series by id and time range, from blocks and heads, while the writer writes.
+"""Reads series by id and time range from blocks and heads, while the writer writes.
 
-A reader's SQLite snapshot and its view of the catalogue are taken together under the catalogue's lock. Series
-with the same timestamps get the same timestamps array: the evaluator works on whole matrices of them. A chunk
-that cannot be read is left out, counted, and named once in the log; the rest of the answer stands.
+A reader starts its SQLite transaction and takes its view of the contents together, under the contents' lock.
+Series with equal timestamps share one timestamps array, because the evaluator computes on matrices. A chunk
+that cannot be read is skipped, counted, and logged once; the other chunks are returned.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ import numpy as np
 from gpuscope.series import Admit
 from gpuscope.store.blocks import BlockReader, CachedBlocks, NotCached
 from gpuscope.store.cache import ChunkCache
-from gpuscope.store.contents import Block, Catalog, TargetView
+from gpuscope.store.contents import Block, Contents, TargetView
 from gpuscope.store.head_view import Samples, merge_samples
-from gpuscope.store.own_stats import Health
+from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.schema import BLOCK_BITS, connect
 from gpuscope.store.store_errors import StoreClosedError, from_sqlite
 from gpuscope.store.tick import Int64s
 
 log = logging.getLogger(__name__)
 _IDLE_CONNECTIONS = 4
-_MOST_HELD = 256
-"""Series that are worth counting the samples of."""
+_MAX_COUNTED_SERIES = 256
+"""Selections of more series are not counted by `count_in_memory`."""
 
 
 class _Blocks(Protocol):
     def read(self, block: Block, series: Int64s) -> dict[int, Samples]:
-        """All samples of the block for each of the series that is in it."""
+        """Return all samples in the block of each given series that is in it."""
         ...
 
 
@@ -46,8 +46,8 @@ _Work = Callable[[_Blocks, dict[int, TargetView], dict[int, Int64s], int, int], 
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One reader's consistent view of some targets."""
+class ReadSnapshot:
+    """A consistent view of some targets for one reader."""
 
     db: sqlite3.Connection
     blocks: BlockReader
@@ -55,31 +55,31 @@ class Snapshot:
 
 
 class Reader:
-    """A small pool of read-only connections and the cache they share."""
+    """A small pool of read-only connections with a common cache."""
 
-    def __init__(self, path: Path, catalog: Catalog, cache_bytes: int, health: Health) -> None:
+    def __init__(self, path: Path, contents: Contents, cache_bytes: int, own_stats: OwnStats) -> None:
         self._path = path
-        self._catalog = catalog
-        self.health = health
+        self._contents = contents
+        self.own_stats = own_stats
         self._idle: list[sqlite3.Connection] = []
         self._generation = 0
-        """Of the file: connections to an earlier one are not used again."""
+        """Incremented when the file is replaced: connections to an earlier file are not reused."""
         self._pool = threading.Lock()
         self._closed = False
         self._cache_bytes = cache_bytes
         self.cache = ChunkCache(cache_bytes)
 
     @contextmanager
-    def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
-        """Some targets at this moment; of no target: the file alone."""
+    def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[ReadSnapshot]:
+        """Open a view of the targets at this moment; without targets, of the file only."""
         generation = self._generation
         db = self._take()
         try:
-            with self._catalog.lock:
-                # The first SELECT fixes what this connection sees until the transaction ends.
+            with self._contents.lock:
+                # The first SELECT determines what this connection sees until the transaction ends.
                 _begin(db)
                 views = self._views(targets, start, end)
-            yield Snapshot(db, BlockReader(db, self.cache, self.health), views)
+            yield ReadSnapshot(db, BlockReader(db, self.cache, self.own_stats), views)
         finally:
             self._give_back(db, generation)
 
@@ -113,7 +113,7 @@ class Reader:
             db.close()
 
     def use_new_file(self) -> None:
-        """There is another file at the path; answers under way still come from the old one."""
+        """Use the new file at the path; reads in progress still use the old one."""
         with self._pool:
             self._generation += 1
             idle, self._idle = self._idle, []
@@ -124,17 +124,18 @@ class Reader:
     def read(
         self, groups: dict[int, Int64s], start: int, end: int, admit: Admit | None = None
     ) -> dict[int, Samples]:
-        """Samples in [start, end] of each series that has any; `groups` is series by target."""
-        work = _read if admit is None else partial(_read, loading=Loading(admit))
+        """Return each series' samples in [start, end]; skip series without any. `groups` is series by
+        target."""
+        work = _read if admit is None else partial(_read, loading=LoadAdmission(admit))
         return self._answer(work, groups, start, end)
 
     def latest(self, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
-        """The newest sample in [start, end] of each series: from the head's last rows where it is there."""
+        """Return each series' newest sample in [start, end], from the head's last rows if it is there."""
         return self._answer(_latest, groups, start, end)
 
     def _answer(self, work: _Work, groups: dict[int, Int64s], start: int, end: int) -> dict[int, Samples]:
-        """From memory if all of it is there: heads and cached chunks need no connection, no transaction."""
-        with self._catalog.lock:
+        """Read from memory if possible: heads and cached chunks need no connection and no transaction."""
+        with self._contents.lock:
             views = self._views(groups, start, end)
         try:
             return work(CachedBlocks(self.cache), views, groups, start, end)
@@ -142,14 +143,14 @@ class Reader:
             with self.snapshot(list(groups), start, end) as snapshot:
                 return work(snapshot.blocks, snapshot.targets, groups, start, end)
 
-    def held(self, groups: dict[int, Int64s], start: int, end: int) -> int | None:
-        """About how many samples that would be; None if they are not all in memory, or too many to tell, or
-        if somebody is about to publish a block, for whom one would have to wait."""
-        if sum(map(len, groups.values())) > _MOST_HELD or self._catalog.lock.locked():
+    def count_in_memory(self, groups: dict[int, Int64s], start: int, end: int) -> int | None:
+        """Return about how many samples a read returns; None if they are not all in memory, if there are many
+        series, or if the lock is taken: this call must not wait."""
+        if sum(map(len, groups.values())) > _MAX_COUNTED_SERIES or self._contents.lock.locked():
             return None
         total = 0
         for target, series in groups.items():
-            state = self._catalog.get(target)
+            state = self._contents.get(target)
             if state is None:
                 continue
             total += len(series) * state.head.rows + state.head.side_samples
@@ -165,32 +166,32 @@ class Reader:
         return total
 
     def _views(self, targets: Iterable[int], start: int, end: int) -> dict[int, TargetView]:
-        """The caller holds the catalogue's lock."""
+        """Return the targets' views; the caller holds the contents' lock."""
         views: dict[int, TargetView] = {}
         for target in targets:
-            view = self._catalog.view(target, start, end)
+            view = self._contents.view(target, start, end)
             if view is not None:
                 views[target] = view
         return views
 
 
 class PinnedReader(Reader):
-    """All reads through one connection and one transaction, begun before the catalogue was loaded: the file
-    as it was then, whatever another process does to it. Readers take turns."""
+    """Reads everything through one connection in one transaction, begun before the contents were loaded: the
+    file as it was then, even if another process changes it. One reader at a time."""
 
     def __init__(
-        self, db: sqlite3.Connection, path: Path, catalog: Catalog, cache_bytes: int, health: Health
+        self, db: sqlite3.Connection, path: Path, contents: Contents, cache_bytes: int, own_stats: OwnStats
     ) -> None:
-        super().__init__(path, catalog, cache_bytes, health)
+        super().__init__(path, contents, cache_bytes, own_stats)
         self._db = db
         self._turn = threading.RLock()
 
     @contextmanager
-    def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[Snapshot]:
+    def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[ReadSnapshot]:
         with self._turn:
-            with self._catalog.lock:
+            with self._contents.lock:
                 views = self._views(targets, start, end)
-            yield Snapshot(self._db, BlockReader(self._db, self.cache, self.health), views)
+            yield ReadSnapshot(self._db, BlockReader(self._db, self.cache, self.own_stats), views)
 
     def close(self) -> None:
         with self._turn:
@@ -212,14 +213,14 @@ def _read(
     groups: dict[int, Int64s],
     start: int,
     end: int,
-    loading: Loading | None = None,
+    loading: LoadAdmission | None = None,
 ) -> dict[int, Samples]:
     found: dict[int, Samples] = {}
     if loading is not None:
-        loading.begin()
+        loading.restart()
     for target, view in views.items():
         fresh = _read_target(blocks, view, groups[target], start, end, loading)
-        # Two targets may write one series: the home target's samples win.
+        # Two targets may write one series: the samples of its first target take precedence.
         for sid in found.keys() & fresh.keys():
             fresh[sid] = merge_samples([found[sid], fresh[sid]])
         found.update(fresh)
@@ -235,7 +236,7 @@ def _latest(
         series = groups[target]
         known, times, values = view.head.latest(series, start, end)
         if len(times) and view.newest_sealed() > times.min():
-            known = known[:0]  # after a clock jump a block may hold newer samples than the head
+            known = known[:0]  # after a clock change, a block may hold newer samples than the head
         fresh: dict[int, Samples] = {}
         for i, (sid, time) in enumerate(zip(known.tolist(), times.tolist(), strict=False)):
             if time not in moments:
@@ -252,18 +253,23 @@ def _latest(
 
 
 def _read_target(
-    blocks: _Blocks, view: TargetView, series: Int64s, start: int, end: int, loading: Loading | None = None
+    blocks: _Blocks,
+    view: TargetView,
+    series: Int64s,
+    start: int,
+    end: int,
+    loading: LoadAdmission | None = None,
 ) -> dict[int, Samples]:
     if loading is not None:
-        loading.ask(sum(head.count(series, start, end) for head in (view.head, *view.late)))
+        loading.request(sum(head.count(series, start, end) for head in (view.head, *view.late)))
     if not (view.blocks or view.late):
         return view.head.read(series, start, end)
     parts: dict[int, list[Samples]] = {}
     for block in view.blocks:
-        cut = Cut(start, end, inside=block.first >= start and block.last <= end)
+        cut = RangeCutter(start, end, inside=block.first >= start and block.last <= end)
         found = blocks.read(block, series)
-        if loading is not None:  # one block late: only its chunks say how many they hold
-            loading.ask(sum(len(times) for times, _ in found.values()))
+        if loading is not None:  # after the read: only the chunks contain their number of samples
+            loading.request(sum(len(times) for times, _ in found.values()))
         for sid, samples in found.items():
             kept = cut(samples)
             if len(kept[0]):
@@ -271,29 +277,29 @@ def _read_target(
     for head in (view.head, *view.late):
         for sid, samples in head.read(series, start, end).items():
             parts.setdefault(sid, []).append(samples)
-    joined = Joined()
-    return {sid: some[0] if len(some) == 1 else joined(some) for sid, some in parts.items()}
+    join = PartJoiner()
+    return {sid: some[0] if len(some) == 1 else join(some) for sid, some in parts.items()}
 
 
-class Loading:
-    """Asks whether samples may be loaded; a second attempt asks only for what the first did not."""
+class LoadAdmission:
+    """Calls `admit` for samples to load; a second attempt calls it only for samples not admitted before."""
 
     def __init__(self, admit: Admit) -> None:
         self._admit = admit
         self._granted = self._wanted = 0
 
-    def begin(self) -> None:
+    def restart(self) -> None:
         self._wanted = 0
 
-    def ask(self, samples: int) -> None:
+    def request(self, samples: int) -> None:
         self._wanted += samples
         if self._wanted > self._granted:
             self._admit(0, self._wanted - self._granted)
             self._granted = self._wanted
 
 
-class Cut:
-    """Samples to a time range; the same times array gives the same cut array."""
+class RangeCutter:
+    """Cuts samples to a time range; equal times arrays are cut to one shared array."""
 
     def __init__(self, start: int, end: int, *, inside: bool) -> None:
         self._start, self._end, self._inside = start, end, inside
@@ -311,8 +317,8 @@ class Cut:
         return known[2], values[known[1]]
 
 
-class Joined:
-    """Parts of a series to one; the same times arrays give the same joined array."""
+class PartJoiner:
+    """Concatenates the parts of a series; equal lists of times arrays give one shared array."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], tuple[list[Samples], Int64s]] = {}
@@ -322,6 +328,6 @@ class Joined:
         known = self._known.get(key)
         if known is None:
             if any(a[0][-1] >= b[0][0] for a, b in pairwise(parts)):
-                return merge_samples(parts)  # blocks overlap: late samples, or the clock had jumped
+                return merge_samples(parts)  # blocks overlap: late samples, or a clock change
             known = self._known[key] = parts, np.concatenate([times for times, _ in parts])
         return known[1], np.concatenate([values for _, values in parts])

@@ -1,8 +1,9 @@
-"""What leaves the store: blocks beyond the time or size allowed, then series that have no data left.
+"""Retention: drops blocks that are too old or exceed the size limit, then series without data.
 
-Whole blocks go, oldest first. `retention_bytes` is what the folder takes on the disk, with SQLite's journal and
-damaged files that were set aside; those go before any block. A series is removed only when two passes in a row
-found it without data, so that one whose first tick is still on its way stays.
+Whole blocks are dropped, oldest first. `retention_bytes` limits the disk space of the folder, including
+SQLite's WAL and damaged files that were moved aside; the latter are deleted before any block. A series is
+removed only if two passes in a row find it without data, so that a new series whose first tick is not committed
+yet is kept.
 """
 
 from __future__ import annotations
@@ -17,93 +18,93 @@ import numpy as np
 
 from gpuscope.store.arrays import distinct
 from gpuscope.store.block_writer import BlockWriter
-from gpuscope.store.contents import Block, Catalog
+from gpuscope.store.contents import Block, Contents
 from gpuscope.store.folder import folder_bytes
 from gpuscope.store.index import Index
 from gpuscope.store.options import HOUR_MS, StoreOptions
-from gpuscope.store.own_stats import Health
+from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.reader import Reader
 from gpuscope.store.tick import Int64s
 from gpuscope.store.writer import Writer
 
 log = logging.getLogger(__name__)
-_COLLECT_EVERY_MS = HOUR_MS
+_COLLECT_INTERVAL_MS = HOUR_MS
 _SLACK_BYTES = 12 << 20
-"""How much journal and free pages may grow between two passes."""
+"""How much WAL and free pages may grow between two passes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
-    """The data folder, and how to make it as small as its contents."""
+class DataDisk:
+    """The data folder, and a function that minimises its size."""
 
     folder: Path
     compact: Callable[[], None]
 
 
 class Retention:
-    """Runs in the keeper's turn."""
+    """Runs as part of the background tasks."""
 
     def __init__(
         self,
         writer: Writer,
         blocks: BlockWriter,
         reader: Reader,
-        catalog: Catalog,
+        contents: Contents,
         index: Index,
         options: StoreOptions,
-        health: Health,
-        disk: Disk,
+        own_stats: OwnStats,
+        disk: DataDisk,
     ) -> None:
         self._writer = writer
         self._blocks = blocks
         self._reader = reader
-        self._catalog = catalog
+        self._contents = contents
         self._index = index
         self._options = options
-        self._health = health
+        self._own_stats = own_stats
         self._disk = disk
         self._suspects: set[int] = set()
         self._idle_targets: set[int] = set()
         self._collected_ms: int | None = None
 
     def run(self, now: int) -> None:
-        expired = [block for block in self._catalog.blocks() if block.last < now - self._options.retention_ms]
+        expired = [block for block in self._contents.blocks() if block.last < now - self._options.retention_ms]
         self._drop(expired)
         self._shrink()
-        if self._collected_ms is None or abs(now - self._collected_ms) >= _COLLECT_EVERY_MS:
+        if self._collected_ms is None or abs(now - self._collected_ms) >= _COLLECT_INTERVAL_MS:
             self._collected_ms = now
             self.collect()
 
     def _drop(self, blocks: list[Block]) -> None:
         for block in blocks:
             self._blocks.publish([], dropped=[block])
-            self._health.dropped_blocks += 1
+            self._own_stats.dropped_blocks += 1
 
     def _shrink(self) -> None:
         allowed = self._options.retention_bytes
         if allowed is None or folder_bytes(self._disk.folder) <= allowed:
             return
-        # Below the limit by what comes until the next passes, or each pass would compact the file again.
+        # Free more than needed, otherwise each pass would compact the file again.
         goal = allowed - min(_SLACK_BYTES, allowed // 4)
         self._disk.compact()
         self._drop_damaged(goal)
-        oldest = sorted(self._catalog.blocks(), key=lambda block: (block.last, block.id))
+        oldest = sorted(self._contents.blocks(), key=lambda block: (block.last, block.id))
         others = folder_bytes(self._disk.folder) - self._blocks.transaction(_live_bytes)
         while oldest and others + self._blocks.transaction(_live_bytes) > goal:
             self._drop([oldest.pop(0)])
         self._disk.compact()
 
     def _drop_damaged(self, goal: int) -> None:
-        """Files that a salvage has set aside: their readable part is in the store."""
+        """Delete files that a salvage moved aside: their readable part is in the store."""
         for path in sorted(self._disk.folder.glob("*.damaged-*")):
             if folder_bytes(self._disk.folder) <= goal:
                 return
             path.unlink(missing_ok=True)
-            log.warning("store: %s was deleted: the folder is larger than retention_bytes", path)
+            log.warning("store: deleted %s: the data folder is larger than retention_bytes", path)
 
     def with_data(self) -> Int64s:
-        """Series that have a sample in some block or head."""
-        targets = [state.id for state in self._catalog.states()]
+        """Return the series that have a sample in a block or head."""
+        targets = [state.id for state in self._contents.states()]
         found = [np.empty(0, np.int64)]
         with self._reader.snapshot(targets, -(2**62), 2**62) as snapshot:
             for view in snapshot.targets.values():
@@ -112,7 +113,7 @@ class Retention:
         return distinct(np.concatenate(found))
 
     def collect(self) -> int:
-        """Remove series without data, then targets without anything; returns how many series went."""
+        """Remove series without data, then targets without series; return the number of series removed."""
         alive = self.with_data()
         everything = self._index.select(())
         idle = set(everything[~np.isin(everything, alive)].tolist())
@@ -123,13 +124,13 @@ class Retention:
         return len(going)
 
     def remove_series(self, series: set[int]) -> None:
-        """Forget series whose samples are gone, in the file and in the index as one turn of the writer."""
+        """Remove series without samples from file and index, in one job of the writer."""
         self._writer.call(lambda: self._remove_now(series))
 
     def _remove_now(self, series: set[int]) -> None:
         in_heads = {
             int(sid)
-            for state in self._catalog.states()
+            for state in self._contents.states()
             for head in (state.head, *(one.head for one in state.late))
             for sid in head.view().sorted_series
         }
@@ -148,7 +149,7 @@ class Retention:
         used = self._index.targets()
         idle = {
             state.id
-            for state in self._catalog.states()
+            for state in self._contents.states()
             if state.id not in used and not state.blocks and state.head.first is None and not state.late
         }
         going, self._idle_targets = idle & self._idle_targets, idle
@@ -159,7 +160,7 @@ class Retention:
         def delete(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM target WHERE id = ?", (target,))
 
-        self._blocks.transaction(delete, lambda: self._catalog.drop_target(target))
+        self._blocks.transaction(delete, lambda: self._contents.drop_target(target))
 
 
 def _live_bytes(db: sqlite3.Connection) -> int:

@@ -1,7 +1,8 @@
-"""A damaged file: what can be read goes into a new one, the old one is set aside under another name.
+"""Rebuilds a damaged file: copies the readable rows into a new file and moves the damaged one aside.
 
-Rows are read by id, one at a time where a scan fails, so that one bad page costs only the rows on it. A damaged
-first page, which SQLite reads nothing without, is replaced (`salvage_header`).
+If a scan fails, rows are read one by one by id, so that a damaged page loses only the rows on it. A damaged
+first page, without which SQLite cannot read the file, is replaced (`salvage_header`). Lost targets, labels and
+series get generated names, so that their samples stay readable.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ import numpy as np
 from gpuscope.store.codec import unpack_integers
 from gpuscope.store.salvage_header import replace_first_page
 from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
+from gpuscope.store.tick import Int64s
+from gpuscope.store.tick_rows import unpack_mixed, unpack_series
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
 _TABLES = ("target", "pair", "series", "shared", "layout", "tick", "late", "block", "bundle")
-_MOST_IDS = 5_000_000
+_MAX_IDS = 5_000_000
 
 
 def salvage(path: Path, now_ms: int, reason: str) -> str:
-    """Set the file aside and rebuild it from what is readable; returns what was done, which is logged too."""
-    aside = _set_aside(path, now_ms)
+    """Move the file aside and rebuild it from its readable rows; log and return a summary."""
+    aside = _move_aside(path, now_ms)
     fresh = connect(path)
     try:
         migrate(fresh, now_ms)
@@ -35,12 +38,12 @@ def salvage(path: Path, now_ms: int, reason: str) -> str:
     finally:
         fresh.close()
     summary = ", ".join(f"{count} {table} rows" for table, count in kept.items() if count) or "nothing"
-    message = f"the store's file was damaged ({reason}); saved {summary}; the damaged file is {aside}"
+    message = f"the store's file was damaged ({reason}); recovered {summary}; the damaged file is {aside}"
     log.error("store: %s", message)
     return message
 
 
-def _set_aside(path: Path, now_ms: int) -> Path:
+def _move_aside(path: Path, now_ms: int) -> Path:
     stamp = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     number = 1
@@ -65,7 +68,7 @@ def _copy_readable(aside: Path, fresh: sqlite3.Connection) -> dict[str, int]:
             fresh.execute("BEGIN")
             kept[table] = _copy_table(damaged, fresh, table)
             fresh.execute("COMMIT")
-        _make_whole(fresh)
+        _repair_references(fresh)
     finally:
         with suppress(sqlite3.Error):
             damaged.close()
@@ -73,11 +76,11 @@ def _copy_readable(aside: Path, fresh: sqlite3.Connection) -> dict[str, int]:
 
 
 def _open_damaged(aside: Path) -> sqlite3.Connection | None:
-    """None if SQLite cannot make out the tables."""
+    """Return None if SQLite cannot read the list of tables."""
     damaged = sqlite3.connect(aside, isolation_level=None)
     damaged.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
-        # Without this SQLite reads nothing at all of a file that is shorter than its header says.
+        # Without this, SQLite refuses to read a file that is shorter than its header says.
         damaged.execute("PRAGMA writable_schema = ON")
         names = {name for (name,) in damaged.execute("SELECT name FROM sqlite_schema")}
     except sqlite3.Error:
@@ -114,14 +117,14 @@ def _rows(
 
 
 def _candidate_ids(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> Iterator[int]:
-    """Ids that may exist although no scan can list them."""
+    """Yield ids that may exist although no scan can list them."""
     if table == "bundle":
         for block, members in fresh.execute("SELECT id, members FROM block").fetchall():
             with suppress(Exception):
                 yield from (block << BLOCK_BITS | sid for sid in unpack_integers(members).tolist())
         return
     for low, high in _id_ranges(damaged, fresh, table):
-        yield from range(low, min(high, low + _MOST_IDS) + 1)
+        yield from range(low, min(high, low + _MAX_IDS) + 1)
 
 
 def _id_ranges(damaged: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> list[tuple[int, int]]:
@@ -150,13 +153,14 @@ def _lowest(db: sqlite3.Connection, table: str, low: int, high: int) -> int:
         return low
 
 
-def _make_whole(fresh: sqlite3.Connection) -> None:
-    """Drop rows that mean nothing without others that were lost, and make up what only names something."""
+def _repair_references(fresh: sqlite3.Connection) -> None:
+    """Delete rows that are useless without lost ones, and create missing rows that only provide a name."""
     fresh.execute("BEGIN")
     fresh.execute("UPDATE target SET floor = NULL WHERE typeof(floor) NOT IN ('integer', 'null')")
-    _mend_labels(fresh)
+    _restore_series(fresh)
+    _repair_labels(fresh)
     fresh.execute("DELETE FROM tick WHERE layout IS NOT NULL AND layout NOT IN (SELECT id FROM layout)")
-    # A target is little more than a name: one that others refer to is worth a made-up one.
+    # A target is only a name: if other rows refer to a lost one, it gets a generated name.
     fresh.execute(
         """INSERT OR IGNORE INTO target (id, name)
            SELECT target, 'salvaged-' || target FROM series
@@ -168,27 +172,50 @@ def _make_whole(fresh: sqlite3.Connection) -> None:
     fresh.execute("COMMIT")
 
 
-def _mend_labels(fresh: sqlite3.Connection) -> None:
-    """A series that lost a label keeps its samples; a made-up label keeps it apart from others."""
+def _restore_series(fresh: sqlite3.Connection) -> None:
+    """Create rows without labels for lost series that have samples; `_repair_labels` names them."""
+    known = {sid for (sid,) in fresh.execute("SELECT id FROM series")}
+    lost: dict[int, int] = {}
+    sources = (
+        ("SELECT target, members FROM block", unpack_integers),
+        ("SELECT target, series FROM layout", unpack_series),
+        (f"SELECT id >> {TICK_BITS}, data FROM tick WHERE layout IS NULL", _series_of_mixed),  # noqa: S608
+        (f"SELECT id >> {TICK_BITS}, data FROM late", _series_of_mixed),  # noqa: S608
+    )
+    for query, unpack in sources:
+        for target, data in fresh.execute(query).fetchall():
+            with suppress(Exception):  # damaged ids: the samples cannot be read anyway
+                lost.update(dict.fromkeys(set(unpack(data).tolist()) - known, target))
+    fresh.executemany("INSERT INTO series (id, target, pairs) VALUES (?, ?, x'')", sorted(lost.items()))
+
+
+def _series_of_mixed(data: bytes) -> Int64s:
+    return unpack_mixed(data)[0]
+
+
+def _repair_labels(fresh: sqlite3.Connection) -> None:
+    """Replace lost labels, so that the series keep their samples and stay distinct."""
     fresh.execute("DELETE FROM pair WHERE typeof(name) <> 'text' OR typeof(value) <> 'text'")
     known = {number for (number,) in fresh.execute("SELECT id FROM pair")}
     new_id = max(known, default=0) + 1
-    made_up: dict[str, int] = {}
+    replacements: dict[str, int] = {}
     seen: set[bytes] = set()
 
-    def made(name: str) -> int:
-        return made_up.setdefault(name, new_id + len(made_up))
+    def replacement(name: str) -> int:
+        return replacements.setdefault(name, new_id + len(replacements))
 
     rows = fresh.execute("SELECT id, pairs FROM series").fetchall()
     for sid, packed in rows:
         raw = packed if isinstance(packed, bytes) else b""
         numbers = np.frombuffer(raw[: len(raw) & ~3], "<i4").tolist()
-        # By what it was, not by a number of its own: series that shared the label still do.
-        mended = [one if one in known else made(f"salvaged_{one & 0xFFFF_FFFF}") for one in numbers]
-        if not mended or np.array(mended, "<i4").tobytes() in seen:
-            mended.append(made(f"salvaged_series_{sid}"))
-        seen.add(np.array(mended, "<i4").tobytes())
-        if mended != numbers or raw != packed or len(raw) % 4:
-            fresh.execute("UPDATE series SET pairs = ? WHERE id = ?", (np.array(mended, "<i4").tobytes(), sid))
-    lost = [(number, name, "lost") for name, number in made_up.items()]
+        # Named after the lost label: series that shared the label still share its replacement.
+        repaired = [one if one in known else replacement(f"salvaged_{one & 0xFFFF_FFFF}") for one in numbers]
+        if not repaired or np.array(repaired, "<i4").tobytes() in seen:
+            repaired.append(replacement(f"salvaged_series_{sid}"))
+        seen.add(np.array(repaired, "<i4").tobytes())
+        if repaired != numbers or raw != packed or len(raw) % 4:
+            fresh.execute(
+                "UPDATE series SET pairs = ? WHERE id = ?", (np.array(repaired, "<i4").tobytes(), sid)
+            )
+    lost = [(number, name, "lost") for name, number in replacements.items()]
     fresh.executemany("INSERT INTO pair (id, name, value) VALUES (?, ?, ?)", lost)

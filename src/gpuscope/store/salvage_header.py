@@ -1,8 +1,9 @@
-"""The first page of a damaged file, made anew.
+"""Replaces the first page of a damaged file.
 
-It holds the file's header and the list of tables, and without it SQLite reads nothing. Every file of ours has
-the same first pages: the tables are made in one order in an empty file, and with `auto_vacuum` SQLite keeps
-their roots together at the start. So the first page of a new, empty store fits, but for the counts in it.
+It holds the file header and the list of tables; without it SQLite cannot read the file. All store files have
+the same first page except for some counters, because the tables are always created in the same order in an
+empty file, and with `auto_vacuum` SQLite keeps their root pages at the start. So the page is taken from a new,
+empty store. Root pages cannot be recreated: a table is lost if its root page is damaged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CHANGES, _PAGES, _FREE_LIST, _VALID_FOR = 24, 28, 32, 92
 
 
 def replace_first_page(path: Path) -> bool:
-    """Keeps the damaged page beside the file; False if the file is too short to have tables."""
+    """Replace the page and keep the damaged one in a file `.page1`; return False if the file is too short."""
     size = path.stat().st_size
     if size < 2 * _PAGE:
         return False

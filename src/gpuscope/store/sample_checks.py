@@ -1,8 +1,8 @@
-"""Which samples of a tick are kept: the rules of Prometheus' head, on arrays.
+"""Decides which samples of a tick are kept, by the rules of Prometheus' head.
 
-Too old or too far in the future is refused; the same sample again is ignored; another value at a time the
-series already has is refused. Anything else is taken, in whatever order it comes: Prometheus would refuse some
-of that, but whatever it takes is taken here too (docs/decisions/0012-late-samples.md).
+Samples that are too old or too far in the future are refused. An identical sample is ignored; another value for
+the same series and time is refused. All others are accepted in any order: every sample that Prometheus accepts
+is accepted here, and some that it refuses (docs/decisions/0012-late-samples.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscope.store.contents import TargetState
+from gpuscope.store.contents import StoredTargetState
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT_BITS
 from gpuscope.store.tick import DUPLICATE, IN_FUTURE, TOO_OLD, Bools, Float64s, Int64s, Tick
@@ -21,7 +21,7 @@ _ORDINARY_NAN_BITS = 0x7FF8_0000_0000_0001
 
 
 class Bounds(NamedTuple):
-    """Which times are taken now: above `floor` into the head, down to `late_floor` into the late head."""
+    """Accepted times: above `floor` they go into the head, above `late_floor` into the late head."""
 
     floor: int
     late_floor: int
@@ -29,7 +29,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleArrays:
     series: Int64s
     times: Int64s
     values: Float64s
@@ -39,17 +39,17 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """The samples to keep and what became of the others."""
+class CheckedSamples:
+    """The samples to keep, and counts of the others."""
 
-    fresh: Samples
-    late: Samples
+    fresh: SampleArrays
+    late: SampleArrays
     repeated: int
     refused: dict[str, int]
 
 
 def storable(values: Float64s) -> Float64s:
-    """Values as they can be kept: float64, and without the bit pattern that means "no sample here"."""
+    """Return the values as float64, without the bit pattern that marks an absent sample."""
     values = np.ascontiguousarray(values, np.float64)
     marked = values.view(np.int64) == ABSENT_BITS
     if marked.any():
@@ -58,13 +58,13 @@ def storable(values: Float64s) -> Float64s:
     return values
 
 
-def admit(
-    state: TargetState, tick: Tick, values: Float64s, bounds: Bounds, *, tell_conflicts: bool
-) -> Admitted:
-    """Judge each sample of a tick by itself; the quick way for ordinary ticks is the caller's.
+def check_samples(
+    state: StoredTargetState, tick: Tick, values: Float64s, bounds: Bounds, *, report_conflicts: bool
+) -> CheckedSamples:
+    """Check each sample of a tick; the caller has a fast path for ordinary ticks.
 
-    Without `tell_conflicts` another value for a time that is not the series' newest counts as a repetition:
-    Prometheus with an out_of_order_time_window drops one of the two and does not say so.
+    Without `report_conflicts`, another value for a time before the series' newest counts as repeated:
+    Prometheus with an out_of_order_time_window silently drops one of the two.
     """
     times = tick.timestamps
     if times is None:
@@ -82,21 +82,21 @@ def admit(
     same |= inside & (first_bits == bits)
     different = (clash | inside) & ~same
     keep &= ~(clash | inside)
-    if not tell_conflicts and different.any():
-        untold = different & (late | (times < _newest_times(state.head, tick.series)))
-        same, different = same | untold, different & ~untold
+    if not report_conflicts and different.any():
+        unreported = different & (late | (times < _newest_times(state.head, tick.series)))
+        same, different = same | unreported, different & ~unreported
     refused = {TOO_OLD: _count(old), IN_FUTURE: _count(future & ~old), DUPLICATE: _count(different)}
     fresh, late = keep & ~late, keep & late
-    return Admitted(
-        Samples(tick.series[fresh], times[fresh], values[fresh]),
-        Samples(tick.series[late], times[late], values[late]),
+    return CheckedSamples(
+        SampleArrays(tick.series[fresh], times[fresh], values[fresh]),
+        SampleArrays(tick.series[late], times[late], values[late]),
         _count(same),
         {reason: count for reason, count in refused.items() if count},
     )
 
 
-def _stored(state: TargetState, series: Int64s, times: Int64s, late: Bools) -> Int64s:
-    """The bits that the heads hold for each sample; what is sealed is not looked at."""
+def _stored(state: StoredTargetState, series: Int64s, times: Int64s, late: Bools) -> Int64s:
+    """Return the bits that the heads hold for each sample; blocks are not read."""
     stored = state.head.stored_bits(series, times)
     for one in state.late if late.any() else ():
         found = one.head.stored_bits(series[late], times[late])
@@ -105,7 +105,7 @@ def _stored(state: TargetState, series: Int64s, times: Int64s, late: Bools) -> I
 
 
 def _newest_times(head: Head, series: Int64s) -> Int64s:
-    """The time of each series' newest sample in the head; of one that has none there, long ago."""
+    """Return the time of each series' newest sample in the head; a very old time if it has none."""
     wanted, inverse = np.unique(series, return_inverse=True)
     newest = np.full(len(wanted), -(1 << 62), np.int64)
     known, times, _ = head.view().latest(wanted, -(1 << 62), 1 << 62)
@@ -115,7 +115,7 @@ def _newest_times(head: Head, series: Int64s) -> Int64s:
 
 
 def _repeats(series: Int64s, times: Int64s) -> Int64s:
-    """For each sample the position of the first one with the same series and time."""
+    """Return for each sample the position of the first one with the same series and time."""
     order = np.lexsort((np.arange(len(series)), times, series))
     leads = np.ones(len(series), np.bool_)
     ordered_series, ordered_times = series[order], times[order]

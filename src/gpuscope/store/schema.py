@@ -1,9 +1,9 @@
-"""The store's file: tables, migrations, and how a connection is opened.
+"""The store's file: tables, migrations, and how connections are opened.
 
-One SQLite file in WAL mode with `synchronous=FULL`: a commit that returned survives a power cut. Tick rows
-live in the same file as the chunks, so a seal (chunks in, ticks out) is one transaction; `auto_vacuum`
-is incremental, so that the pages they free can be given back. A second file for the ticks was measured:
-equal commit time, more disk, and no transaction across the two in WAL mode.
+One SQLite file in WAL mode with `synchronous=FULL`: a committed transaction survives a power failure. Ticks and
+chunks are in the same file, so sealing (insert chunks, delete ticks) is one transaction. `auto_vacuum` is
+incremental, so that freed pages can be returned to the file system. A second file for ticks was measured: same
+commit time, more disk space, and no atomic transaction across two files in WAL mode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step from the previous version to `version`, in one transaction."""
+    """One step from the previous version to `version`, applied in one transaction."""
 
     version: int
     name: str
@@ -49,9 +49,9 @@ MIGRATIONS: tuple[Migration, ...] = (
             # A label pair is stored once; a series is the array of its pairs' ids (int32, by label name).
             "CREATE TABLE pair (id INTEGER PRIMARY KEY, name TEXT NOT NULL, value TEXT NOT NULL)",
             "CREATE TABLE series (id INTEGER PRIMARY KEY, target INTEGER NOT NULL, pairs BLOB NOT NULL)",
-            # A series that more than one target writes; rare, but two exporters may claim the same labels.
+            # Series that more than one target writes; rare, but two exporters may expose the same labels.
             "CREATE TABLE shared (series INTEGER, target INTEGER, PRIMARY KEY (series, target)) WITHOUT ROWID",
-            # The series ids of a tick, written once and referred to by every tick that has the same ones.
+            # The series ids of a tick, stored once and referenced by every tick with the same series.
             "CREATE TABLE layout (id INTEGER PRIMARY KEY, target INTEGER NOT NULL, series BLOB NOT NULL)",
             """CREATE TABLE tick (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
                layout INTEGER, data BLOB NOT NULL)""",
@@ -61,13 +61,13 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE TABLE bundle (id INTEGER PRIMARY KEY, data BLOB NOT NULL)",
         ),
     ),
-    # Ticks of late heads: apart, because a seal of the head removes every tick before a moment.
+    # Ticks of late heads have their own table, because sealing a head deletes all ticks before a time.
     Migration(2, "late", _script("CREATE TABLE late (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")),
 )
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection in autocommit mode; the store says BEGIN itself. Threads take turns by their own locks."""
+    """Open a connection in autocommit mode: the store issues BEGIN itself. The caller serialises its use."""
     mode = "ro" if read_only else "rwc"
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30.0)
@@ -83,7 +83,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    # auto_vacuum must be chosen before the first table exists; on an existing file the line changes nothing.
+    # auto_vacuum must be set before the first table exists; in an existing file the line has no effect.
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
@@ -92,7 +92,7 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def migrate(db: sqlite3.Connection, now_ms: int, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Bring a file to the newest version, one transaction for each step; returns the version."""
+    """Migrate a file to the newest version, one transaction per step; return the version."""
     try:
         db.execute(
             "CREATE TABLE IF NOT EXISTS migration (version INTEGER PRIMARY KEY, name TEXT, applied_ms INTEGER)"
@@ -101,7 +101,7 @@ def migrate(db: sqlite3.Connection, now_ms: int, migrations: Sequence[Migration]
         newest = migrations[-1].version
         if version > newest:
             raise StoreTooNewError(
-                f"the data was written by a newer gpuscope (schema {version}, this one knows {newest}); "
+                f"the data was written by a newer gpuscope (schema {version}, this version knows {newest}); "
                 "upgrade gpuscope or choose another data folder"
             )
         for step in migrations:
@@ -126,11 +126,11 @@ def _apply(db: sqlite3.Connection, step: Migration, now_ms: int) -> None:
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """0 for an empty file."""
+    """Return the schema version; 0 for an empty file."""
     row = db.execute("SELECT max(version) FROM migration").fetchone()
     return int(row[0] or 0)
 
 
 def vacuum_pages(db: sqlite3.Connection, pages: int) -> None:
-    """Give up to `pages` free pages back. A script, because `execute` would stop after the first page."""
+    """Return up to `pages` free pages to the file system. `execute` would stop after the first page."""
     db.executescript(f"PRAGMA incremental_vacuum({int(pages)})")

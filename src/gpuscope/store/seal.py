@@ -1,8 +1,8 @@
-"""From a head to a block: which part of a head is due, and its samples encoded.
+"""Seals a head: decides which part of it is due, and encodes its samples as a block.
 
-Windows are aligned, but each target's are shifted by its id, so that a hundred targets do not seal in the
-same second. A window is sealed when the target's own samples have passed its end by a grace period, or when
-the target has been silent for a whole window.
+Windows are aligned to the clock but shifted by target id, so that many targets do not seal in the same second.
+A window is sealed when the target's samples have passed its end by a grace period, or when the target has sent
+nothing for a whole window.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import numpy as np
 
 from gpuscope.store.arrays import distinct
 from gpuscope.store.block_builder import BlockBuilder, BuiltBlock
-from gpuscope.store.contents import TargetState
+from gpuscope.store.contents import StoredTargetState
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT_BITS, HeadView
 from gpuscope.store.options import StoreOptions
 from gpuscope.store.tick import Int64s
 
 _GOLDEN = 0.6180339887498949
-_AT_ONCE = 512
-"""Series taken out of the head together: a few MB, whatever the head's size."""
+_BATCH_SERIES = 512
+"""Series read from the head at a time: a few MB, independent of the head's size."""
 
 
 def shift_ms(target: int, window_ms: int) -> int:
-    """Where in the window a target's boundary lies; successive ids spread evenly."""
+    """Return the offset of a target's window boundaries; consecutive ids are spread evenly."""
     return int(target * _GOLDEN % 1.0 * window_ms)
 
 
 def next_boundary(time: int, target: int, window_ms: int) -> int:
-    """The first boundary after a moment."""
+    """Return the first boundary after a time."""
     shift = shift_ms(target, window_ms)
     return (time - shift) // window_ms * window_ms + window_ms + shift
 
 
-def due_boundary(state: TargetState, now: int, window_ms: int, options: StoreOptions) -> int | None:
-    """Everything before this moment should be sealed now; None if nothing is due."""
+def due_boundary(state: StoredTargetState, now: int, window_ms: int, options: StoreOptions) -> int | None:
+    """Return the time before which everything is due to be sealed; None if nothing is."""
     head = state.head
     if head.first is None or head.last is None:
         return None
@@ -47,7 +47,7 @@ def due_boundary(state: TargetState, now: int, window_ms: int, options: StoreOpt
 
 
 def build_block(head: Head, boundary: int, block: int, target: int, level: int = 0) -> BuiltBlock | None:
-    """The samples before `boundary`, encoded; the writer lets no more of them in meanwhile."""
+    """Encode the samples before `boundary`; the writer accepts no more of them meanwhile."""
     view = head.view()
     end = boundary - 1
     scattered = distinct(view.side[1][view.side[0] <= end])
@@ -55,14 +55,14 @@ def build_block(head: Head, boundary: int, block: int, target: int, level: int =
     columns = view.columns[np.searchsorted(view.sorted_series, regular)]
     base, _ = view.dense(columns[:0], 0, end)
     builder = BlockBuilder(base, quick=True)
-    for at in range(0, len(regular), _AT_ONCE):
-        _, cells = view.dense(columns[at : at + _AT_ONCE], 0, end)
+    for at in range(0, len(regular), _BATCH_SERIES):
+        _, cells = view.dense(columns[at : at + _BATCH_SERIES], 0, end)
         if not cells.shape[1]:
             break
         present = cells.view(np.int64) != ABSENT_BITS
         whole = present.all(axis=1).tolist()
         some = present.any(axis=1).tolist()
-        for i, sid in enumerate(regular[at : at + _AT_ONCE].tolist()):
+        for i, sid in enumerate(regular[at : at + _BATCH_SERIES].tolist()):
             if whole[i]:
                 builder.add_masked(sid, None, cells[i])
             elif some[i]:

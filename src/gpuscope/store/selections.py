@@ -1,7 +1,7 @@
-"""Conditions asked for lately and the series they chose, by target.
+"""A cache of recent selections: matchers → series, by target.
 
-Dashboards ask the same questions again and again, while series come and go rarely: until the index changes, a
-question's series are looked up once. Entries are bounded in number and in series, the least recently used go.
+Dashboards repeat the same queries while series rarely change, so a selection is reused until the index changes.
+The cache is limited in entries and in series; the least recently used entries are dropped.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from gpuscope.series import Matcher
 from gpuscope.store.index import Index
 from gpuscope.store.tick import Int64s
 
-_MOST_ENTRIES = 256
-_MOST_SERIES = 500_000
-_LONGEST_QUESTION = 2_000
-"""Characters of its matchers' values; longer ones, many of them, would fill the memory."""
+_MAX_ENTRIES = 256
+_MAX_SERIES = 500_000
+_MAX_KEY_CHARS = 2_000
+"""Total length of the matchers' values; longer keys are not cached, because they could fill the memory."""
 
 Groups = dict[int, Int64s]
 
 
 class Selections:
-    """Matchers → the series that meet them all, grouped by the targets that write them."""
+    """Matchers → the series that satisfy them all, grouped by target."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -33,7 +33,7 @@ class Selections:
         self._series = 0
 
     def groups(self, matchers: Sequence[Matcher]) -> Groups:
-        """Callers share the answer and do not change it."""
+        """Return the series by target. Callers share the result and must not change it."""
         version = self._index.version
         known = self.known(matchers)
         if known is not None:
@@ -44,7 +44,7 @@ class Selections:
         return groups
 
     def known(self, matchers: Sequence[Matcher]) -> Groups | None:
-        """The answer, if nothing has to be looked up for it."""
+        """Return the cached result; None if there is none."""
         key, version = tuple(matchers), self._index.version
         with self._lock:
             if version != self._version:
@@ -57,13 +57,13 @@ class Selections:
             return found[0]
 
     def _keep(self, key: tuple[Matcher, ...], version: int, groups: Groups, size: int) -> None:
-        if sum(len(matcher.value) for matcher in key) > _LONGEST_QUESTION:
+        if sum(len(matcher.value) for matcher in key) > _MAX_KEY_CHARS:
             return
         with self._lock:
-            # Not what was found while the index changed: it may be of either state.
+            # A result computed while the index changed may be of either version: do not cache it.
             if version != self._version or version != self._index.version or key in self._known:
                 return
             self._known[key] = groups, size
             self._series += size
-            while self._series > _MOST_SERIES or len(self._known) > _MOST_ENTRIES:
+            while self._series > _MAX_SERIES or len(self._known) > _MAX_ENTRIES:
                 self._series -= self._known.popitem(last=False)[1][1]

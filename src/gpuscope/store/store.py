@@ -1,9 +1,9 @@
-"""The embedded time-series store: ticks in, series out, in one folder.
+"""The embedded time-series store: ticks in, series out, in one data folder.
 
-Open it, `start()` it (only that starts threads), ask for a target's id and its series' ids once, then append
-ticks. An append has returned when its commit has: it survives kill -9 and power loss. Reading never waits for
-writing. `maintain()` does the housekeeping that the threads would do; a store opened read-only sees the file
-as it was at that moment, also while another process writes to it.
+Open it, call `start()` to start its threads, get ids of targets and series once, then append ticks. An append
+returns after its commit: the samples survive kill -9 and power loss. Reads never wait for writes. `maintain()`
+runs the background tasks in the caller's thread. A store opened read-only shows the file as it was when opened,
+also while another process writes to it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gpuscope.store.delete import delete_samples
 from gpuscope.store.export import export_openmetrics
 from gpuscope.store.folder import make_private
 from gpuscope.store.inspection import Cardinality, CheckReport, Stats, backup, cardinality, check, stats
-from gpuscope.store.label_queries import Queries
+from gpuscope.store.label_queries import LabelQueries
 from gpuscope.store.loading import Loaded, load
 from gpuscope.store.lock import FolderLock
-from gpuscope.store.options import Clock, StoreOptions, SystemClock
-from gpuscope.store.own_stats import Health
+from gpuscope.store.options import MillisecondClock, StoreOptions, SystemMillisecondClock
+from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.reader import PinnedReader, Reader
 from gpuscope.store.salvage import salvage
 from gpuscope.store.schema import FILE_NAME, connect, migrate
@@ -38,29 +38,29 @@ DAMAGE_MARK = "damaged"
 
 
 class Store:
-    """See the module's text. Implements `series.Storage`."""
+    """See the module docstring. Implements `series.Storage`."""
 
     def __init__(
         self,
         folder: Path,
         options: StoreOptions | None = None,
-        clock: Clock | None = None,
+        clock: MillisecondClock | None = None,
         *,
         read_only: bool = False,
     ) -> None:
         self.folder = folder
         self.options = options or StoreOptions()
-        self._clock = clock or SystemClock()
+        self._clock = clock or SystemMillisecondClock()
         self._path = folder / FILE_NAME
         self._lock: FolderLock | None = None
         self._write: WriteSide | None = None
         self._closed = False
-        self.health = Health()
+        self.own_stats = OwnStats()
         if read_only:
             self._open_read_only()
         else:
             self._open()
-        self._queries = Queries(self._index, self._catalog, self._reader)
+        self._queries = LabelQueries(self._index, self._contents, self._reader)
 
     def _open(self) -> None:
         try:
@@ -73,10 +73,10 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
-        self._index, self._catalog = loaded.index, loaded.catalog
-        self._reader: Reader = Reader(self._path, self._catalog, self.options.cache_bytes, self.health)
+        self._index, self._contents = loaded.index, loaded.contents
+        self._reader: Reader = Reader(self._path, self._contents, self.options.cache_bytes, self.own_stats)
         self._write = WriteSide(
-            db, loaded, self._reader, self._clock, self.options, self.health, self._path, self._lock
+            db, loaded, self._reader, self._clock, self.options, self.own_stats, self._path, self._lock
         )
 
     def _load_or_salvage(self) -> tuple[sqlite3.Connection, Loaded]:
@@ -88,7 +88,7 @@ class Store:
         except (sqlite3.Error, StoreDamagedError) as error:
             if not is_damage(error):
                 raise from_sqlite(error) if isinstance(error, sqlite3.Error) else error from error
-            self.health.last_error = salvage(self._path, self._clock.now_ms(), str(error))
+            self.own_stats.last_error = salvage(self._path, self._clock.now_ms(), str(error))
             mark.unlink(missing_ok=True)
             return self._load()
 
@@ -114,8 +114,8 @@ class Store:
                 raise
         except sqlite3.Error as error:
             raise from_sqlite(error) from error
-        self._index, self._catalog = loaded.index, loaded.catalog
-        self._reader = PinnedReader(db, self._path, self._catalog, self.options.cache_bytes, self.health)
+        self._index, self._contents = loaded.index, loaded.contents
+        self._reader = PinnedReader(db, self._path, self._contents, self.options.cache_bytes, self.own_stats)
 
     def __enter__(self) -> Store:
         return self
@@ -126,11 +126,11 @@ class Store:
         self.close()
 
     def start(self) -> None:
-        """Start the writer's and the keeper's threads."""
+        """Start the threads of the writer and of the background tasks."""
         self._writing().start()
 
     def close(self) -> None:
-        """Finish queued ticks and let go of the folder. What is in memory is in the file too."""
+        """Commit queued ticks and release the folder. Unsealed samples are in the file too."""
         if self._closed:
             return
         self._closed = True
@@ -142,10 +142,10 @@ class Store:
             self._write.lock.release()
 
     def _mark_damage(self) -> None:
-        """A file that could be read but not written when it was last open is rebuilt at the next opening."""
-        if self.health.unwritable is not None:
+        """Mark a file that could not be written, so that the next start rebuilds it."""
+        if self.own_stats.unwritable is not None:
             with suppress(OSError):
-                (self.folder / DAMAGE_MARK).write_text(self.health.unwritable + "\n", "utf-8")
+                (self.folder / DAMAGE_MARK).write_text(self.own_stats.unwritable + "\n", "utf-8")
 
     def _writing(self) -> WriteSide:
         if self._write is None or self._closed:
@@ -155,63 +155,66 @@ class Store:
     # Appending
 
     def target(self, name: str) -> int:
-        """The id of a target (a scraped endpoint, a remote writer's instance), made up on first sight."""
+        """Return the id of a target (a scraped endpoint, a remote writer's instance); assign one if it is
+        new."""
         self._writing()
-        return self._catalog.target(name)
+        return self._contents.target(name)
 
     @property
     def epoch(self) -> int:
-        """Changes when series are removed: a caller's cache of series ids is valid for one epoch."""
+        """Changes when series are removed: cached series ids are valid for one epoch."""
         return self._index.epoch
 
     def resolve(
         self, target: int, labels: Iterable[Labels], *, reserved: bool = False, origin: Hashable = None
     ) -> Int64s:
-        """Series ids of label sets, made up on first sight and stored with the next tick. 0 stands for a new
-        series that a limit refuses (`series_refused` says why); `reserved` ones are never refused. `origin` is
-        whose allowance of new series they take; by default the target's."""
+        """Return the series ids of label sets; assign ids to new ones, which are stored with the next tick. The
+        id 0 means that a limit refused a new series (`series_refused`); `reserved` series are never refused.
+        `origin` says whose allowance of new series is used; the default is the target."""
         self._writing()
         find = self._index.resolve
         return np.array([find(target, one, reserved=reserved, origin=origin) for one in labels], np.int64)
 
     def series_refused(self) -> str:
-        """Why the last new series was refused."""
+        """Return why the last new series was refused."""
         return self._writing().series_limit.reason()
 
     def submit(self, tick: Tick) -> Future[Appended]:
-        """Queue a tick; the future is done when its commit returned. Waits while the queue is full."""
+        """Queue a tick; its future completes after the commit. Blocks while the queue is full."""
         return self._writing().writer.submit(tick)
 
     def append(self, tick: Tick) -> Appended:
-        """Keep a tick; returns when it is on disk. Raises StoreFullError, UnknownSeriesError, StoreError."""
+        """Append a tick and return after its commit. Raises StoreFullError, UnknownSeriesError, StoreError."""
         return self.submit(tick).result()
 
     # Reading
 
-    asks_before_loading = True
-    """For an evaluator: `select` and `latest` take `admit`, and call it before they load much."""
+    supports_admit = True
+    """For the evaluator: `select` and `latest` accept `admit` and call it before they load many samples."""
 
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> Sequence[Series]:
-        """Every series that matches and has a sample in [start_ms, end_ms], those samples only."""
+        """Return every matching series that has samples in [start_ms, end_ms], with those samples only."""
         return self._queries.select(matchers, start_ms, end_ms, admit)
 
     def latest(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> Sequence[Series]:
-        """As `select`, but only the newest sample of each series: what an instant query needs."""
+        """As `select`, but with only the newest sample of each series, for instant queries."""
         return self._queries.latest(matchers, start_ms, end_ms, admit)
 
-    def held(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> tuple[int, int] | None:
-        """How many series and, at most, samples a question asked before would find, if it were answered from
-        memory and without waiting for anybody; None if it might not be. Costs next to nothing."""
-        return self._queries.held(matchers, start_ms, end_ms)
+    def count_in_memory(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
+    ) -> tuple[int, int] | None:
+        """Return the number of series and, at most, of samples that a repeated query would load, if all of them
+        are in memory; else None. Never waits."""
+        return self._queries.count_in_memory(matchers, start_ms, end_ms)
 
     def series(
         self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
     ) -> list[Labels]:
-        """Label sets of matching series with data in (blocks that overlap) the time range."""
+        """Return the label sets of matching series that have data in blocks overlapping the time range."""
         return self._queries.series(matchers, start_ms, end_ms)
 
     def any_series(
@@ -220,7 +223,7 @@ class Store:
         start_ms: int | None = None,
         end_ms: int | None = None,
     ) -> Iterator[Labels]:
-        """As `series`, of those that meet any of the selectors, each once."""
+        """As `series`, for series that match any of the selectors, each once."""
         return self._queries.any_series(selectors, start_ms, end_ms)
 
     def any_pairs(
@@ -229,7 +232,7 @@ class Store:
         start_ms: int | None = None,
         end_ms: int | None = None,
     ) -> dict[str, list[str]]:
-        """Label names and their sorted values, of series that meet any of the selectors."""
+        """Return label names and their sorted values, of series that match any of the selectors."""
         return self._queries.any_pairs(selectors, start_ms, end_ms)
 
     def label_names(
@@ -246,61 +249,61 @@ class Store:
     ) -> list[str]:
         return self._queries.label_values(name, matchers, start_ms, end_ms)
 
-    # Upkeep
+    # Maintenance
 
     def maintain(self) -> None:
-        """Do now what is due: seal, merge, retention. The keeper's thread calls this too."""
-        self._writing().keeper.run()
+        """Run the background tasks that are due: seal, merge, retention."""
+        self._writing().background.run()
 
     def seal(self) -> None:
-        """Seal all heads now; samples older than these are late afterwards."""
-        self._writing().keeper.seal_all()
+        """Seal all heads now; older samples are late afterwards."""
+        self._writing().background.seal_all()
 
     @property
     def out_of_order_ms(self) -> int:
-        """`StoreOptions.out_of_order_ms`, or what `set_out_of_order` has made of it."""
+        """`StoreOptions.out_of_order_ms`, or the value set by `set_out_of_order`."""
         return self._writing().appender.out_of_order_ms
 
     def set_out_of_order(self, window_ms: int) -> None:
-        """Change how late samples may be, from the next tick on."""
+        """Change the out-of-order window, from the next tick on."""
         self._writing().appender.out_of_order_ms = window_ms
 
     def compact(self) -> None:
-        """Give every free page back to the file system and fold SQLite's journal into the file."""
+        """Return every free page to the file system and checkpoint SQLite's WAL."""
         self._writing().compact()
 
     def delete_series(
         self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
     ) -> int:
-        """Delete samples of matching series, all or in [start_ms, end_ms]; returns how many series matched."""
+        """Delete samples of matching series, all or in [start_ms, end_ms]; return the number of series."""
         side = self._writing()
         sids = self._index.select(matchers)
-        with side.keeper.alone():
+        with side.background.paused():
             delete_samples(
-                sids, start_ms, end_ms, self._index, self._catalog, self._reader, side.keeper, side.blocks
+                sids, start_ms, end_ms, self._index, self._contents, self._reader, side.background, side.blocks
             )
         return len(sids)
 
     def trouble(self) -> str:
-        """Why nothing can be kept at present; "" if all is well."""
-        return self.health.lost or ""
+        """Return why the store cannot keep samples at present; "" if it can."""
+        return self.own_stats.lost or ""
 
     def stats(self) -> Stats:
-        return stats(self._reader, self._index, self._catalog, self.health, self._path)
+        return stats(self._reader, self._index, self._contents, self.own_stats, self._path)
 
     def cardinality(self, limit: int = 10) -> Cardinality:
         return cardinality(self._index, limit)
 
     def check(self) -> CheckReport:
-        """Read everything and say what is wrong with it."""
-        return check(self._reader, self._index, self._catalog, self.health)
+        """Read everything and report problems."""
+        return check(self._reader, self._index, self._contents, self.own_stats)
 
     def export(
         self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None
     ) -> Iterator[str]:
-        """OpenMetrics text, piece by piece."""
+        """Yield the store as OpenMetrics text, in parts."""
         return export_openmetrics(self._index, self._reader, matchers, start_ms, end_ms)
 
     def backup(self, folder: Path) -> Path:
-        """A copy of the store, consistent, while it runs; returns the new file."""
+        """Write a consistent copy while the store runs; return the new file."""
         return backup(self._path, folder)

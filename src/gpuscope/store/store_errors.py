@@ -1,15 +1,15 @@
-"""What can go wrong in the store, as one tree.
+"""The store's exceptions.
 
 StoreError
-├── StoreLockedError      another process has the folder
-├── StoreFullError        the disk is full; nothing was kept, try again later
+├── StoreLockedError      another process uses the folder
+├── StoreFullError        the disk is full; nothing was stored, retry later
 ├── StoreDamagedError     the file cannot be read as a database
 ├── StoreTooNewError      the file was written by a newer version
-├── StoreClosedError      the store was closed, or opened for reading only
-├── UnknownSeriesError    a tick names a series that was removed; resolve its labels again
-└── BadMatcherError       a label condition that cannot be compiled
+├── StoreClosedError      the store is closed or read-only
+├── UnknownSeriesError    a tick contains a series that was removed; resolve its labels again
+└── BadMatcherError       a label matcher has an invalid regular expression
 
-A refused sample is not an error: it is counted in `Appended` and in `Store.stats()`.
+A refused sample is not an exception: it is counted in `Appended` and in `Store.stats()`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sqlite3
 
 
 class StoreError(Exception):
-    """Anything the store cannot do."""
+    """Base class of the store's exceptions."""
 
 
 class StoreLockedError(StoreError):
@@ -26,27 +26,27 @@ class StoreLockedError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """The disk (or the allowed size) is exhausted; the tick was not kept."""
+    """The disk is full or cannot be written; the tick was not stored."""
 
 
 class StoreDamagedError(StoreError):
-    """The file is not readable as a database."""
+    """The file cannot be read as a database."""
 
 
 class StoreTooNewError(StoreError):
-    """The file's schema is newer than this program."""
+    """The file's schema is newer than this version of gpuscope."""
 
 
 class StoreClosedError(StoreError):
-    """Writing to a store that is closed or read-only."""
+    """The store is closed or read-only."""
 
 
 class UnknownSeriesError(StoreError):
-    """A tick names a series id that does not exist (any more)."""
+    """A tick contains a series id that does not exist (any more)."""
 
 
 class BadMatcherError(StoreError, ValueError):
-    """A label condition with an invalid regular expression."""
+    """A label matcher has an invalid regular expression."""
 
 
 _FULL_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
@@ -54,20 +54,21 @@ _DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlit
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an exception means the file itself is broken."""
+    """Return whether an exception means that the file is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
     if isinstance(error, StoreDamagedError) or (code is not None and (code & 0xFF) in _DAMAGED_CODES):
         return True
-    # Python's own words for a text that is not UTF-8, with no code: we never write one.
+    # The sqlite3 module's message for text that is not UTF-8, without an error code; the store writes only
+    # UTF-8.
     return isinstance(error, sqlite3.OperationalError) and "Could not decode to UTF-8" in str(error)
 
 
 def from_sqlite(error: sqlite3.Error) -> StoreError:
-    """The store's own exception for an SQLite one; extended codes carry the family in the low byte."""
+    """Convert an SQLite exception; the low byte of an extended error code is its primary code."""
     code = getattr(error, "sqlite_errorcode", None)
     family = None if code is None else code & 0xFF
     if is_damage(error):
         return StoreDamagedError(f"the store's file is damaged: {error}")
     if family in _FULL_CODES:
-        return StoreFullError(f"the store could not write: {error}")
+        return StoreFullError(f"the store cannot write: {error}")
     return StoreError(f"the store failed: {error}")

@@ -1,7 +1,7 @@
-"""What is appended: one target's scrape as arrays, and what became of it.
+"""The input and the result of an append: one scrape of one target as arrays.
 
-A tick carries one timestamp for all its samples, or one per sample (honor_timestamps, remote write). Series
-ids come from `Store.resolve`. Refused samples are counted by reason, never raised.
+A tick has one timestamp for all its samples, or one per sample (honor_timestamps, remote write). Series ids
+come from `Store.resolve`. Refused samples are counted by reason, not raised as exceptions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 TOO_OLD = "too_old"
-"""Older than late samples may be, or beyond retention."""
+"""Older than late samples may be, or older than the retention."""
 DUPLICATE = "duplicate"
 """Another value for the same series and millisecond."""
 IN_FUTURE = "in_future"
-"""Stamped further ahead of the clock than `StoreOptions.max_ahead_ms`."""
+"""Further ahead of the clock than `StoreOptions.max_ahead_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Tick:
 
     def __post_init__(self) -> None:
         if self.series.shape != self.values.shape or self.series.ndim != 1:
-            raise ValueError("a tick needs one value for each series id")
+            raise ValueError("a tick needs one value per series id")
         if self.timestamps is not None and self.timestamps.shape != self.series.shape:
-            raise ValueError("a tick's own timestamps must be one for each sample")
+            raise ValueError("a tick needs one timestamp per sample if it has any")
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of a tick once its commit returned."""
+    """The result of a committed tick."""
 
     accepted: int
     repeated: int = 0
-    """The same sample again, or one that Prometheus would drop without a word: not an error to the sender."""
+    """Identical samples, or samples that Prometheus would drop silently: not an error for the sender."""
     refused: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Ticks as rows of the file, and back into heads when the store is opened.
+"""Stores ticks as rows, and replays them into heads when the store is opened.
 
-The tick table holds exactly what the heads hold. A tick whose samples share one time is the raw values and a
-reference to its layout; any other is series ids, times and values one after the other.
+The table `tick` holds the same samples as the heads. If all samples of a tick share one time, its row holds the
+values and a reference to its layout; otherwise it holds series ids, times and values, one array after another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TickRow = tuple[int, int, int, int | None, bytes]
 Mixed = tuple[Int64s, Int64s, Float64s]
 
 INSERT_TICK = "INSERT INTO tick (id, first, last, layout, data) VALUES (?, ?, ?, ?, ?)"
-_MOST_IN_RUN = 128
+_MAX_TICKS_IN_RUN = 128
 
 INSERT_LAYOUT = "INSERT INTO layout (id, target, series) VALUES (?, ?, ?)"
 
@@ -45,12 +45,12 @@ def unpack_mixed(data: bytes) -> Mixed:
 
 
 def tick_range(target: int) -> tuple[int, int]:
-    """The ids of a target's ticks, for BETWEEN."""
+    """Return the first and last possible id of a target's ticks."""
     return target << TICK_BITS, ((target + 1) << TICK_BITS) - 1
 
 
 class _Run:
-    """Ticks of one layout, each newer than the one before: they become rows of a head together."""
+    """Consecutive ticks of one layout, in time order, which are added to a head together."""
 
     __slots__ = ("_data", "_head", "_layout", "_times")
 
@@ -61,7 +61,7 @@ class _Run:
         self._data: list[bytes] = []
 
     def takes(self, head: Head, layout: Layout | None, time: int) -> bool:
-        fits = head is self._head and layout is self._layout and len(self._times) < _MOST_IN_RUN
+        fits = head is self._head and layout is self._layout and len(self._times) < _MAX_TICKS_IN_RUN
         return fits and time > self._times[-1]
 
     def add(self, time: int, data: bytes) -> None:
@@ -69,13 +69,13 @@ class _Run:
         self._data.append(data)
 
     def finish(self) -> None:
-        # A bytearray, because the rows must be writable: late samples may still go into them.
+        # A bytearray, because the rows must be writable: late samples may be inserted into them.
         values = np.frombuffer(bytearray().join(self._data), "<f8").reshape(len(self._times), -1)
         self._head.append_rows(np.array(self._times, np.int64), self._layout, values)
 
 
 def replay(db: sqlite3.Connection, heads: dict[int, Head], epoch: int) -> int:
-    """Fill empty heads with every tick of the file; returns the highest tick sequence number."""
+    """Fill empty heads with all ticks of the file; return the highest tick sequence number."""
     series_of: dict[int, Int64s] = {
         number: unpack_series(series) for number, series in db.execute("SELECT id, series FROM layout")
     }
@@ -92,9 +92,9 @@ def replay(db: sqlite3.Connection, heads: dict[int, Head], epoch: int) -> int:
             run.finish()
             run = None
         if series is None:
-            head.place(*unpack_mixed(data))
+            head.insert(*unpack_mixed(data))
         elif run is None and head.last is not None and first <= head.last:
-            head.place(series, np.full(len(series), first, np.int64), np.frombuffer(data, "<f8"))
+            head.insert(series, np.full(len(series), first, np.int64), np.frombuffer(data, "<f8"))
         else:
             if run is None:
                 run = _Run(head, _layout(known, number, head, series, epoch))
@@ -113,7 +113,7 @@ def _layout(known: dict[int, Layout], number: int, head: Head, series: Int64s, e
 
 
 def drop_before(db: sqlite3.Connection, target: int, boundary: int) -> None:
-    """Remove what a seal has taken: ticks before a moment, and the older part of ticks that straddle it."""
+    """Delete the sealed samples: ticks before a time, and the older part of ticks that span it."""
     low, high = tick_range(target)
     db.execute("DELETE FROM tick WHERE id BETWEEN ? AND ? AND last < ?", (low, high, boundary))
     straddling = db.execute(

@@ -1,8 +1,8 @@
-"""Which values of a label a condition selects.
+"""Tests label values against a matcher.
 
-Regular expressions are RE2 (no exponential time on hostile input), match the whole value, and `.` matches a
-newline, as in Prometheus. Most regexes that dashboards send are a list of words or a prefix: these never
-reach the regex engine.
+Regular expressions are RE2 (linear time, also for hostile input), match the whole value, and `.` matches a
+newline, as in Prometheus. Most regular expressions of dashboards are a list of words or a prefix; these are
+tested without the regex engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _META = frozenset(r"\.+*?()|[]{}^$")
 
 
 def predicate(matcher: Matcher) -> Predicate:
-    """A test for one label value; negation included. Raises BadMatcherError for an invalid regex."""
+    """Return a test for one label value. Raises BadMatcherError for an invalid regular expression."""
     wanted = matcher.value
     if matcher.op is MatchOp.EQUAL:
         return lambda value: value == wanted
@@ -32,7 +32,7 @@ def predicate(matcher: Matcher) -> Predicate:
 
 
 def literals(pattern: str) -> frozenset[str] | None:
-    """The words of `a|b|c` or `(a|b|c)`, if the pattern is nothing more than that."""
+    """Return the words of `a|b|c` or `(a|b|c)`; None if the pattern contains anything else."""
     inner = pattern
     for opening in ("(?:", "("):
         if pattern.startswith(opening) and pattern.endswith(")"):

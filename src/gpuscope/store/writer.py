@@ -1,7 +1,7 @@
-"""The one writer: every change of the file goes through here, one after the other.
+"""The single writer: executes every change of the file, one after the other.
 
-Without `start()` a call runs at once in the caller's thread; after it, ticks and calls queue for the writer's
-thread, and ticks that wait together share one commit. The queue is bounded: a sender that is too fast waits.
+Before `start()` a call runs in the caller's thread. After it, ticks and calls are queued for the writer's
+thread, and queued ticks share one commit. The queue is bounded: a sender that is too fast waits.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _CallJob:
     future: Future[Any]
 
 
-_NOTHING_WAITS = _CallJob(lambda: None, Future())
+_QUEUE_EMPTY = _CallJob(lambda: None, Future())
 
 
 class Writer:
-    """Runs jobs in turn."""
+    """Executes jobs one at a time."""
 
     def __init__(self, appender: Appender, queue_ticks: int, batch_ticks: int) -> None:
         self._appender = appender
@@ -53,7 +53,7 @@ class Writer:
             self._thread.start()
 
     def close(self) -> None:
-        """Finish what is queued and take nothing more."""
+        """Finish the queued jobs and accept no more."""
         self._closed = True
         if self._thread is not None:
             self._queue.put(None)
@@ -62,31 +62,31 @@ class Writer:
         self._refuse_queued()
 
     def next_sequence(self) -> int:
-        """Ticks appended from now on have this sequence number or a higher one; in the writer's turn."""
+        """Return the lowest sequence number of ticks appended from now on; called on the writer's thread."""
         return self._appender.next_sequence
 
     def waiting(self) -> int:
         return self._queue.qsize()
 
     def submit(self, tick: Tick) -> Future[Appended]:
-        """The future is done when the tick's commit returned, or failed."""
+        """Queue a tick; the future completes when its commit succeeded or failed."""
         job = _TickJob(tick, Future())
-        self._hand_over(job)
+        self._enqueue(job)
         return job.future
 
     def call(self, work: Callable[[], T]) -> T:
-        """Run something in the writer's turn and wait for it."""
+        """Run a function on the writer's thread and return its result."""
         if threading.current_thread() is self._thread:
             return work()
         job = _CallJob(work, Future())
-        self._hand_over(job)
+        self._enqueue(job)
         return job.future.result()  # type: ignore[no-any-return]
 
-    def _hand_over(self, job: _TickJob | _CallJob) -> None:
+    def _enqueue(self, job: _TickJob | _CallJob) -> None:
         if self._closed:
             raise StoreClosedError("the store is closed")
         if self._thread is None:
-            self._do([job] if isinstance(job, _TickJob) else job)
+            self._execute([job] if isinstance(job, _TickJob) else job)
             return
         self._queue.put(job)
         if self._closed and not self._thread.is_alive():
@@ -96,36 +96,36 @@ class Writer:
         job = self._queue.get()
         while job is not None:
             if isinstance(job, _CallJob):
-                self._do(job)
+                self._execute(job)
                 job = self._queue.get()
                 continue
             batch = [job]
             job = self._next_tick_or(batch)
-            self._do(batch)
-            if job is _NOTHING_WAITS:
+            self._execute(batch)
+            if job is _QUEUE_EMPTY:
                 job = self._queue.get()
 
     def _next_tick_or(self, batch: list[_TickJob]) -> _TickJob | _CallJob | None:
-        """Take the ticks that wait already; returns the first job that is not part of the batch."""
+        """Add the ticks already queued to the batch; return the first job that does not belong to it."""
         while len(batch) < self._batch_ticks:
             try:
                 job = self._queue.get_nowait()
             except queue.Empty:
-                return _NOTHING_WAITS
+                return _QUEUE_EMPTY
             if not isinstance(job, _TickJob):
                 return job
             batch.append(job)
-        return _NOTHING_WAITS
+        return _QUEUE_EMPTY
 
-    def _do(self, work: list[_TickJob] | _CallJob) -> None:
+    def _execute(self, work: list[_TickJob] | _CallJob) -> None:
         with self._turn:
             if isinstance(work, _CallJob):
-                _settle(work.future, work.work)
+                _run_into(work.future, work.work)
                 return
             batch = [job for job in work if job.future.set_running_or_notify_cancel()]
             try:
                 outcomes: Sequence[Outcome | Exception] = self._appender.write([job.tick for job in batch])
-            except Exception as error:  # belongs to the senders; the writer must outlive it
+            except Exception as error:  # reported to the senders; the writer must continue
                 outcomes = [error] * len(batch)
         for job, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Appended):
@@ -141,7 +141,7 @@ class Writer:
                     job.future.set_exception(StoreClosedError("the store is closed"))
 
 
-def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
+def _run_into(future: Future[Any], work: Callable[[], Any]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(work())

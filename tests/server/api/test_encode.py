@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.promql.result import Matrix, Samples, Scalar, Text, Vector
+from gpuscope.promql.result import Matrix, RangeVector, Scalar, Text, Vector
 from gpuscope.server.api.encode import encode_result, failure, number_text, success, time_text, values_text
 
 A = (("__name__", "a"), ("x", 'q"\n'))
@@ -50,14 +50,14 @@ def test_a_matrix_with_a_gap() -> None:
 )
 def test_times_have_milliseconds_only_where_they_need_them(times: list[int]) -> None:
     times = sorted({time // 4 * 4 for time in times} | {time // 1000 * 1000 for time in times})
-    samples = Samples([A], [np.array(times, dtype=np.int64)], [np.zeros(len(times))])
+    samples = RangeVector([A], [np.array(times, dtype=np.int64)], [np.zeros(len(times))])
     points = encode_result(samples).partition(b'"values":[')[2].removesuffix(b"]}]}")
     assert points == b",".join(b'[%b,"0"]' % time_text(time) for time in times)
 
 
 def test_series_with_times_in_common_and_of_their_own() -> None:
     shared, own = np.array([10**12, 10**12 + 15_001]), np.array([10**12 + 7])
-    samples = Samples(
+    samples = RangeVector(
         [A, A, A], [shared, own, shared], [np.array([1, 2.5]), np.array([3.0]), np.array([4, 5.0])]
     )
     assert [one["values"] for one in json.loads(encode_result(samples))["result"]] == [
@@ -73,7 +73,7 @@ def test_the_other_kinds() -> None:
     assert json.loads(encode_result(Vector(0, [], np.array([]))))["result"] == []
     assert json.loads(encode_result(Scalar(1000, 2.0))) == {"resultType": "scalar", "result": [1, "2"]}
     assert json.loads(encode_result(Text(1000, "é"))) == {"resultType": "string", "result": [1, "é"]}
-    samples = Samples([A], [np.array([7])], [np.array([3.0])])
+    samples = RangeVector([A], [np.array([7])], [np.array([3.0])])
     assert json.loads(encode_result(samples))["result"] == [{"metric": dict(A), "values": [[0.007, "3"]]}]
 
 

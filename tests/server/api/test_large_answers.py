@@ -19,7 +19,7 @@ import pytest
 
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import Engine
-from gpuscope.promql.result import Matrix, Samples, Vector
+from gpuscope.promql.result import Matrix, RangeVector, Vector
 from gpuscope.server.api import encode
 from gpuscope.server.api import responses as answers
 from gpuscope.server.api.embedded import EmbeddedApi
@@ -95,8 +95,8 @@ RESULTS = {
     "matrix": Matrix(np.arange(1000), _labels(300), np.ones((300, 1000)), np.ones((300, 1000), dtype=bool)),
     "gaps": Matrix(np.arange(3), _labels(2), np.ones((2, 3)), np.array([[True, False, True], [True] * 3])),
     "vector": Vector(0, _labels(20_000), np.arange(20_000.0)),
-    "one long series": Samples(_labels(1), [np.arange(100_000)], [np.arange(100_000.0)]),
-    "long and short": Samples(
+    "one long series": RangeVector(_labels(1), [np.arange(100_000)], [np.arange(100_000.0)]),
+    "long and short": RangeVector(
         _labels(3), [np.arange(10_001), np.arange(1), np.arange(10_000)],
         [np.arange(10_001.0), np.arange(1.0), np.arange(10_000.0)],
     ),
@@ -111,7 +111,7 @@ def test_pieces_are_bounded_and_make_one_document(name: str) -> None:
     assert max(map(len, pieces)) < 3 * encode.PIECE_BYTES
     shown = json.loads(b"".join(pieces))["result"]
     assert [tuple(one["metric"].items()) for one in shown] == result.labels
-    if isinstance(result, Samples):
+    if isinstance(result, RangeVector):
         for one, times, values in zip(shown, result.timestamps, result.values, strict=True):
             assert [float(value) for _, value in one["values"]] == values.tolist()
             assert [round(at * 1000) for at, _ in one["values"]] == times.tolist()

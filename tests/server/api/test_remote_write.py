@@ -117,7 +117,7 @@ def test_new_series_beyond_the_limit(tmp_path: Path) -> None:
             code, text, written = post_v2(client, SeriesV2(first.labels, [(NOW + 1, 2.0)]), other)
             assert (code, written[0]) == (400, "1")
             assert text == (
-                "new series: the store holds all the series it may: 1 (max_series) (1 refused); "
+                "new series: the store has reached its limit of 1 series (max_series) (1 refused); "
                 "1 samples kept\n"
             )
 

@@ -18,7 +18,7 @@ import orjson
 from numpy.typing import NDArray
 
 from gpuscope.promql.frame import Bools, Floats, Ints
-from gpuscope.promql.result import Matrix, Result, Samples, Scalar, Text, Vector
+from gpuscope.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.series import Labels
 
 PIECE_BYTES = 256 * 1024
@@ -151,7 +151,7 @@ def _matrix(matrix: Matrix) -> Iterator[bytes]:
             yield _series(labels, _template(points[present]), values[present])
 
 
-def _samples(samples: Samples) -> Iterator[bytes]:
+def _samples(samples: RangeVector) -> Iterator[bytes]:
     templates: dict[int, bytes] = {}
     for labels, times, values in zip(samples.labels, samples.timestamps, samples.values, strict=True):
         if len(times) > POINTS_PER_PIECE:
@@ -209,7 +209,7 @@ def _items(result: Result) -> Iterator[bytes]:
     match result:
         case Matrix():
             return _matrix(result)
-        case Samples():
+        case RangeVector():
             return _samples(result)
         case Vector():
             return _vector(result)

@@ -104,7 +104,7 @@ def _parsed(text: str, times: QueryTimes) -> ValueType:
 
 def _statistics(asked: Parameters) -> Statistics | None:
     wanted = asked.get("stats")
-    return Statistics(per_step=wanted == "all", asked_at=time.perf_counter()) if wanted else None
+    return Statistics(per_step=wanted == "all", received_at=time.perf_counter()) if wanted else None
 
 
 def _packed(
@@ -118,7 +118,7 @@ def _packed(
     if size <= POINTS_PER_PIECE:
         budget.close()
         return packs.whole(success(encode_result(result, told), warnings, result.infos))
-    budget.keep(size)
+    budget.keep_only(size)
     return packs.pack(success_pieces(result_pieces(result, told), warnings, result.infos), budget)
 
 

@@ -1,4 +1,4 @@
-"""A query's tree as it was written; the differential test compares it with Prometheus' own."""
+"""The JSON syntax tree of a query; the differential test compares it with that of Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuscope.promql import BadQueryError, format_query
 from gpuscope.promql.ast_json import describe, has_selector, parse_selector
-from gpuscope.promql.spelling import spelled
+from gpuscope.promql.spelling import read_spelling
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.store.value_matching import predicate
 
@@ -35,15 +35,15 @@ def test_parentheses_and_order_are_kept() -> None:
         ("x[5m:1m] offset 1h - 2", "", [False]),
     ],
 )  # fmt: skip
-def test_what_the_library_forgets_is_found_in_the_text(text: str, signs: str, durations: list[bool]) -> None:
-    found = spelled(text)
+def test_signs_and_durations_are_read_from_the_text(text: str, signs: str, durations: list[bool]) -> None:
+    found = read_spelling(text)
     assert "".join(found.signs) == signs
     assert found.durations == durations
     assert len(found.text) == len(text)
 
 
 @pytest.mark.parametrize("text", ["x offset 5m", "x[5m]", "(x)", "sum(x)", "1", "", "x{", "x @ 5", "x or y"])
-def test_what_is_no_selector(text: str) -> None:
+def test_invalid_selectors(text: str) -> None:
     with pytest.raises(BadQueryError):
         parse_selector(text)
 
@@ -89,4 +89,4 @@ def test_any_text_is_described_or_refused(text: str) -> None:
         assert describe(format_query(text)) == describe(text)
     with contextlib.suppress(BadQueryError):
         parse_selector(text)
-    spelled(text)
+    read_spelling(text)

@@ -1,8 +1,8 @@
-"""A data folder that is deleted while the store runs: noticed at the next commit, then begun anew in place.
+"""Recreates a data folder that was deleted while the store runs; detected at the next commit.
 
-SQLite goes on writing to a file that has no name any more, and says nothing. What is not sealed yet is still
-readable through the open connection and goes into the new file; sealed history went with the folder, as whoever
-deleted it may have meant. A file that another one has replaced is not touched: somebody is restoring a backup.
+SQLite continues to write to a deleted file without an error. Unsealed samples are still readable through the
+open connection and are copied to the new file; sealed blocks are lost with the folder. If the file was replaced
+by another one (somebody restores a backup), the new file is not touched.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.store.folder import file_identity, make_private
-from gpuscope.store.own_stats import Health
+from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.schema import FILE_NAME, connect, migrate
 from gpuscope.store.store_errors import StoreError, from_sqlite
 
@@ -23,43 +24,46 @@ _KEPT_TABLES = ("target", "pair", "series", "shared", "layout", "tick", "late")
 
 
 class FolderWatch:
-    """Whether the open file is still the one in the folder; `wake` is set when it no longer is."""
+    """Checks whether the open file is still the one in the folder; sets `wake` when it is not."""
 
-    def __init__(self, path: Path, health: Health) -> None:
+    def __init__(self, path: Path, own_stats: OwnStats) -> None:
         self._path = path
-        self._health = health
+        self._own_stats = own_stats
         self._name = str(path)
         self._identity = file_identity(self._name)
+        self._episode = EpisodeLog(log, "store", level=logging.ERROR, recovered="the data folder is back")
         self.wake = threading.Event()
 
     def is_lost(self) -> bool:
-        """Costs one system call; tells the log once."""
+        """Return whether the file is gone; costs one system call. Logs once per episode."""
         if file_identity(self._name) == self._identity:
-            self._health.lost = None  # a folder that was moved away has come back
+            self._own_stats.lost = None  # a folder that was moved away may come back
+            self._episode.succeeded()
             return False
-        if self._health.lost is None:
-            self._health.lost = f"the data folder {self._path.parent} was deleted while it was in use"
-            log.error("store: %s; nothing is kept until it can be made again", self._health.lost)
+        if self._own_stats.lost is None:
+            self._own_stats.lost = f"the data folder {self._path.parent} was deleted while it was in use"
+            self._episode.failed(f"{self._own_stats.lost}; samples are not stored until it is recreated")
             self.wake.set()
         return True
 
-    def found_again(self) -> None:
-        """The store has a new file."""
+    def reopened(self) -> None:
+        """Record that the store uses a new file."""
         self._identity = file_identity(self._name)
-        self._health.lost = None
-        self._health.restarts += 1
-        log.warning("store: %s was made again; samples not sealed yet were kept", self._path.parent)
+        self._own_stats.lost = None
+        self._own_stats.restarts += 1
+        log.warning("store: recreated %s; it contains the unsealed samples", self._path.parent)
+        self._episode.succeeded()
 
 
 def copy_unsealed(old: sqlite3.Connection, path: Path, now_ms: int) -> sqlite3.Connection:
-    """A new file in the place of the lost one, with everything but blocks; or a StoreError."""
+    """Create a new file in place of the deleted one, with everything except blocks. Raises StoreError."""
     if path.exists():
         raise StoreError(f"{path} was replaced while it was in use; restart gpuscope to use the new one")
     try:
         make_private(path.parent, FILE_NAME)
         fresh = connect(path)
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"{path.parent} cannot be made again: {error}") from error
+        raise StoreError(f"{path.parent} cannot be recreated: {error}") from error
     try:
         migrate(fresh, now_ms)
         fresh.execute("BEGIN IMMEDIATE")

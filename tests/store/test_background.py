@@ -1,4 +1,4 @@
-"""Sealing, merging, retention, deletion, and that readers never notice any of it."""
+"""Sealing, merging, retention and deletion, also with concurrent readers."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_a_target_with_very_many_series_is_merged_in_parts_and_only_once(
         assert store.check().problems == []
 
 
-def test_history_filled_in_at_once_becomes_ordinary_blocks(tmp_path: Path) -> None:
+def test_history_appended_at_once_becomes_ordinary_blocks(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         start = clock.at
         fill(store, clock, 6, step=5000)
         store.maintain()
-        blocks = store._catalog.blocks()
+        blocks = store._contents.blocks()
         assert len(blocks) >= 2
         assert all(block.last - block.first < 2 * HOUR_MS for block in blocks)
         assert len(store.select(named("m0"), start, clock.at)[0].values) == 6 * 720
@@ -83,7 +83,7 @@ def test_many_series_shorten_the_window(tmp_path: Path) -> None:
         assert store.stats().seals >= 4
 
 
-def test_a_target_that_fell_silent_is_sealed_too(tmp_path: Path) -> None:
+def test_a_silent_target_is_sealed(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 0.5)
@@ -108,7 +108,7 @@ def test_series_with_equal_times_share_one_array_over_blocks_and_head(tmp_path: 
         assert len({id(one.timestamps) for one in found}) == 1
 
 
-def test_what_is_older_than_allowed_goes_and_so_do_its_series(tmp_path: Path) -> None:
+def test_retention_removes_old_blocks_and_their_series(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, StoreOptions(retention_ms=2 * DAY_MS), clock) as store:
         gone = store.target("gone")
@@ -136,7 +136,7 @@ def test_what_is_older_than_allowed_goes_and_so_do_its_series(tmp_path: Path) ->
         assert store.check().problems == []
 
 
-def test_size_is_bounded_by_dropping_the_oldest(tmp_path: Path) -> None:
+def test_retention_bytes_drops_the_oldest_blocks(tmp_path: Path) -> None:
     clock = HandClock()
     allowed = 150_000
     rng = np.random.default_rng(1)
@@ -157,7 +157,7 @@ def test_size_is_bounded_by_dropping_the_oldest(tmp_path: Path) -> None:
         assert kept[0] > NOW + HOUR_MS
 
 
-def test_free_pages_are_given_back(tmp_path: Path) -> None:
+def test_free_pages_are_returned_to_the_file_system(tmp_path: Path) -> None:
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 40, width=100)
@@ -177,7 +177,7 @@ def test_deleted_series_are_gone_now_and_after_a_restart(tmp_path: Path, sealed:
         ids = fill(store, clock, 5)
         if sealed:
             store.maintain()
-        contents_of(store)  # into the cache
+        contents_of(store)  # fills the cache
         expected = {one: times for one, times in contents_of(store).items() if ("__name__", "m1") not in one}
         epoch = store.epoch
         assert store.delete_series(named("m1")) == 1
@@ -210,7 +210,7 @@ def test_a_time_range_can_be_deleted(tmp_path: Path) -> None:
         assert store.check().problems == []
 
 
-def test_readers_miss_nothing_and_see_nothing_twice_while_it_is_sealed_and_merged(tmp_path: Path) -> None:
+def test_readers_see_each_sample_once_while_blocks_are_sealed_and_merged(tmp_path: Path) -> None:
     clock = HandClock()
     options = StoreOptions(window_ms=10 * MINUTE_MS, cache_bytes=100_000)
     failures: list[str] = []
@@ -242,9 +242,9 @@ def test_readers_miss_nothing_and_see_nothing_twice_while_it_is_sealed_and_merge
                 sent.result()
                 progress[0] = clock.at
                 store.maintain()
-                blocks = store._catalog.blocks()
+                blocks = store._contents.blocks()
                 if len(blocks) > 4:
-                    store._writing().keeper.merge(Merge(blocks[:3], 1))
+                    store._writing().background.merge(Merge(blocks[:3], 1))
             if done.is_set():
                 break
         done.set()
