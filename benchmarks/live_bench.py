@@ -97,7 +97,10 @@ def answer_row(nodes: int) -> Sequence[str]:
     """CPU for one new answer: samples, states, JSON and gzip."""
     demo = build_demo(Settings(source="demo", demo_nodes=nodes, demo_gpus=8))
     now = int(time.time())
-    past = [list(demo.past(index, range(now - MOMENTS, now))) for index in range(nodes)]
+    past = []
+    for node in demo.nodes:
+        composer = node.build_composer()
+        past.append([node.compose_past(composer, at, at - 1) for at in range(now - MOMENTS, now)])
     own = OwnSamples(demo.collectors)
 
     async def answers() -> tuple[list[float], int, int]:

@@ -14,11 +14,20 @@ from gpuscope.errors import UsageError
 from gpuscope.readings import Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec, Tier
-from gpuscope.sources.demo.fleet import DemoFleet
+from gpuscope.sources.demo.fleet import DemoFleet, node_name
 from gpuscope.sources.demo.models import MODELS
 from gpuscope.sources.demo.scenarios import SCENARIOS
 
-__all__ = ["MODELS", "SCENARIOS", "SOURCE", "DemoFleet", "DemoSource", "check_settings", "open_node"]
+__all__ = [
+    "MODELS",
+    "SCENARIOS",
+    "SOURCE",
+    "DemoFleet",
+    "DemoSource",
+    "check_settings",
+    "log_fleet",
+    "open_node",
+]
 
 log = logging.getLogger("gpuscope.source")
 
@@ -29,20 +38,26 @@ def check_settings(settings: Settings) -> None:
 
 
 class DemoSource:
-    """One node of a fleet at the time the clock shows. Simulating is cheap: every tier is read every time."""
+    """One node of a fleet at the time of the clock. Simulating is cheap, so each read covers all tiers."""
 
     def __init__(self, fleet: DemoFleet, node_index: int, clock: Callable[[], float]) -> None:
         self._fleet = fleet
-        self._node = node_index
+        self._index = node_index
         self._clock = clock
-        self._since = fleet.started_at
+        self.name = node_name(node_index)
+        self.read_until = fleet.started_at
+        """The time of the latest reading: where the next one begins to count XIDs and means."""
 
     def read(self, due: frozenset[Tier]) -> Reading:
         now = self._clock()
         # A clock set back must not report an XID twice, nor a mean over no time.
-        reading = self._fleet.reading(self._node, now, self._since if self._since <= now else now)
-        self._since = max(self._since, now)
+        reading = self.read_at(now, min(self.read_until, now))
+        self.read_until = max(self.read_until, now)
         return reading
+
+    def read_at(self, at: float, since: float) -> Reading:
+        """The node at any time, past or future, after a reading at `since`."""
+        return self._fleet.reading(self._index, at, since)
 
     def close(self) -> None:
         pass
@@ -58,18 +73,20 @@ def open_node(
     if fleet is None:
         count = max(node_index + 1, settings.demo_nodes or 1)
         fleet = DemoFleet(settings, started_at=clock(), nodes=count)
+        log_fleet(fleet, settings)
     if not 0 <= node_index < fleet.node_count:
         raise UsageError(f"demo node {node_index}: the simulated fleet has {fleet.node_count}")
-    node = fleet.node(node_index)
+    return DemoSource(fleet, node_index, clock)
+
+
+def log_fleet(fleet: DemoFleet, settings: Settings) -> None:
     log.warning(
-        "simulated node %s: %d × %s, seed %d, scenarios: %s; no number is real",
-        node.machine.name,
-        len(node.gpus),
-        node.model.name,
+        "simulated fleet: %d × %d GPUs, seed %d, scenarios: %s; no number is real",
+        fleet.node_count,
+        fleet.gpus_per_node,
         settings.seed,
         ", ".join(settings.scenario) or "none",
     )
-    return DemoSource(fleet, node_index, clock)
 
 
 def _open(settings: Settings) -> Source:

@@ -6,6 +6,7 @@ it, coarsely: a program started again the next day finds the same machines with 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class DemoFleet:
         if self.node_count < 1:
             raise UsageError("demo nodes: a fleet has at least 1")
         self._nodes: dict[int, Node] = {}
+        self._building = threading.Lock()  # the present and the past are read in two threads
         self._books: dict[str, CurveBook] = {}
 
     @property
@@ -95,7 +97,9 @@ class DemoFleet:
         if found is None:
             if not 0 <= index < self.node_count:
                 raise IndexError(f"node {index} of a fleet of {self.node_count}")
-            found = self._nodes[index] = self._build(index)
+            with self._building:
+                found = self._nodes.get(index) or self._build(index)
+                self._nodes[index] = found
         return found
 
     def reading(self, node_index: int, at: float, since: float | None = None) -> Reading:
