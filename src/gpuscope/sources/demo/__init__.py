@@ -1,7 +1,7 @@
-"""A simulated fleet through the same pipeline as hardware: real models, invented machines, people and faults.
+"""A simulated fleet that goes through the same pipeline as hardware: real models, invented nodes and users.
 
-Deterministic: the reading of a node at a time depends on the seed and on the scenarios alone, so that history
-can be made as fast as it can be stored. Every reading says that it is simulated.
+A node's reading at a given time depends only on the seed, the scenarios and that time, so that a past can be
+simulated as fast as it can be stored. Every reading is marked as simulated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("gpuscope.source")
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises UsageError for a scenario, model or size that cannot be; before anything is started."""
+    """Raises UsageError for an unknown scenario or model or an impossible size, before anything starts."""
     DemoFleet(settings)
 
 
@@ -69,7 +69,7 @@ def open_node(
     clock: Callable[[], float] = time.time,
     fleet: DemoFleet | None = None,
 ) -> DemoSource:
-    """One node as a source. Nodes that are to share one start of scenarios share a fleet."""
+    """One node as a source. Nodes of the same fleet start their scenarios at the same time."""
     if fleet is None:
         count = max(node_index + 1, settings.demo_nodes or 1)
         fleet = DemoFleet(settings, started_at=clock(), nodes=count)
