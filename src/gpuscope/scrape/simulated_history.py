@@ -84,7 +84,7 @@ class SimulatedHistory:
 
     def ratio(self) -> float:
         """How much of the history is stored, from 0 to 1."""
-        return min(1.0, (self._nodes_done + self._node_ratio) / len(self._fills))
+        return (self._nodes_done + self._node_ratio) / len(self._fills)
 
     def families(self) -> Iterator[MetricFamily]:
         yield MetricFamily(
@@ -112,8 +112,8 @@ class SimulatedHistory:
                 fill.finish(None)
             if stop.is_set():
                 return
+            self._node_ratio = 0.0  # first, so that the sum never shows a node that is not done
             self._nodes_done += 1
-            self._node_ratio = 0.0
         if stored:
             seconds = self._clock.monotonic() - started
             log.info("the simulated history of %d nodes is stored, after %.1f s", len(self._fills), seconds)
@@ -134,7 +134,7 @@ class SimulatedHistory:
                 return count
             storing = fill.feed.submit(fill.node.compose_past(composer, at, since))
             count, since, at = count + 1, at, at + self._step
-            self._node_ratio = (at - begin) / max(now - begin, self._step)
+            self._node_ratio = (since - begin) / (now - begin)  # below 1 until the node is finished
             self._progress.show(self.ratio())
             stop.wait(PAUSE_SECONDS)
         if storing is not None:
