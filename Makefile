@@ -10,14 +10,14 @@ setup: $(VENV)/.ready-to-test page
 
 # Installed again whenever the lists of packages have changed, so that it is right after a pull.
 $(VENV)/.ready-to-run: pyproject.toml constraints.txt
-	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); } || { \
+	@test -x $(BIN)/python || { echo "creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); } || { \
 	  echo "no venv module here: install python3-venv, or set PYTHON to a complete Python >= 3.11" >&2; exit 1; }
-	@echo "installing what running needs"
+	@echo "installing gpuscope and the packages it needs (pip)"
 	@$(PIP_INSTALL) -e .
 	@touch $@
 
 $(VENV)/.ready-to-test: $(VENV)/.ready-to-run
-	@echo "installing what testing needs"
+	@echo "installing the packages that tests need (pip)"
 	@$(PIP_INSTALL) --quiet -e '.[test]'
 	@touch $@
 

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlencode
 
-from benchmarks.measure import MIB, cpu_seconds, rss_bytes, table
+from benchmarks.measure import MIB, cpu_seconds, rss_bytes, table, wait_for_demo_history
 from tests.engines import running
 from tests.ports import free_port
 
@@ -224,6 +224,7 @@ def demo(folder: Path, seconds: float) -> None:
         "--data", folder / "demo", "--listen", f"127.0.0.1:{port}",
     ]  # fmt: skip
     with running(command, f"http://127.0.0.1:{port}/-/ready") as process:
+        wait_for_demo_history(port)
         time.sleep(10)
         before = cpu_seconds(process.pid)
         time.sleep(seconds)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from benchmarks.measure import Scrapes, cpu_percent, cpu_seconds, scrape, table
+from benchmarks.measure import Scrapes, cpu_percent, cpu_seconds, scrape, table, wait_for_demo_history
 from gpuscope.server.page_routes import LiveFleet
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
@@ -43,6 +43,7 @@ def running_up(port: int) -> Iterator[int]:
         process = subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
         try:
             _wait_until_it_answers(process, port)
+            wait_for_demo_history(port)
             yield process.pid
         finally:
             process.send_signal(signal.SIGTERM)
@@ -97,7 +98,10 @@ def answer_row(nodes: int) -> Sequence[str]:
     """Measure the CPU time of one new response: samples, states, JSON and gzip."""
     demo = build_demo(Settings(source="demo", demo_nodes=nodes, demo_gpus=8))
     now = int(time.time())
-    past = [list(demo.past(index, range(now - MOMENTS, now))) for index in range(nodes)]
+    past = []
+    for node in demo.nodes:
+        composer = node.build_composer()
+        past.append([node.compose_past(composer, at, at - 1) for at in range(now - MOMENTS, now)])
     own = OwnSamples(demo.collectors)
 
     async def answers() -> tuple[list[float], int, int]:

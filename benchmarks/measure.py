@@ -11,6 +11,7 @@ import os
 import platform
 import statistics
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -131,3 +132,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def wait_for_demo_history(port: int, seconds: float = 600.0) -> None:
+    """`up --demo` answers before its history is complete; filling it would be measured too."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            if b"\ngpuscope_demo_history_ratio 1\n" in answer.read():
+                return
+        time.sleep(0.5)
+    raise RuntimeError(f"the simulated history on port {port} is not complete after {seconds:.0f} s")

@@ -8,12 +8,17 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from gpuscope import __version__
+
 ROOT = Path(__file__).parent.parent
+
+
+CONSTRAINTS = ROOT / "constraints.txt"
 
 
 def run(*command: str | Path, **environment: str) -> str:
@@ -85,28 +90,75 @@ def running(command: Path, *arguments: str, path: str) -> Iterator[str]:
             process.terminate()
 
 
+def demo(command: Path, data: Path, path: str) -> AbstractContextManager[str]:
+    arguments = ("up", "--demo", "--demo-nodes", "1", "--listen", "127.0.0.1:0", "--data", str(data))
+    return running(command, *arguments, path=path)
+
+
+def assert_page_is_served(url: str) -> None:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        page = answer.read().decode()
+    script = re.search(r'src="\./(assets/[^"]+\.js)"', page)
+    assert script, page
+    with urllib.request.urlopen(f"{url}/{script[1]}", timeout=60) as answer:
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert len(answer.read()) > 10_000
+
+
 def test_a_wheel_in_an_empty_environment_serves_the_page(packages: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     wheel = next(packages.glob("*.whl"))
-    run(tmp_path / "venv/bin/pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+    run(tmp_path / "venv/bin/pip", "install", "--quiet", "-c", CONSTRAINTS, wheel)
     command = tmp_path / "venv/bin/gpuscope"
-    arguments = (
-        "up",
-        "--demo",
-        "--demo-nodes",
-        "1",
-        "--listen",
-        "127.0.0.1:0",
-        "--data",
-        str(tmp_path / "data"),
-    )
-    with running(command, *arguments, path=without_node(tmp_path)) as url:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            page = answer.read().decode()
-        script = re.search(r'src="\./(assets/[^"]+\.js)"', page)
-        assert script, page
-        with urllib.request.urlopen(f"{url}/{script[1]}", timeout=60) as answer:
-            assert answer.headers["content-type"].startswith("text/javascript")
-            assert len(answer.read()) > 10_000
+    assert run(command, "--version").strip() == f"gpuscope {__version__}"
+    assert f"-{__version__}-" in wheel.name
+    with demo(command, tmp_path / "data", path=without_node(tmp_path)) as url:
+        assert_page_is_served(url)
     licences = list((tmp_path / "venv").rglob("gpuscope-*.dist-info/licenses/*"))
     assert {path.name for path in licences} == {"LICENSE", "NOTICE"}
+    assert list((tmp_path / "venv").rglob("site-packages/gpuscope/panels.json"))
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment with pipx and uv."""
+    folder = tmp_path_factory.mktemp("tools")
+    run(sys.executable, "-m", "venv", folder)
+    install = [folder / "bin/pip", "install", "--quiet", "pipx==1.8.0", "uv==0.9.9"]
+    if subprocess.run(install, capture_output=True, check=False).returncode:
+        pytest.skip("pipx and uv: not to be had from PyPI here")
+    return folder / "bin"
+
+
+@pytest.mark.slow
+def test_pipx_installs_a_wheel(packages: Path, tools: Path, tmp_path: Path) -> None:
+    wheel = next(packages.glob("*.whl"))
+    run(
+        *(tools / "pipx", "install", "--python", sys.executable, f"--pip-args=-c {CONSTRAINTS}", wheel),
+        PIPX_HOME=str(tmp_path / "home"),
+        PIPX_BIN_DIR=str(tmp_path / "bin"),
+        PIPX_MAN_DIR=str(tmp_path / "man"),
+    )
+    assert run(tmp_path / "bin/gpuscope", "--version").strip() == f"gpuscope {__version__}"
+    with demo(tmp_path / "bin/gpuscope", tmp_path / "data", path=without_node(tmp_path)) as url:
+        assert_page_is_served(url)
+
+
+@pytest.mark.slow
+def test_uvx_runs_a_wheel(packages: Path, tools: Path, tmp_path: Path) -> None:
+    wheel = next(packages.glob("*.whl"))
+    environment = {
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+        "UV_PYTHON": sys.executable,
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_DEFAULT_INDEX": index_url(),
+    }
+    command = (tools / "uvx", "--constraints", CONSTRAINTS, "--from", wheel, "gpuscope", "--version")
+    assert run(*command, **environment).strip() == f"gpuscope {__version__}"
+
+
+def index_url() -> str:
+    """pip's index: uv does not read pip's configuration."""
+    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return os.environ.get("PIP_INDEX_URL") or found or "https://pypi.org/simple"

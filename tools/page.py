@@ -29,7 +29,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     files = [WEB / name for name in SOURCES]
     files += [path for folder in ("src", "public") for path in sorted((WEB / folder).rglob("*"))]
-    files.append(ROOT / "src/gpuscope/server/panels.json")
+    files.append(ROOT / "src/gpuscope/panels.json")
     for path in files:
         if path.is_file():
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
@@ -65,6 +65,7 @@ def node_in_environment() -> list[str] | None:
 
 
 def install_node() -> list[str] | None:
+    print(f"page: installing Node from PyPI ({WHEEL})", flush=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", WHEEL]
     if subprocess.run([*command, "-c", str(ROOT / "constraints.txt")], check=False).returncode:
         return None
@@ -91,7 +92,7 @@ def install(npm: list[str]) -> int:
     lock = (WEB / "package-lock.json").read_text()
     if stamp.is_file() and stamp.read_text() == lock:
         return 0
-    print("page: npm install", flush=True)
+    print("page: installing its packages (npm install)", flush=True)
     code = run_npm(npm, "install", "--no-save", "--no-audit", "--no-fund", quiet=True)
     if code == 0:
         stamp.write_text(lock)
@@ -102,7 +103,7 @@ def build(npm: list[str]) -> int:
     made_from = fingerprint()
     code = install(npm)
     if code == 0:
-        print("page: vite build", flush=True)
+        print("page: building it (vite build)", flush=True)
         code = run_npm(npm, "run", "build", quiet=True)
     if code == 0:
         STAMP.write_text(made_from)

@@ -190,3 +190,20 @@ def test_every_problem_comes_with_its_cure(tmp_path: Path) -> None:
     for finding in examine(scene(tmp_path, ill, gpu(1, lost=True), expected_gpus=8)):
         if finding.verdict is Verdict.BAD:
             assert finding.fix, finding.what
+
+
+DEMO = Settings(source="demo", listen=("127.0.0.1", 0))
+
+
+def test_simulated_gpus_need_no_driver(tmp_path: Path) -> None:
+    """This machine's root is an empty folder: nothing of a driver is there."""
+    simulated = scene(tmp_path, gpu(0), settings=DEMO, expected_gpus=1, simulated=True)
+    findings = list(examine(simulated))
+    assert [f.what for f in findings if f.verdict is Verdict.BAD] == []
+    said = words(findings)
+    assert "the GPUs are simulated" in said
+    assert "1 of 1 GPUs visible" in said
+    for word in ("nvidia-ml", "/dev/nvidia0", "kernel module", "dcgmi", "kmsg"):
+        assert word not in said
+    real = words(examine(scene(tmp_path, gpu(0), expected_gpus=1)))
+    assert "problem: there is no /dev/nvidia0" in real

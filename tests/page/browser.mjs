@@ -49,6 +49,16 @@ export function dataFolder() {
   };
 }
 
+/** The page answers before the simulated history is complete. A server with a login does not tell us. */
+async function historyIsFilled(url, hasEnded) {
+  while (!hasEnded()) {
+    const answer = await fetch(`${url}metrics`);
+    const text = await answer.text();
+    if (!answer.ok || /^gpuscope_demo_history_ratio 1$/m.test(text)) return;
+    await new Promise((done) => setTimeout(done, 200));
+  }
+}
+
 export async function startServer({
   port,
   data,
@@ -75,6 +85,7 @@ export async function startServer({
     if (ready) break;
     await new Promise((done) => setTimeout(done, 200));
   }
+  await historyIsFilled(url, () => child.exitCode !== null);
   return {
     url,
     log: () => log,

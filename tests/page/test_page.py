@@ -64,6 +64,7 @@ def server(node: str, chromium: str, tmp_path_factory: pytest.TempPathFactory) -
     address, data = _free_address(), str(tmp_path_factory.mktemp("page"))
     with _running("up", "--demo", "--scenario", "one-works", "--data", data, "--listen", address) as process:
         _wait_until_ready(f"http://{address}/", process)
+        _wait_for_history(f"http://{address}/")
         yield f"http://{address}/"
 
 
@@ -83,6 +84,17 @@ scrape_configs:
         _wait_until_ready(f"http://{address}/", process)
         _wait_for_samples(f"http://{address}/")
         yield f"http://{address}/"
+
+
+def _wait_for_history(url: str) -> None:
+    """The page answers before the simulated history is complete."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{url}metrics", timeout=30) as answer:
+            if b"\ngpuscope_demo_history_ratio 1\n" in answer.read():
+                return
+        time.sleep(0.2)
+    pytest.fail("the simulated history was not filled")
 
 
 def _wait_for_samples(url: str) -> None:

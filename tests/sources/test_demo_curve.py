@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.sources.demo.curve import BUSY, POWER, Curve, Phase
-from gpuscope.sources.demo.track import Spell, Timeline, Track
+from gpuscope.sources.demo.track import Activity, Timeline, Track
 from gpuscope.sources.demo.workload import IDLE
 
 LAG = 30.0
@@ -49,7 +49,9 @@ def test_heat_follows_power_with_a_lag(load: Curve, until: float, at_start: floa
 
 
 def test_heat_does_not_jump_where_one_spell_ends() -> None:
-    track = Track([Spell(0.0, curve((60, 1, 600)), IDLE), Spell(300.0, curve((60, 0, 60)), IDLE)], 0.0, 600.0)
+    track = Track(
+        [Activity(0.0, curve((60, 1, 600)), IDLE), Activity(300.0, curve((60, 0, 60)), IDLE)], 0.0, 600.0
+    )
     for border in (300.0, 600.0):
         assert track.moment(border).heat == pytest.approx(track.moment(border - 1e-6).heat, abs=1e-2)
 
@@ -57,10 +59,10 @@ def test_heat_does_not_jump_where_one_spell_ends() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(curves, min_size=1, max_size=4), st.lists(st.floats(-5e3, 2e4), min_size=2, max_size=12))
 def test_a_timeline_only_grows_over_rounds_and_splices(loads: list[Curve], times: list[float]) -> None:
-    spells = [Spell(row * 100.0, load, IDLE) for row, load in enumerate(loads)]
-    timeline = Timeline(Track(spells, origin=50.0, period=100.0 * len(loads)))
-    timeline.splice(4_000.0, [Spell(0.0, loads[0], IDLE), Spell(10.0, loads[-1], IDLE)])
-    timeline.splice(9_000.0, [Spell(0.0, loads[-1], IDLE)])
+    activities = [Activity(row * 100.0, load, IDLE) for row, load in enumerate(loads)]
+    timeline = Timeline(Track(activities, origin=50.0, period=100.0 * len(loads)))
+    timeline.splice(4_000.0, [Activity(0.0, loads[0], IDLE), Activity(10.0, loads[-1], IDLE)])
+    timeline.splice(9_000.0, [Activity(0.0, loads[-1], IDLE)])
     totals = [timeline.totals(at)[POWER] for at in sorted(times)]
     assert totals == sorted(totals)
     for cut in (4_000.0, 9_000.0):
@@ -70,18 +72,18 @@ def test_a_timeline_only_grows_over_rounds_and_splices(loads: list[Curve], times
 
 
 def test_an_earlier_splice_replaces_all_that_came_after_it() -> None:
-    timeline = Timeline(Track([Spell(0.0, curve((10, 0, 50)), IDLE)], 0.0, 100.0))
-    timeline.splice(500.0, [Spell(0.0, curve((10, 0.25, 50)), IDLE)])
-    timeline.splice(400.0, [Spell(0.0, curve((10, 0.75, 50)), IDLE)])
+    timeline = Timeline(Track([Activity(0.0, curve((10, 0, 50)), IDLE)], 0.0, 100.0))
+    timeline.splice(500.0, [Activity(0.0, curve((10, 0.25, 50)), IDLE)])
+    timeline.splice(400.0, [Activity(0.0, curve((10, 0.75, 50)), IDLE)])
     assert timeline.moment(600.0).phase.rates[BUSY] == 0.75
     assert timeline.totals(600.0)[BUSY] == pytest.approx(150.0)
 
 
 def test_xids_are_told_once_in_whatever_windows_one_asks() -> None:
     load = curve((10, 0, 50))
-    track = Track([Spell(0.0, load, IDLE), Spell(30.0, load, IDLE, xid=31)], 0.0, 100.0)
+    track = Track([Activity(0.0, load, IDLE), Activity(30.0, load, IDLE, xid=31)], 0.0, 100.0)
     timeline = Timeline(track)
-    timeline.splice(1_000.0, [Spell(0.0, load, IDLE, xid=13)])
+    timeline.splice(1_000.0, [Activity(0.0, load, IDLE, xid=13)])
     whole = list(timeline.xids(0.0, inf))
     assert whole == [(30.0 + 100.0 * n, 31) for n in range(10)] + [(1_000.0, 13)]
     assert [x for t in range(0, 1_200, 7) for x in timeline.xids(t, t + 7)] == whole

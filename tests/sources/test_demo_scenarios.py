@@ -15,7 +15,7 @@ from gpuscope.readings.throttle import THROTTLE_REASONS
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier
 from gpuscope.sources.demo import MODELS, SCENARIOS, DemoFleet, check_settings, open_node
-from gpuscope.sources.demo.scenarios import parse_cue
+from gpuscope.sources.demo.scenarios import parse_scenario
 
 NOW = 1_800_000_000.0
 
@@ -194,7 +194,7 @@ def test_an_unknown_scenario_is_answered_with_the_list() -> None:
 @pytest.mark.parametrize("text", ["thermal@2m", "thermal@+", "thermal@+soon", "thermal@", "thermal@+-5s"])
 def test_a_wrong_time_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="thermal@"):
-        parse_cue(text)
+        parse_scenario(text)
 
 
 @settings(max_examples=150)
@@ -202,4 +202,4 @@ def test_a_wrong_time_is_named(text: str) -> None:
 def test_no_text_is_more_than_a_usage_error(text: str) -> None:
     for candidate in (text, "burst@" + text, "burst@+" + text):
         with suppress(UsageError):
-            parse_cue(candidate)
+            parse_scenario(candidate)

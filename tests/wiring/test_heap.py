@@ -8,7 +8,7 @@ import pytest
 
 SCENE = """
 import os
-from gpuscope.wiring.heap import give_back
+from gpuscope.wiring.heap import trim_heap
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -18,7 +18,7 @@ many = [b"x" * 60_000 for _ in range(2_000)]  # below what the C library takes f
 last = many[1::100]  # spread over the heap, so that its end cannot be given back
 del many
 before = resident()
-give_back()
+trim_heap()
 print(before - resident())
 """
 

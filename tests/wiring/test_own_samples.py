@@ -28,8 +28,11 @@ def fleet() -> tuple[list[Collector], list[list[Snapshot]]]:
     demo = build_demo(Settings(source="demo", demo_nodes=NODES, demo_gpus=8, scenario=scenarios))
     now = int(time.time())  # when its faults begin
     times = range(now, now + 180, 60)
-    by_node = [list(demo.past(index, times)) for index in range(NODES)]
-    return list(demo.collectors), [list(moment) for moment in zip(*by_node, strict=True)]
+    by_node = []
+    for node in demo.nodes:
+        composer = node.build_composer()
+        by_node.append([node.compose_past(composer, at, at - 60) for at in times])
+    return demo.collectors, [list(moment) for moment in zip(*by_node, strict=True)]
 
 
 def everything(snapshot: Snapshot) -> list[Sample]:

@@ -1,5 +1,5 @@
 // Pictures for the README and the docs: `npm run screenshots`, over a running `gpuscope up --demo` (GPUSCOPE_URL, or the
-// default address). The large fleet is the stand-in's, since a demo of 1,000 GPUs takes minutes to fill its history.
+// default address). The large fleet is the stand-in's, since filling the history of 1,000 GPUs takes minutes.
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { launch } from "./chromium.mjs";

@@ -1,7 +1,7 @@
-"""Collect, keep and show everything of this machine in one process: agent, history, PromQL, API and page.
+"""Collect, store and show this machine's GPUs in one process: agent, history, PromQL, API and page.
 
-With --demo it is a simulated fleet through the same pipeline; an empty data folder is first filled with six
-hours of its history. A demo has a data folder of its own, and never writes into one with real history.
+With --demo a simulated fleet goes through the same pipeline; six hours of its history are filled in while the
+page already runs. A demo has its own data folder and never writes into one with real history.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.wiring import run_agent as wiring
-    from gpuscope.wiring.run_up import STORED_FAMILIES, fill_with_history, run_up
-
     if args.scenarios:
         from gpuscope.sources.demo import SCENARIOS
 
@@ -45,12 +42,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo
+        from gpuscope.wiring.run_up import run_demo
 
         data = DEMO_DATA if settings.data == DEFAULT_DATA else settings.data
         settings = replace(settings, source="demo", data=data, demo_nodes=settings.demo_nodes or DEMO_NODES)
-        demo = build_demo(settings)
-        run_up(settings, demo.collectors, lambda store: fill_with_history(demo, settings, store))
+        run_demo(settings, build_demo(settings).nodes)
         return 0
-    collector = wiring.build_collector(settings, STORED_FAMILIES)
-    run_up(settings, [collector], lambda store: None)
+    from gpuscope.scrape.snapshot_feed import STORED_FAMILIES
+    from gpuscope.wiring.run_agent import build_collector
+    from gpuscope.wiring.run_up import run_up
+
+    run_up(settings, [build_collector(settings, STORED_FAMILIES)])
     return 0

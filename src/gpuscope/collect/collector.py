@@ -10,19 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuscope.clock import Clock
+from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.gpu_events import GpuEvents
-from gpuscope.collect.host_cpu import CpuMeter
-from gpuscope.collect.identities import Identities
-from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot
+from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot, XidEvent
 
 log = logging.getLogger("gpuscope.collect")
 
@@ -51,22 +49,22 @@ class Collector:
         clock: Clock,
         ledger: XidLedger,
         expected_gpus: Maybe[int] = ABSENT,
-        integrator: Integrator | None = None,
         ownership: OwnershipBook | None = None,
         explain_xid: Callable[[int], str] = lambda code: "no meaning given",
     ) -> None:
         self.plan = plan
         self._runners = [planned.runner for planned in plan]
-        self._node = node
         self._interval = interval
         self._clock = clock
-        self._ledger = ledger
-        self._expected_gpus = expected_gpus
-        self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
-        self._ownership = ownership or OwnershipBook()
-        self._identities = Identities()
+        # Replaced between two snapshots when a simulated node's past is complete.
+        self.composer = SnapshotComposer(
+            node,
+            ledger=ledger,
+            integrator=Integrator(longest_gap_seconds=max(30.0, 10 * interval)),
+            ownership=ownership or OwnershipBook(),
+            expected_gpus=expected_gpus,
+        )
         self._events = GpuEvents(clock.now(), explain_xid)
-        self._cpu = CpuMeter()
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
@@ -111,7 +109,7 @@ class Collector:
                 break
             self._stop.wait(ASK_AGAIN_SECONDS)
             self._read_due(deadline)
-        self._ownership.stop_waiting()
+        self.composer.stop_waiting()
         self.compose()
 
     def _read_due(self, deadline: float) -> None:
@@ -126,34 +124,13 @@ class Collector:
 
     def compose(self) -> Snapshot:
         """Makes and publishes a snapshot of what the sources have now."""
-        readings = self._fresh_readings()
-        merged = merge_readings(readings)
-        devices = self._identities.complete(merged.devices)
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        counters = self._integrator.advance(devices, monotonic)
-        processes, ownership = self._ownership.advance(
-            merged.processes,
-            devices,
-            counters,
-            simulated=merged.simulated,
-            now=now,
-            monotonic=monotonic,
-        )
-        self.snapshot = Snapshot(
-            node=self._node,
-            taken_at=now,
-            simulated=merged.simulated,
-            driver=merged.driver,
-            devices=devices,
-            processes=processes,
-            ownership=ownership,
-            host=merged.host,
-            cpu_ratio=self._cpu.advance(merged.host),
-            counters=counters,
-            xids=self._ledger.totals(devices),
-            events=self._events.advance(devices, self._ledger.take_new(), now),
-            sources=tuple(runner.status() for runner in self._runners if runner.wanted),
-            expected_gpus=self._expected_gpus,
+        readings, xids = self._fresh_readings()
+        composer, now = self.composer, self._clock.now()
+        sources = tuple(runner.status() for runner in self._runners if runner.wanted)
+        composed = composer.compose(readings, xids, now=now, monotonic=self._clock.monotonic(), sources=sources)
+        self.snapshot = replace(
+            composed,
+            events=self._events.advance(composed.devices, composer.take_new_xids(), now),
             agent=self._cost.read(),
         )
         for listener in self._listeners:
@@ -163,11 +140,12 @@ class Collector:
                 log.exception("a listener failed on a snapshot")
         return self.snapshot
 
-    def _fresh_readings(self) -> list[Reading]:
-        readings = []
+    def _fresh_readings(self) -> tuple[list[Reading], list[XidEvent]]:
+        readings: list[Reading] = []
+        xids: list[XidEvent] = []
         for runner in self._runners:
-            self._ledger.add(runner.take_xids())
+            xids += runner.take_xids()
             reading = runner.fresh()
             if reading is not ABSENT and runner.wanted:
                 readings.append(reading)
-        return readings
+        return readings, xids

@@ -1,7 +1,8 @@
-"""Why a number is missing: checks of this machine, each with what it means and the command that mends it.
+"""Why a number is missing: checks of this machine, each with what it means and the command that fixes it.
 
-Every module here has `CHECKS`, functions from a `Scene` to findings; a check that itself fails is a finding
-too, and never stops the others.
+Each module here has `CHECKS`, functions from a `Scene` to findings, and may name those that look at the driver,
+its devices or their processes in `REAL_GPU_CHECKS`: they are skipped when the GPUs are simulated. A check that
+fails is itself a finding and does not stop the others.
 """
 
 from __future__ import annotations
@@ -39,14 +40,24 @@ class Scene:
     root: Path = Path("/")
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_simulated(self) -> bool:
+        return self.settings.source == "demo"
+
 
 Check = Callable[[Scene], Iterable[Finding]]
 
 
 def examine(scene: Scene) -> Iterator[Finding]:
+    if scene.is_simulated:
+        yield Finding(Verdict.NOTE, "the GPUs are simulated: the driver and its devices are not checked")
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
-        checks: tuple[Check, ...] = importlib.import_module(f"{__name__}.{module.name}").CHECKS
+        loaded = importlib.import_module(f"{__name__}.{module.name}")
+        checks: tuple[Check, ...] = loaded.CHECKS
+        skipped: tuple[Check, ...] = getattr(loaded, "REAL_GPU_CHECKS", ()) if scene.is_simulated else ()
         for check in checks:
+            if check in skipped:
+                continue
             try:
                 yield from check(scene)
             except Exception as error:

@@ -82,4 +82,4 @@ def _group_hint(path: str) -> str:
     return f"sudo usermod -aG {group} $USER   ({path} is {mode})"
 
 
-CHECKS = (the_kernel_module, the_driver_library, the_device_files)
+CHECKS = REAL_GPU_CHECKS = (the_kernel_module, the_driver_library, the_device_files)

@@ -18,6 +18,9 @@ def other_sources(scene: Scene) -> Iterator[Finding]:
         if status.name not in ("nvml", "kernel-log"):  # these have checks of their own
             verdict = Verdict.GOOD if status.up else Verdict.NOTE
             yield Finding(verdict, f"source {status.name}: {status.why}")
+
+
+def the_dcgm_command(scene: Scene) -> Iterator[Finding]:
     command = scene.settings.dcgmi_command.split()[0]
     if not shutil.which(command):
         fix = "only needed for profiling numbers before Hopper: install datacenter-gpu-manager"
@@ -47,4 +50,5 @@ def the_clock(scene: Scene) -> Iterator[Finding]:
         yield Finding(Verdict.GOOD, "the clock is synchronised")
 
 
-CHECKS = (other_sources, the_kernel_log, the_clock)
+CHECKS = (other_sources, the_dcgm_command, the_kernel_log, the_clock)
+REAL_GPU_CHECKS = (the_dcgm_command, the_kernel_log)

@@ -227,3 +227,4 @@ CHECKS = (
     mig_access,
     use_against_allocation,
 )
+REAL_GPU_CHECKS = (the_pid_namespace, hidden_processes, pids_of_the_driver, the_cgroup_namespace)

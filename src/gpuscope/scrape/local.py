@@ -53,7 +53,7 @@ class LocalTarget:
     def metadata(self) -> dict[str, list[dict[str, str]]]:
         return {
             name: [{"type": "gauge" if f.type == "info" else f.type, "help": f.help, "unit": ""}]
-            for name, f in self._metadata.items()
+            for name, f in dict(self._metadata).items()  # a copy: another thread may be storing
         }
 
     def close(self, at_ms: int) -> None:

@@ -1,110 +1,87 @@
-"""A simulated fleet: a collector for each node, and the past they would have seen."""
+"""Builds a simulated fleet: a source, a collector and a way to compose the past for each node."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gpuscope.clock import SystemClock
+from gpuscope.clock import Clock, SystemClock
+from gpuscope.collect.allocations import Allocations
 from gpuscope.collect.collector import Collector, Planned
+from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.counters import Integrator
-from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.owner_counters import OwnerCounters
 from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.runner import Runner
 from gpuscope.collect.sessions import Sessions
+from gpuscope.collect.simulated_node import SimulatedNode
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.health.xids import explain_xid
-from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings
-from gpuscope.sources import Source, SourceSpec
-from gpuscope.sources.demo import DemoFleet, check_settings, open_node
+from gpuscope.sources import SourceSpec
+from gpuscope.sources.demo import DemoFleet, DemoSource, check_settings, log_fleet
 from gpuscope.wiring.owners import build_demo_allocations
 
-LONGEST_GAP_SECONDS = 300.0
+MAX_GAP_SECONDS = 300.0
+"""Between two snapshots that a counter integrates over: the past is simulated in steps of minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
     fleet: DemoFleet
-    collectors: Sequence[Collector]
-    integrators: Sequence[Integrator]
-    ledgers: Sequence[XidLedger]
-    ownership: Sequence[OwnershipBook]
+    nodes: Sequence[SimulatedNode]
 
-    def past(self, index: int, times: range) -> Iterator[Snapshot]:
-        """A node's snapshots at these times, before its collector runs."""
-        # The live integrators carry on where history ends, so they count in the live, monotonic time.
-        to_monotonic = time.monotonic() - time.time()
-        for at in times:
-            reading = self.fleet.reading(index, float(at), float(at - times.step))
-            merged = merge_readings([reading])
-            self.ledgers[index].add(reading.xids)
-            counters = self.integrators[index].advance(merged.devices, at + to_monotonic)
-            processes, ownership = self.ownership[index].advance(
-                merged.processes,
-                merged.devices,
-                counters,
-                simulated=True,
-                now=float(at),
-                monotonic=at + to_monotonic,
-            )
-            yield Snapshot(
-                node=self.fleet.node_names[index],
-                taken_at=float(at),
-                simulated=True,
-                driver=merged.driver,
-                devices=merged.devices,
-                processes=processes,
-                ownership=ownership,
-                host=merged.host,
-                counters=counters,
-                xids=self.ledgers[index].totals(merged.devices),
-                sources=(SourceStatus(name="demo", up=True, why="simulated"),),
-                expected_gpus=self.fleet.gpus_per_node,
-            )
+    @property
+    def collectors(self) -> list[Collector]:
+        return [node.collector for node in self.nodes]
 
 
-def build_demo(settings: Settings) -> Demo:
+def build_demo(settings: Settings, clock: Clock | None = None) -> Demo:
     check_settings(settings)
-    clock = SystemClock()
+    clock = clock or SystemClock()
     fleet = DemoFleet(settings, started_at=clock.now(), nodes=settings.demo_nodes or 1)
-    integrators = [Integrator(longest_gap_seconds=LONGEST_GAP_SECONDS) for _ in fleet.node_names]
-    ledgers = [XidLedger(None) for _ in fleet.node_names]
+    log_fleet(fleet, settings)
     allocations, workers = build_demo_allocations(settings, clock)
-    ownership = [
-        OwnershipBook(
-            Sessions(settings.idle_after),
-            OwnerCounters(LONGEST_GAP_SECONDS),
-            allocations if index == 0 else None,  # a kubelet speaks of one node
-        )
-        for index in range(len(fleet.node_names))
+    nodes = [
+        # A kubelet and a folder of job files describe one node: the first.
+        _build_node(settings, fleet, index, clock, *((allocations, workers) if index == 0 else (None, [])))
+        for index in range(fleet.node_count)
     ]
-    collectors = []
-    for index, name in enumerate(fleet.node_names):
-        node = settings.node if settings.node and len(fleet.node_names) == 1 else name
-        spec = SourceSpec(
-            name="demo",
-            summary="a simulated node; no number is real",
-            open=partial(_open, index=index, fleet=fleet, clock=clock),
-        )
-        collectors.append(
-            Collector(
-                [Planned(Runner(spec, settings, clock)), *(workers if index == 0 else ())],
-                node=node,
-                interval=settings.interval,
-                clock=clock,
-                ledger=ledgers[index],
-                integrator=integrators[index],
-                ownership=ownership[index],
-                expected_gpus=fleet.gpus_per_node,
-                explain_xid=lambda code: explain_xid(code).meaning,
-            )
-        )
-    return Demo(fleet, collectors, integrators, ledgers, ownership)
+    return Demo(fleet, nodes)
 
 
-def _open(settings: Settings, *, index: int, fleet: DemoFleet, clock: SystemClock) -> Source:
-    return open_node(settings, index, clock.now, fleet)
+def _build_node(
+    settings: Settings,
+    fleet: DemoFleet,
+    index: int,
+    clock: Clock,
+    allocations: Allocations | None,
+    workers: list[Planned],
+) -> SimulatedNode:
+    source = DemoSource(fleet, index, clock.now)
+    name = settings.node if settings.node and fleet.node_count == 1 else source.name
+    build_composer = partial(_build_composer, settings, name, fleet.gpus_per_node, allocations)
+    spec = SourceSpec(name="demo", summary="a simulated node; no number is real", open=lambda settings: source)
+    collector = Collector(
+        [Planned(Runner(spec, settings, clock)), *workers],
+        node=name,
+        interval=settings.interval,
+        clock=clock,
+        ledger=XidLedger(None),
+        explain_xid=lambda code: explain_xid(code).meaning,
+    )
+    collector.composer = build_composer()
+    return SimulatedNode(source, collector, build_composer, clock)
+
+
+def _build_composer(
+    settings: Settings, node: str, gpus: int, allocations: Allocations | None
+) -> SnapshotComposer:
+    return SnapshotComposer(
+        node,
+        ledger=XidLedger(None),
+        integrator=Integrator(longest_gap_seconds=MAX_GAP_SECONDS),
+        ownership=OwnershipBook(Sessions(settings.idle_after), OwnerCounters(MAX_GAP_SECONDS), allocations),
+        expected_gpus=gpus,
+    )

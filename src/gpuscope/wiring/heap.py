@@ -1,4 +1,4 @@
-"""What glibc keeps of memory that was freed; other C libraries have none of this, and no need for it."""
+"""Settings of glibc's malloc that keep freed memory low. Other C libraries lack these functions: no effect."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ M_ARENA_MAX = -8
 LARGE_BLOCK_BYTES = 4 << 20
 KEPT_BYTES = 64 << 20
 
-GIVE_BACK_SECONDS = 60.0
+TRIM_INTERVAL_SECONDS = 60.0
 
 
 def keep_one_heap() -> None:
-    """To be called before there are threads: glibc gives each a heap of its own, and none uses what another has
-    freed, which costs an agent with a thread for every source some 1 MiB. The interpreter lets one thread run
-    at a time, so that one heap makes nobody wait."""
+    """Makes all threads share one heap. Call it before threads start.
+
+    By default glibc gives each thread its own heap and reuses no memory across them, which costs an agent with
+    a thread per source about 1 MiB. The interpreter runs one thread at a time, so one heap blocks nobody.
+    """
     mallopt = _function("mallopt")
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)
 
 
 def return_large_blocks() -> None:
-    """Have glibc give a large block back to the system when it is freed. By itself it raises the size from
-    which it does so to 32 MiB, and the heap of each thread keeps the smaller ones: twenty remote writes of
-    31 MiB, done with, are 450 MB, and 80 MB with this."""
+    """Makes glibc return a block of 4 MiB or more to the system when it is freed.
+
+    By default it raises this threshold up to 32 MiB, and the heap of each thread keeps smaller blocks: twenty
+    finished remote writes of 31 MiB leave 450 MB allocated, and 80 MB with this.
+    """
     mallopt = _function("mallopt")
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
@@ -36,18 +40,20 @@ def return_large_blocks() -> None:
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
-def give_back() -> None:
-    """Freed memory between what is still in use: glibc returns it only when it is told to. A server keeps half
-    a gigabyte after twenty heavy queries at once, and a third of that with this."""
+def trim_heap() -> None:
+    """Returns freed memory between used blocks to the system, which glibc does only on request.
+
+    After twenty heavy concurrent queries a server keeps half a gigabyte, and a third of that with this.
+    """
     malloc_trim = _function("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
 
 
-async def give_back_regularly() -> None:
+async def trim_heap_regularly() -> None:
     while True:
-        await asyncio.sleep(GIVE_BACK_SECONDS)
-        await asyncio.to_thread(give_back)
+        await asyncio.sleep(TRIM_INTERVAL_SECONDS)
+        await asyncio.to_thread(trim_heap)
 
 
 def _function(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""HTTP servers as the settings want them: limits that fit the machine, and the web configuration file.
+"""Builds HTTP servers with the limits of the settings and the TLS of the web configuration file.
 
-Apart from `serving`, because the agent has listeners but no store.
+Separate from `serving`, because the agent has listeners but no store.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def build_server(app: Handler, config: WebConfig, limits: Limits, proxies: Seque
 
 
 def fit_limits(settings: Settings, listeners: int = 1) -> Settings:
-    """The settings with no more connections than this process can have; that is said once."""
+    """The settings, with `max_connections` lowered if this process may open too few files; logged once."""
     raise_file_limit()
     fitted = fit_to_files(settings, listeners)
     if fitted.max_connections < settings.max_connections:
         log.warning(
-            "this process may open too few files for %d connections: %d per listener are taken (ulimit -n)",
+            "the limit of open files is too low for %d connections; each listener takes %d (raise ulimit -n)",
             settings.max_connections,
             fitted.max_connections,
         )

@@ -1,8 +1,8 @@
 """Builds the access policy of `up` and `server` from the settings.
 
-A web configuration file with users, or with client certificates required, is a login of its own. Otherwise ours
-stands wherever the server is reached from outside, and where the settings ask for it. Its users are in the data
-folder, which here may lie beside no store at all.
+A web configuration file with users or with required client certificates replaces our login. Otherwise the login
+is required unless the server listens on loopback only, or if the settings ask for it. The users are stored in
+the data folder, also when there is no store in it (`server --store`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Web:
 
 
 def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
-    """Access policy and TLS of a server that listens there. Logs how to make the first user."""
+    """Access policy and TLS of a server on `listen`. Logs how to create the first user if there is none."""
     host, _ = listen
     config = (
         load_web_config(Path(settings.web_config_file), settings) if settings.web_config_file else WebConfig()
@@ -44,8 +44,8 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
     proxies = parse_networks(settings.proxy_auth_from, "--proxy-auth-from")
     if settings.proxy_auth_header and not proxies:
         raise UsageError(
-            f"--proxy-auth-header {settings.proxy_auth_header}: anybody could send it; "
-            "--proxy-auth-from says whom to believe"
+            f"--proxy-auth-header {settings.proxy_auth_header}: any client could send this header; "
+            "name the proxy's addresses with --proxy-auth-from"
         )
     own_names = _own_names() if host in EVERY_ADDRESS else ()
     hosts = HostRule.build(host, settings.allowed_hosts, own_names)
@@ -54,16 +54,18 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
         return Web(AccessPolicy(hosts, proxies, config.guard, clients=clients), config)
     if not _needs_login(settings, host, config):
         return Web(AccessPolicy(hosts, proxies, clients=clients), config)
-    users = _users(settings)
+    users = _open_users(settings)
     setup = Setup(users)
-    access = AccessPolicy(hosts, proxies, keeper=_keeper(settings, users), setup=setup, clients=clients)
+    access = AccessPolicy(
+        hosts, proxies, keeper=_build_authenticator(settings, users), setup=setup, clients=clients
+    )
     if not users.names() and not settings.proxy_auth_header:
-        _tell_how_to_begin(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
+        _log_setup_token(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
     return Web(access, config)
 
 
 def address_text(listen: tuple[str, int]) -> str:
-    """An address somebody can open: a server on every address is reached by this machine's name."""
+    """An address to open in a browser; for a server on all addresses, with this machine's name."""
     host, port = listen
     name = socket.gethostname() if host in EVERY_ADDRESS else host
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
@@ -77,11 +79,11 @@ def _needs_login(settings: Settings, host: str, config: WebConfig) -> bool:
     return host not in LOOPBACK_HOSTS
 
 
-def _users(settings: Settings) -> Users:
+def _open_users(settings: Settings) -> Users:
     return Users(home_path(settings.data, "data"))
 
 
-def _keeper(settings: Settings, users: Users) -> Authenticator:
+def _build_authenticator(settings: Settings, users: Users) -> Authenticator:
     sessions = Sessions(home_path(settings.data, "data"), users, settings.session_lifetime)
     return Authenticator(users, sessions, Attempts.of(settings), settings.proxy_auth_header.lower())
 
@@ -91,9 +93,9 @@ def _own_names() -> tuple[str, ...]:
     return name, name.partition(".")[0]
 
 
-def _tell_how_to_begin(setup: Setup, address: str) -> None:
+def _log_setup_token(setup: Setup, address: str) -> None:
     log.warning(
-        "no user exists yet: open %s and make the first with this one-time token: %s "
+        "no user exists yet: open %s and create the first one with this one-time token: %s "
         "(or run `gpuscope user add NAME` here)",
         address,
         setup.new_token(),

@@ -1,6 +1,6 @@
-"""How queries are answered here: the engine with the limits that were set, and what `status/flags` shows.
+"""Builds the PromQL engine with the limits of the settings, and the answer of `status/flags`.
 
-Only settings that tell no secret are shown: an address of --remote-write may carry a password.
+Settings that may contain a secret are not shown: a --remote-write URL can carry a password.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def build_engine(settings: Settings, store: Store) -> Engine:
 
 
 def shown_flags(settings: Settings, listen: tuple[str, int]) -> dict[str, str]:
-    """By Prometheus' names, where it has one, and by ours."""
+    """Settings by Prometheus' flag names, where it has one, and by ours."""
     size = settings.retention_bytes
     queries = {
         "max-samples": str(settings.query_max_samples),
@@ -42,7 +42,7 @@ def shown_flags(settings: Settings, listen: tuple[str, int]) -> dict[str, str]:
         "retention-bytes": "" if size is None else str(size),
         **{f"query-{name.removesuffix('-delta')}": value for name, value in queries.items()},
     }
-    theirs = {
+    prometheus = {
         "config.file": settings.config,
         "log.level": {"warning": "warn"}.get(settings.log_level, settings.log_level),
         "storage.tsdb.path": settings.data,
@@ -55,7 +55,7 @@ def shown_flags(settings: Settings, listen: tuple[str, int]) -> dict[str, str]:
         "web.listen-address": address_text(listen),
         **{f"query.{name}": value for name, value in queries.items()},
     }
-    return {**theirs, **ours}
+    return {**prometheus, **ours}
 
 
 def _duration(seconds: float) -> str:

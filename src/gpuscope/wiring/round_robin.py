@@ -1,8 +1,7 @@
-"""Simulated nodes of one process take turns in one thread.
+"""Runs the collectors of many simulated nodes one after the other in one thread.
 
-With a thread each, a hundred nodes fight for the interpreter: some get no turn for half a minute and look
-stale, and viewers wait behind all of them. For simulations only: of real sources one may hang, and must not
-hold up another's node.
+With a thread each, a hundred collectors compete for the interpreter: some do not run for half a minute and look
+stale, and viewers wait. For simulations only: a real source may hang, and must not delay other nodes.
 """
 
 from __future__ import annotations

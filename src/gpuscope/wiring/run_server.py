@@ -1,7 +1,7 @@
-"""Builds and runs `server`: scrape a fleet into a store and answer, or answer over another engine.
+"""Builds and runs `server`: scrapes a fleet into a store and answers queries, or answers over another engine.
 
-Scraping has a thread and an event loop of its own, so that neither a slow query nor a busy page delays a
-scrape. SIGHUP reads the configuration again; a wrong one is refused and the old one stays.
+Scraping has its own thread and event loop, so that neither a slow query nor a busy page delays a scrape. SIGHUP
+reloads the configuration; an invalid one is logged and the previous one stays.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ log = logging.getLogger("gpuscope")
 
 SCRAPE_WORKERS = 4
 TENANT_HEADERS = ("X-Scope-OrgID", "THANOS-TENANT")
-"""Mimir's (and Cortex') and Thanos'; each ignores the other's."""
+"""The header of Mimir and Cortex, and that of Thanos; each ignores the other one."""
 
 
 def read_scrape_config(settings: Settings) -> ScrapeConfig:
-    """From --config, --targets, or neither: a server may live from remote write alone."""
+    """From --config, --targets, or neither: a server may receive remote write only."""
     if settings.config and settings.targets:
         raise UsageError(
-            "--config and --targets: give one of them; targets can stand in the configuration file"
+            "--config and --targets: give only one of them; the configuration file can list targets too"
         )
     if settings.config:
         return load_config(home_path(settings.config, "config"), settings)
@@ -58,7 +58,7 @@ def read_scrape_config(settings: Settings) -> ScrapeConfig:
 
 
 class ScraperThread:
-    """A scraper with the thread, the event loop and the workers it runs on."""
+    """A scraper with its thread, event loop and workers."""
 
     def __init__(self, build: Callable[[ThreadPoolExecutor], Scraper]) -> None:
         self._workers = ThreadPoolExecutor(SCRAPE_WORKERS, thread_name_prefix="gpuscope-scrape")
@@ -180,15 +180,15 @@ def _reload(
         config = read_scrape_config(settings)
         query_log.open(config.query_log_file)
     except UsageError as error:
-        log.error("the configuration was not read again: %s; the old one stays", error)
+        log.error("the configuration was not reloaded: %s; the previous one stays", error)
         return
     _warn(config)
     fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
     if fixed[0] != fixed[1]:
-        log.warning("external_labels and remote_write are as they were; a restart would change them")
+        log.warning("external_labels and remote_write have changed; this takes effect after a restart")
     store.set_out_of_order(int(config.out_of_order_seconds * 1000))
     scraper.reload(config)
-    log.info("the configuration was read again")
+    log.info("the configuration was reloaded")
 
 
 def _run_over_engine(settings: Settings) -> None:

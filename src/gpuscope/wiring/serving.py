@@ -1,4 +1,4 @@
-"""What `up` and `server` share: the store in its folder, and an HTTP server that stops when it is told to."""
+"""Parts that `up` and `server` share: opening the store, and serving HTTP until a signal arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuscope.server.http.server import Server
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
 from gpuscope.store.data_kind import claim_folder
-from gpuscope.wiring.heap import give_back_regularly, return_large_blocks
+from gpuscope.wiring.heap import return_large_blocks, trim_heap_regularly
 from gpuscope.wiring.listeners import build_server
 from gpuscope.wiring.login import Web, address_text
 
@@ -23,11 +23,11 @@ log = logging.getLogger("gpuscope")
 
 DEFAULT_LISTEN = ("127.0.0.1", 9470)
 GRACE_SECONDS = 3.0
-"""How long a running query may keep a server from stopping."""
+"""How long the server waits for running requests before it stops."""
 
 
 def open_store(settings: Settings, *, simulated: bool = False) -> Store:
-    """The history in the folder of the settings, if it is a demo's or a real one, whichever is asked for."""
+    """The store in the data folder. Refuses a folder with real history for a demo, and the other way round."""
     folder = home_path(settings.data, "data")
     options = StoreOptions(
         retention_ms=int(settings.retention * 1000),
@@ -56,23 +56,23 @@ def serve(
     limits: Limits,
     on_hangup: Callable[[], None] | None = None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM; SIGHUP calls `on_hangup`, one after the other."""
+    """Serves until SIGINT or SIGTERM. SIGHUP calls `on_hangup`; two calls never overlap."""
     asyncio.run(_serve(build_server(app, web.config, limits, web.access.proxies), listen, on_hangup))
 
 
 async def _serve(server: Server, listen: tuple[str, int], on_hangup: Callable[[], None] | None) -> None:
-    # With Python's 5 ms the event loop waits 20 ms beside four queries; a switch takes microseconds.
+    # With Python's 5 ms the event loop waits 20 ms while four queries run; a switch takes microseconds.
     sys.setswitchinterval(0.001)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     if on_hangup is not None:
-        # Through the loop: a plain handler could be interrupted by the next signal and finish after it.
+        # In the event loop: a plain handler could be interrupted by the next signal and finish after it.
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
     port = await server.start(*listen)
     return_large_blocks()
-    memory = loop.create_task(give_back_regularly())
+    memory = loop.create_task(trim_heap_regularly())
     log.info("gpuscope is at %s://%s", server.scheme, address_text((listen[0], port)))
     await stop.wait()
     memory.cancel()

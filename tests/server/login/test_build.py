@@ -57,7 +57,7 @@ def test_the_token_is_printed_while_there_is_no_user(tmp_path: Path, caplog: pyt
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ({"proxy_auth_header": "X-User"}, "--proxy-auth-header X-User: anybody could send it"),
+        ({"proxy_auth_header": "X-User"}, "--proxy-auth-header X-User: any client could send"),
         ({"proxy_auth_header": "X-User", "proxy_auth_from": "everybody"}, "'everybody' is not an address"),
         ({"data": "/dev/null/nowhere"}, "users.json: Not a directory"),
     ],

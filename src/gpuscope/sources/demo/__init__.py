@@ -1,7 +1,7 @@
-"""A simulated fleet through the same pipeline as hardware: real models, invented machines, people and faults.
+"""A simulated fleet that goes through the same pipeline as hardware: real models, invented nodes and users.
 
-Deterministic: the reading of a node at a time depends on the seed and on the scenarios alone, so that history
-can be made as fast as it can be stored. Every reading says that it is simulated.
+A node's reading at a given time depends only on the seed, the scenarios and that time, so that a past can be
+simulated as fast as it can be stored. Every reading is marked as simulated.
 """
 
 from __future__ import annotations
@@ -14,35 +14,50 @@ from gpuscope.errors import UsageError
 from gpuscope.readings import Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec, Tier
-from gpuscope.sources.demo.fleet import DemoFleet
+from gpuscope.sources.demo.fleet import DemoFleet, node_name
 from gpuscope.sources.demo.models import MODELS
 from gpuscope.sources.demo.scenarios import SCENARIOS
 
-__all__ = ["MODELS", "SCENARIOS", "SOURCE", "DemoFleet", "DemoSource", "check_settings", "open_node"]
+__all__ = [
+    "MODELS",
+    "SCENARIOS",
+    "SOURCE",
+    "DemoFleet",
+    "DemoSource",
+    "check_settings",
+    "log_fleet",
+    "open_node",
+]
 
 log = logging.getLogger("gpuscope.source")
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises UsageError for a scenario, model or size that cannot be; before anything is started."""
+    """Raises UsageError for an unknown scenario or model or an impossible size, before anything starts."""
     DemoFleet(settings)
 
 
 class DemoSource:
-    """One node of a fleet at the time the clock shows. Simulating is cheap: every tier is read every time."""
+    """One node of a fleet at the time of the clock. Simulating is cheap, so each read covers all tiers."""
 
     def __init__(self, fleet: DemoFleet, node_index: int, clock: Callable[[], float]) -> None:
         self._fleet = fleet
-        self._node = node_index
+        self._index = node_index
         self._clock = clock
-        self._since = fleet.started_at
+        self.name = node_name(node_index)
+        self.read_until = fleet.started_at
+        """The time of the latest reading: where the next one begins to count XIDs and means."""
 
     def read(self, due: frozenset[Tier]) -> Reading:
         now = self._clock()
         # A clock set back must not report an XID twice, nor a mean over no time.
-        reading = self._fleet.reading(self._node, now, self._since if self._since <= now else now)
-        self._since = max(self._since, now)
+        reading = self.read_at(now, min(self.read_until, now))
+        self.read_until = max(self.read_until, now)
         return reading
+
+    def read_at(self, at: float, since: float) -> Reading:
+        """The node at any time, past or future, after a reading at `since`."""
+        return self._fleet.reading(self._index, at, since)
 
     def close(self) -> None:
         pass
@@ -54,22 +69,24 @@ def open_node(
     clock: Callable[[], float] = time.time,
     fleet: DemoFleet | None = None,
 ) -> DemoSource:
-    """One node as a source. Nodes that are to share one start of scenarios share a fleet."""
+    """One node as a source. Nodes of the same fleet start their scenarios at the same time."""
     if fleet is None:
         count = max(node_index + 1, settings.demo_nodes or 1)
         fleet = DemoFleet(settings, started_at=clock(), nodes=count)
+        log_fleet(fleet, settings)
     if not 0 <= node_index < fleet.node_count:
         raise UsageError(f"demo node {node_index}: the simulated fleet has {fleet.node_count}")
-    node = fleet.node(node_index)
+    return DemoSource(fleet, node_index, clock)
+
+
+def log_fleet(fleet: DemoFleet, settings: Settings) -> None:
     log.warning(
-        "simulated node %s: %d × %s, seed %d, scenarios: %s; no number is real",
-        node.machine.name,
-        len(node.gpus),
-        node.model.name,
+        "simulated fleet: %d × %d GPUs, seed %d, scenarios: %s; no number is real",
+        fleet.node_count,
+        fleet.gpus_per_node,
         settings.seed,
         ", ".join(settings.scenario) or "none",
     )
-    return DemoSource(fleet, node_index, clock)
 
 
 def _open(settings: Settings) -> Source:

@@ -1,9 +1,9 @@
-"""A load that repeats: phases of constant rates, with the integral and the heat of any moment in closed form.
+"""A repeating load: phases of constant rates, with the integral and the heat at any time in closed form.
 
-Everything simulated is piecewise constant, so that a counter at any time is exactly the integral of what was
-shown until then, without stepping through time. All durations and rates are multiples of a power of two, so
-that totals of years add up without rounding: a counter that fell by one bit would look like a reset. Heat is
-power behind a first-order lag, in watts; the caller turns it into a temperature.
+Rates are piecewise constant, so that a counter at any time is exactly the integral of the rates until then,
+without stepping through time. All durations and rates are multiples of a power of two, so that totals of years
+add up without rounding: a counter that decreased by one bit would look like a reset. Heat is power with a
+first-order lag, in watts; the caller converts it to a temperature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Rates: TypeAlias = tuple[float, ...]
 BUSY: Final = 0  # utilisation, 0 to 1; as a total: busy seconds
 POWER: Final = 1  # watts; as a total: joules
 NVLINK: Final = 2  # bytes per second each way; as a total: bytes
-POWER_CAP: Final = 3  # 1 while the power limit holds the clocks back; as a total: seconds
+POWER_CAP: Final = 3  # 1 while the power limit lowers the clocks; as a total: seconds
 SW_THERMAL: Final = 4
 HW_THERMAL: Final = 5
 ZERO: Final[Rates] = (0.0,) * 6
@@ -56,7 +56,7 @@ class Phase:
     seconds: float
     rates: Rates
     clock_ratio: float = 1.0  # of the highest SM clock
-    reasons: int = 0  # the driver's mask of what holds the clocks back
+    reasons: int = 0  # the driver's mask of throttle reasons
 
 
 def _exact(phase: Phase) -> Phase:

@@ -1,4 +1,4 @@
-"""What can be wrong with a simulated GPU, each from a moment on; never, unless a scenario says so."""
+"""Faults of a simulated GPU, each with its start time; infinity means never. Scenarios set them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from math import inf
 @dataclass(slots=True)
 class Faults:
     lost_at: float = inf
-    hot_at: float = inf  # its air is blocked: it warms until the driver slows it down
-    narrow_at: float = inf  # its PCIe link trained at eight lanes, and packets are sent again
-    ecc_at: float = inf  # its memory fails, more with every second
+    hot_at: float = inf  # no airflow: it heats up until the driver lowers its clocks
+    narrow_at: float = inf  # its PCIe link has eight lanes, and packets are replayed
+    ecc_at: float = inf  # memory errors, more every second
     xids: list[tuple[float, int]] = field(default_factory=list)
 
     def replays(self, at: float) -> int:
@@ -21,5 +21,5 @@ class Faults:
         return int(max(0.0, at - self.ecc_at) * 12)
 
     def uncorrected(self, at: float) -> int:
-        """One a minute, the first at once."""
+        """One per minute, the first one at `ecc_at`."""
         return int((at - self.ecc_at) // 60) + 1 if at >= self.ecc_at else 0

@@ -1,11 +1,12 @@
-"""The simulated fleet: every node's reading at any time, a function of the seed and that time alone.
+"""The simulated fleet: the reading of any node at any time, a function of the seed and that time.
 
-`started_at` is when the program began; it places the scenarios, and nothing else but the boot times depend on
-it, coarsely: a program started again the next day finds the same machines with the same counters.
+`started_at`, the time when the program started, sets when scenarios begin. Boot times also depend on it, but in
+steps of weeks: a program started again the next day finds the same nodes with the same counters.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from gpuscope.settings import Settings
 from gpuscope.sources.demo import hardware_ids as identity
 from gpuscope.sources.demo.jobs import digest
 from gpuscope.sources.demo.models import Model, find_model
-from gpuscope.sources.demo.physics import CurveBook
-from gpuscope.sources.demo.scenarios import Cue, Stage, parse_cues, play
+from gpuscope.sources.demo.physics import CurveCache
+from gpuscope.sources.demo.scenarios import ScenarioNode, ScheduledScenario, apply_scenarios, parse_scenarios
 from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
 from gpuscope.sources.demo.simulated_gpu import Gpu, Slice
 from gpuscope.sources.demo.simulated_host import GIB, Machine, read_host
@@ -27,9 +28,9 @@ from gpuscope.sources.demo.track import Timeline
 
 DAY: Final = 86_400.0
 LEAST_UPTIME_DAYS: Final = 35
-UPTIME_DAYS: Final = 30  # more, after which a node is rebooted, but never under a running program
+UPTIME_DAYS: Final = 30  # further days until a reboot, which never happens while the program runs
 
-# The models of a mixed fleet and what their nodes are for, in order of the nodes, over and over.
+# The model and the role of each node, in the order of the nodes, repeated for larger fleets.
 MIX: Final = (
     ("h100", "cluster"),
     ("a100-80-mig", "serving"),
@@ -57,13 +58,13 @@ class Node:
     busy_at_boot: float
 
     def busy_seconds(self, at: float) -> float:
-        """Of all GPUs from boot until `at`."""
+        """Busy seconds of all GPUs from boot until `at`."""
         at = max(at, self.machine.boot)
         return sum(gpu.busy_seconds(at) for gpu in self.gpus) - self.busy_at_boot
 
 
 class DemoFleet:
-    """Nodes are made when first read: a fleet of which one node is wanted costs one node."""
+    """Builds a node when it is first read, so that one node of a large fleet is cheap."""
 
     def __init__(
         self, settings: Settings, *, started_at: float | None = None, nodes: int | None = None
@@ -72,7 +73,7 @@ class DemoFleet:
         self._seed = settings.seed
         self._gpus = settings.demo_gpus
         self._model = settings.demo_model
-        self._cues: tuple[Cue, ...] = parse_cues(settings.scenario)
+        self._scenarios: tuple[ScheduledScenario, ...] = parse_scenarios(settings.scenario)
         if self._model:
             find_model(self._model)
         count = nodes if nodes is not None else settings.demo_nodes
@@ -80,7 +81,8 @@ class DemoFleet:
         if self.node_count < 1:
             raise UsageError("demo nodes: a fleet has at least 1")
         self._nodes: dict[int, Node] = {}
-        self._books: dict[str, CurveBook] = {}
+        self._building = threading.Lock()  # the present and the past are read in two threads
+        self._curve_caches: dict[str, CurveCache] = {}
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -95,11 +97,13 @@ class DemoFleet:
         if found is None:
             if not 0 <= index < self.node_count:
                 raise IndexError(f"node {index} of a fleet of {self.node_count}")
-            found = self._nodes[index] = self._build(index)
+            with self._building:
+                found = self._nodes.get(index) or self._build(index)
+                self._nodes[index] = found
         return found
 
     def reading(self, node_index: int, at: float, since: float | None = None) -> Reading:
-        """The node at `at`. `since`, the time of the reading before, is where means and XIDs begin."""
+        """The node at `at`. Means and XIDs cover the time from `since`, the previous reading, until `at`."""
         node = self.node(node_index)
         read = [gpu.read(at, since) for gpu in node.gpus]
         devices = tuple(device for device, _ in read)
@@ -121,16 +125,16 @@ class DemoFleet:
             role = next((r for t, r in MIX if find_model(t)[0] is find_model(text)[0]), "cluster")
         model, split = find_model(text)
         machine = self._machine(index, model)
-        book = self._books.setdefault(model.key, CurveBook(model, self._seed))
-        gpus = self._plan(index, role, model, split, machine.boot, book)
+        curves = self._curve_caches.setdefault(model.key, CurveCache(model, self._seed))
+        gpus = self._plan(index, role, model, split, machine.boot, curves)
         if index == 0 and gpus:
-            play(self._cues, Stage(gpus, book), self.started_at)
+            apply_scenarios(self._scenarios, ScenarioNode(gpus, curves), self.started_at)
         for gpu in gpus:
             gpu.start()
         return Node(machine, model, gpus, sum(gpu.busy_seconds(machine.boot) for gpu in gpus))
 
     def _plan(
-        self, index: int, role: str, model: Model, split: bool, boot: float, book: CurveBook
+        self, index: int, role: str, model: Model, split: bool, boot: float, curves: CurveCache
     ) -> tuple[Gpu, ...]:
         layouts = [_layout(model, split, gpu, self._gpus) for gpu in range(self._gpus)]
         units = [
@@ -138,7 +142,7 @@ class DemoFleet:
             for layout in layouts
             for _, row in layout or ((0, 0),)
         ]
-        timelines = iter(plan_node(f"{self._seed}/{index}", ROLES[role], units, book))
+        timelines = iter(plan_node(f"{self._seed}/{index}", ROLES[role], units, curves))
         gpus = tuple(
             Gpu(
                 gpu,
@@ -179,7 +183,7 @@ class DemoFleet:
         )
 
     def _boot(self, index: int) -> float:
-        """Every node has its own day for reboots, and has been up for longer than anyone wants history."""
+        """Each node has its own day for reboots and has been up for longer than the simulated history."""
         shift = int(digest("boot", self._seed, index)[:8], 16) % int(UPTIME_DAYS * DAY)
         rounds = (self.started_at - EPOCH - shift) // (UPTIME_DAYS * DAY)
         return EPOCH + shift + rounds * UPTIME_DAYS * DAY - LEAST_UPTIME_DAYS * DAY
@@ -197,6 +201,6 @@ def node_name(index: int) -> str:
 
 
 def _layout(model: Model, split: bool, gpu: int, gpus: int) -> tuple[tuple[int, int], ...]:
-    """How MIG splits this GPU: on a node that has MIG, the last quarter of its GPUs, at least one."""
+    """The MIG instances of this GPU. On a node with MIG the last quarter of the GPUs is split, at least one."""
     first = gpus - max(1, gpus // 4)
     return model.mig_layouts[(gpu - first) % len(model.mig_layouts)] if split and gpu >= first else ()

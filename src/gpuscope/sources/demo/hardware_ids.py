@@ -1,4 +1,4 @@
-"""What a simulated GPU is called: UUID, serial number and PCI address, from the seed, in the real shape."""
+"""UUID, serial number and PCI address of a simulated GPU, derived from the seed, in the real formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DRIVER_VERSION: Final = "580.95.05"
 NVML_VERSION: Final = "13.580.95.05"
 CUDA_VERSION: Final = "13.0"
 
-# Bus numbers of eight-GPU boards, by generation; further GPUs follow on.
+# PCI bus numbers of eight-GPU boards by generation; further GPUs get the following numbers.
 _HGX_H100: Final = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
 _HGX_A100: Final = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
 _PLAIN: Final = (0x01, 0x21, 0x41, 0x61, 0x81, 0xA1, 0xC1, 0xE1)
@@ -24,8 +24,8 @@ class Identity:
     uuid: Uuid
     serial: str
     pci_bus_id: str
-    quality: float  # of the silicon: the power this one needs, as a share of the model's worst
-    warmth: float  # degrees its place in the airflow adds
+    quality: float  # power that this chip needs, as a share of the model's worst chip
+    warmth: float  # degrees Celsius that its place in the airflow adds
 
 
 def identify(seed: int, node: int, gpu: int, model: Model) -> Identity:
@@ -44,7 +44,7 @@ def instance_uuid(seed: int, node: int, gpu: int, gpu_instance: int) -> Uuid:
 
 
 def _pci_bus_id(model: Model, gpu: int) -> str:
-    if model.key == "gb200":  # two GPUs a Grace, each on a PCI domain of its own
+    if model.key == "gb200":  # two GPUs per Grace CPU, each in its own PCI domain
         domain = (0x08, 0x09, 0x18, 0x19)[gpu % 4] + 0x20 * (gpu // 4)
         return f"{domain:08X}:01:00.0"
     buses = _HGX_A100 if model.key.startswith("a100") else _HGX_H100 if model.nvlinks else _PLAIN

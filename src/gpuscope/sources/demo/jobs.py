@@ -1,7 +1,7 @@
-"""Jobs and the processes they put on GPUs: PID, start, memory and owner, the same for the same seed.
+"""Jobs and their processes on GPUs: PID, start time, memory and owner, always the same for the same seed.
 
-A job is planned once and comes again in every round of its track with a new PID, job id and pod name, as a
-nightly batch does. Nothing of it is in /proc, so the owner is filled in here.
+A job is planned once and repeats in every round of its track with a new PID, job id and pod name, like a
+nightly batch job. Its processes are not in /proc, so the owner is set here.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ SLURM: Final = "slurm"
 KUBERNETES: Final = "kubernetes"
 BARE: Final = "bare"
 
-# Job ids count up with time, as slurmctld's do; several nodes may start one in the same half minute.
+# Job ids increase with time, as those of slurmctld; several nodes may start a job in the same half minute.
 _FIRST_JOB_AT: Final = 1_735_689_600  # 2025-01-01
 _JOB_SLOT_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    key: str  # unique in the fleet; everything random about the job follows from it
+    key: str  # unique in the fleet; the seed of everything random about the job
     start: float  # seconds of its track
     workload: Workload
     person: Person
     command: str
-    manager: str = SLURM  # who started it: SLURM, KUBERNETES or BARE
+    manager: str = SLURM  # what started it: SLURM, KUBERNETES or BARE
     deployment: Deployment | None = None
     partition: str = "gpu"
 
@@ -41,15 +41,17 @@ class Tenant:
 
     job: Job
     rank: int = 0
-    memory_share: float = 0.5  # of the GPU's or the instance's memory, once all is allocated
+    memory_share: float = 0.5  # of the memory of the GPU or instance, once everything is allocated
     sm_share: float = 1.0  # of the utilisation
     kind: str = "C"
-    leak_seconds: float = 0.0  # memory grows for this long until it fills the GPU, then starts anew
+    leak_seconds: float = (
+        0.0  # the time in which its memory grows until the GPU is full; then the process restarts
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a job is called in one round."""
+    """The names and ids of a job in one round."""
 
     started_at: float
     pid: int
@@ -57,12 +59,12 @@ class Running:
 
 
 def digest(*parts: object) -> str:
-    """64 hexadecimal digits that depend on nothing but `parts`."""
+    """64 hexadecimal digits that depend only on `parts`."""
     return blake2b("/".join(map(str, parts)).encode(), digest_size=32).hexdigest()
 
 
 def run_of(job: Job, round_start: float, round_number: int) -> Running:
-    """The first process of a job in this round; rank N has the PID N further on."""
+    """The first process of a job in this round; rank N has this PID plus N."""
     salt = digest(job.key, round_number)
     started_at = round(round_start + job.start, 2)
     pid = 2_048 + 16 * (int(salt[:8], 16) % 260_000)  # below the kernel's 4,194,304, room for 16 ranks
@@ -89,7 +91,7 @@ def _pod_owner(job: Job, deployment: Deployment, salt: str) -> Owner:
     notebook = deployment.container == "notebook"
     name = f"{deployment.name}-{job.person.user}" if notebook else _replica_name(deployment.name, salt)
     return Owner(
-        user="jovyan" if notebook else ABSENT,  # the other images run as a number no host knows by name
+        user="jovyan" if notebook else ABSENT,  # the other images run as a UID without a name on the host
         container_id=salt,
         container=deployment.container,
         image=deployment.image,
@@ -100,7 +102,7 @@ def _pod_owner(job: Job, deployment: Deployment, salt: str) -> Owner:
 
 
 def _replica_name(name: str, salt: str) -> str:
-    # Kubernetes' own alphabet: no vowels, no 0, 1 and 3, so that no word comes out by chance.
+    # Kubernetes' alphabet for suffixes: no vowels and no 0, 1 and 3, so that no words appear by chance.
     letters = "bcdfghjklmnpqrstvwxz2456789"
     picked = "".join(letters[int(salt[i : i + 2], 16) % len(letters)] for i in range(10, 40, 2))
     return f"{name}-{picked[:9]}-{picked[9:14]}"

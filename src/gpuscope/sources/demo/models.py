@@ -1,7 +1,7 @@
 """The GPU models a simulated fleet can have, with the numbers their data sheets and drivers give.
 
 One row per model. What a model cannot report is None or empty here and ABSENT in every reading: a T4 has no
-memory thermometer, a GeForce no serial number and no profiling units, only a card with its own cooler a fan.
+memory temperature, a GeForce has no serial number and no profiling units, most boards have no fan.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Model:
     memory_mib: int
     reserved_mib: int
     bar1_mib: int
-    hbm: bool  # stacked memory has a thermometer of its own
+    hbm: bool  # stacked memory has its own temperature sensor
 
     power_limit: float
     power_limit_min: float
@@ -49,7 +49,7 @@ class Model:
     video_mhz: int
     idle_graphics_mhz: int
     idle_memory_mhz: int
-    application_mhz: int | None  # no longer there on Hopper and newer
+    application_mhz: int | None  # Hopper and newer models have none
     idle_pstate: int
 
     shutdown_celsius: float
@@ -82,7 +82,7 @@ def _mig(*rows: tuple[str, int, int]) -> tuple[MigProfile, ...]:
     return tuple(MigProfile(name=name, memory_mib=mib, compute_slices=slices) for name, mib, slices in rows)
 
 
-# A full split and a half-empty one. Ids as the driver hands them out: 3g takes 1-2, 2g 3-6, 1g 7-13.
+# A full split and a half-empty one. Ids as the driver assigns them: 3g has 1-2, 2g 3-6, 1g 7-13.
 _LAYOUTS: Final = (((2, 2), (3, 1), (9, 0), (10, 0)), ((7, 0), (12, 0)))
 
 _TABLE: Final = (

@@ -1,4 +1,4 @@
-"""Who uses the simulated fleet: users with their accounts, and the names their jobs and pods go by."""
+"""The users of the simulated fleet with their accounts, and the names of their jobs and pods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PEOPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A Kubernetes workload: what its pods are called and where they run."""
+    """A Kubernetes workload: the names of its pods and its namespace."""
 
     name: str
     namespace: str

@@ -1,7 +1,7 @@
-"""From utilisation to watts, clocks and throttle reasons, for one model.
+"""Power, clocks and throttle reasons of one model at a given utilisation.
 
-Power rises with utilisation from the idle draw up to the limit; where the work would draw more, the driver
-holds the clocks back until it does not. Temperature follows power, later (see `curve`).
+Power rises with utilisation from the idle draw up to the limit; work that would draw more makes the driver
+lower the clocks. Temperature follows power with a delay (see `curve`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from gpuscope.sources.demo.curve import Curve, Phase
 from gpuscope.sources.demo.models import Model
 from gpuscope.sources.demo.workload import IDLE, Beat, Workload
 
-VARIANTS = 4  # different rhythms of one kind of work
-CONTEXT_DRAW = 0.06  # of the power limit: a CUDA context keeps the clocks up even with nothing to do
+VARIANTS = 4  # different utilisation patterns of one workload
+CONTEXT_DRAW = 0.06  # of the power limit: an idle CUDA context keeps the clocks up
 INLET_CELSIUS = 27.0
 
 
 def load_phase(model: Model, work: Workload, seconds: float, utilization: float, part: float = 1.0) -> Phase:
-    """One phase of `work`; `part` is the share of the chip it runs on, as for a MIG instance."""
+    """One phase of `work`; `part` is the share of the chip that it runs on (a MIG instance has a part)."""
     if work is IDLE:
         idle = (0.0, model.power_idle * part, 0.0, 0.0, 0.0, 0.0)
         ratio = model.idle_graphics_mhz / model.graphics_mhz
@@ -45,8 +45,8 @@ def load_curve(
     return Curve(phases, model.cooling_seconds)
 
 
-class CurveBook:
-    """Every curve of one model, made when first asked for and shared by all that run it."""
+class CurveCache:
+    """The curves of one model, each built when first needed and shared by all GPUs of the model."""
 
     def __init__(self, model: Model, seed: int) -> None:
         self._model = model

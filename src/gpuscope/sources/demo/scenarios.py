@@ -1,8 +1,8 @@
-"""Things that go wrong on demand: a table of scenarios, each a change to the GPUs of the first node.
+"""Faults on demand: a table of scenarios, each of which changes the GPUs of the first node.
 
-`NAME` is in force when the program starts: a state (a GPU held idle) has then lasted for hours, an event (an
-XID) happens at that moment. `NAME@+2m` begins two minutes after the start. Several work at once; where two want
-the same GPU to do something, the later-named one has its way.
+`NAME` begins with the program: a state (a GPU held idle) has then already lasted for hours, an event (an XID)
+happens at the start. `NAME@+2m` begins two minutes after the start. Scenarios can be combined; if two set the
+work of the same GPU, the last one named wins.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from gpuscope.setting_values import parse_duration
 from gpuscope.sources.demo.curve import Curve, Phase
 from gpuscope.sources.demo.jobs import Job, Tenant
 from gpuscope.sources.demo.people import PEOPLE
-from gpuscope.sources.demo.physics import CurveBook, load_phase
+from gpuscope.sources.demo.physics import CurveCache, load_phase
 from gpuscope.sources.demo.simulated_gpu import Gpu
-from gpuscope.sources.demo.track import Spell
+from gpuscope.sources.demo.track import Activity
 from gpuscope.sources.demo.workload import HELD, IDLE, NOTEBOOK, SWEEP, TRAINING, Workload
 
-LASTED_SECONDS: Final = 8 * 3600.0  # how long a state named without a time has been so
+LASTED_SECONDS: Final = 8 * 3600.0  # how long a state without a start time has lasted
 LEAK_SECONDS: Final = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """The node a scenario plays on."""
+class ScenarioNode:
+    """The node that a scenario changes."""
 
     gpus: Sequence[Gpu]
-    book: CurveBook
+    curves: CurveCache
 
     def gpu(self, index: int) -> Gpu:
         """GPU `index`, or the last one of a smaller node."""
@@ -42,13 +42,13 @@ class Stage:
 class Scenario:
     name: str
     meaning: str
-    play: Callable[[Stage, float], None]
+    apply: Callable[[ScenarioNode, float], None]
     lasting: bool = False  # a state rather than an event
 
 
 @dataclass(frozen=True, slots=True)
-class Cue:
-    """A scenario and when it begins, in seconds after the program's start; None is "with the program"."""
+class ScheduledScenario:
+    """A scenario and its start in seconds after the program's start; None means together with the program."""
 
     scenario: Scenario
     after: float | None
@@ -63,12 +63,12 @@ def _job(name: str, work: Workload, person: int) -> Job:
     return Job(key=f"scenario/{name}", start=0.0, workload=work, person=PEOPLE[person], command="python3")
 
 
-def _occupy(gpu: Gpu, at: float, spells: Sequence[Spell]) -> None:
-    """What is on the GPU from `at` on; on a MIG GPU, on its first instance, the others falling idle."""
+def _occupy(gpu: Gpu, at: float, activities: Sequence[Activity]) -> None:
+    """Replaces the GPU's work from `at` on; on a MIG GPU that of the first instance, the others go idle."""
     for place, timeline in enumerate(gpu.timelines):
         part = gpu.slices[place].part if gpu.slices else 1.0
         rest = Curve([load_phase(gpu.model, IDLE, 3600.0, 0.0, part)], gpu.model.cooling_seconds)
-        timeline.splice(at, spells if place == 0 else [Spell(0.0, rest, IDLE)])
+        timeline.splice(at, activities if place == 0 else [Activity(0.0, rest, IDLE)])
 
 
 def _steady(gpu: Gpu, work: Workload, level: float) -> Curve:
@@ -76,28 +76,28 @@ def _steady(gpu: Gpu, work: Workload, level: float) -> Curve:
     return Curve([load_phase(gpu.model, work, 60.0, level, part)], gpu.model.cooling_seconds)
 
 
-def _one_works(stage: Stage, at: float) -> None:
+def _one_works(node: ScenarioNode, at: float) -> None:
     job = _job("one-works", TRAINING, 0)
-    for gpu in stage.gpus:
+    for gpu in node.gpus:
         if gpu.index == 0:
             part = gpu.slices[0].part if gpu.slices else 1.0
-            spell = Spell(
-                0.0, stage.book.curve(TRAINING, part=part), TRAINING, (Tenant(job=job, memory_share=0.85),)
+            activity = Activity(
+                0.0, node.curves.curve(TRAINING, part=part), TRAINING, (Tenant(job=job, memory_share=0.85),)
             )
         else:
-            spell = Spell(0.0, _steady(gpu, HELD, 0.0), HELD, (Tenant(job=job, memory_share=0.006),))
-        _occupy(gpu, at, [spell])
+            activity = Activity(0.0, _steady(gpu, HELD, 0.0), HELD, (Tenant(job=job, memory_share=0.006),))
+        _occupy(gpu, at, [activity])
 
 
-def _held_idle(stage: Stage, at: float) -> None:
+def _held_idle(node: ScenarioNode, at: float) -> None:
     job = _job("held-idle", HELD, 2)
-    for rank, gpu in enumerate(stage.gpus[len(stage.gpus) // 2 :]):
+    for rank, gpu in enumerate(node.gpus[len(node.gpus) // 2 :]):
         tenant = Tenant(job=job, rank=rank, memory_share=0.62)
-        _occupy(gpu, at, [Spell(0.0, _steady(gpu, HELD, 0.0), HELD, (tenant,))])
+        _occupy(gpu, at, [Activity(0.0, _steady(gpu, HELD, 0.0), HELD, (tenant,))])
 
 
-def _thermal(stage: Stage, at: float) -> None:
-    gpu = stage.gpu(2)
+def _thermal(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(2)
     full = load_phase(gpu.model, TRAINING, 60.0, 1.0, gpu.slices[0].part if gpu.slices else 1.0)
     busy, watts, nvlink = full.rates[:3]
     software, hardware = THROTTLE_REASONS["sw_thermal_slowdown"], THROTTLE_REASONS["hw_thermal_slowdown"]
@@ -108,73 +108,73 @@ def _thermal(stage: Stage, at: float) -> None:
     ]
     tenants = (Tenant(job=_job("thermal", TRAINING, 4), memory_share=0.8),)
     lag = gpu.model.cooling_seconds
-    warming = Spell(0.0, Curve([full], lag), TRAINING, tenants)
-    _occupy(gpu, at, [warming, Spell(60.0, Curve(phases, lag), TRAINING, tenants)])
+    warming = Activity(0.0, Curve([full], lag), TRAINING, tenants)
+    _occupy(gpu, at, [warming, Activity(60.0, Curve(phases, lag), TRAINING, tenants)])
     gpu.faults.hot_at = at
 
 
-def _xid79(stage: Stage, at: float) -> None:
-    gpu = stage.gpu(3)
+def _xid79(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(3)
     gpu.faults.xids.append((at, 79))
     gpu.faults.lost_at = min(gpu.faults.lost_at, at + 0.5)
 
 
-def _lost_gpu(stage: Stage, at: float) -> None:
-    gpu = stage.gpu(5)
+def _lost_gpu(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(5)
     gpu.faults.lost_at = min(gpu.faults.lost_at, at)
 
 
-def _ecc_storm(stage: Stage, at: float) -> None:
-    gpu = stage.gpu(1)
+def _ecc_storm(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(1)
     if gpu.model.ecc:
         gpu.faults.ecc_at = at
-        again = 94 if gpu.model.row_remap_banks else 48  # only from Ampere on is an error contained
+        again = 94 if gpu.model.row_remap_banks else 48  # errors are contained from Ampere on
         gpu.faults.xids += [(at, 48), (at, 63), *((at + 60.0 * n, again) for n in range(1, 240))]
 
 
-def _pcie_x8(stage: Stage, at: float) -> None:
-    gpu = stage.gpu(6)
+def _pcie_x8(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(6)
     gpu.faults.narrow_at = at
     tenants = (Tenant(job=_job("pcie-x8", TRAINING, 7), memory_share=0.78),)
-    _occupy(gpu, at, [Spell(0.0, _steady(gpu, TRAINING, 0.61), TRAINING, tenants)])
+    _occupy(gpu, at, [Activity(0.0, _steady(gpu, TRAINING, 0.61), TRAINING, tenants)])
 
 
-def _memory_leak(stage: Stage, at: float) -> None:
-    gpu = stage.gpu(4)
+def _memory_leak(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(4)
     tenant = Tenant(job=_job("memory-leak", SWEEP, 5), memory_share=0.2, leak_seconds=LEAK_SECONDS)
-    _occupy(gpu, at, [Spell(0.0, _steady(gpu, SWEEP, 0.72), SWEEP, (tenant,))])
+    _occupy(gpu, at, [Activity(0.0, _steady(gpu, SWEEP, 0.72), SWEEP, (tenant,))])
 
 
-def _burst(stage: Stage, at: float) -> None:
-    gpu = stage.gpu(0)
+def _burst(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(0)
     part = gpu.slices[0].part if gpu.slices else 1.0
     phases = [load_phase(gpu.model, NOTEBOOK, 3.0, 1.0, part), load_phase(gpu.model, NOTEBOOK, 57.0, 0.0, part)]
     tenants = (Tenant(job=_job("burst", NOTEBOOK, 9), memory_share=0.1),)
-    _occupy(gpu, at, [Spell(0.0, Curve(phases, gpu.model.cooling_seconds), NOTEBOOK, tenants)])
+    _occupy(gpu, at, [Activity(0.0, Curve(phases, gpu.model.cooling_seconds), NOTEBOOK, tenants)])
 
 
-def _nothing(stage: Stage, at: float) -> None:
-    """The everyday mix as it is."""
+def _nothing(node: ScenarioNode, at: float) -> None:
+    """Changes nothing."""
 
 
 _TABLE: Final = (
-    Scenario("none", "the everyday mix of training, inference, notebooks and idle GPUs", _nothing),
+    Scenario("none", "the usual mix of training, inference, notebooks and idle GPUs", _nothing),
     Scenario("one-works", "one process holds every GPU of the first node, only GPU 0 works", _one_works, True),
     Scenario("held-idle", "the upper half of the first node is held and never used", _held_idle, True),
-    Scenario("thermal", "GPU 2 of the first node gets no air and is slowed down by heat", _thermal, True),
+    Scenario("thermal", "GPU 2 of the first node has no airflow and throttles because of heat", _thermal, True),
     Scenario("xid79", "GPU 3 of the first node reports XID 79 and falls off the bus", _xid79),
     Scenario("ecc-storm", "GPU 1 of the first node counts more memory errors every second", _ecc_storm),
     Scenario("pcie-x8", "GPU 6 of the first node has 8 of 16 PCIe lanes and waits for data", _pcie_x8, True),
-    Scenario("memory-leak", "a process on GPU 4 of the first node grows for 30 minutes, dies, and starts anew",
+    Scenario("memory-leak", "a process on GPU 4 of the first node grows for 30 minutes, fails, and restarts",
              _memory_leak),
-    Scenario("lost-gpu", "GPU 5 of the first node is gone, without a word", _lost_gpu),
+    Scenario("lost-gpu", "GPU 5 of the first node is lost, without an XID", _lost_gpu),
     Scenario("burst", "GPU 0 of the first node works 3 s a minute and rests for 57 s", _burst, True),
 )  # fmt: skip
 
 SCENARIOS: Final[dict[str, Scenario]] = {scenario.name: scenario for scenario in _TABLE}
 
 
-def parse_cue(text: str) -> Cue:
+def parse_scenario(text: str) -> ScheduledScenario:
     """`thermal`, or `thermal@+2m`."""
     name, at_sign, when = text.partition("@")
     scenario = SCENARIOS.get(name)
@@ -182,20 +182,20 @@ def parse_cue(text: str) -> Cue:
         known = "\n".join(f"  {s.name:12} {s.meaning}" for s in _TABLE)
         raise UsageError(f"scenario: {name!r} is not one of these:\n{known}")
     if not at_sign:
-        return Cue(scenario, None)
+        return ScheduledScenario(scenario, None)
     if not when.startswith("+"):
         raise UsageError(f"scenario: {text!r} does not say how long after the start; write {name}@+2m")
     try:
-        return Cue(scenario, parse_duration(when[1:]))
+        return ScheduledScenario(scenario, parse_duration(when[1:]))
     except ValueError as error:
         raise UsageError(f"scenario: {when[1:]!r} in {text!r} is {error}") from None
 
 
-def parse_cues(texts: Iterable[str]) -> tuple[Cue, ...]:
-    return tuple(parse_cue(text) for text in texts)
+def parse_scenarios(texts: Iterable[str]) -> tuple[ScheduledScenario, ...]:
+    return tuple(parse_scenario(text) for text in texts)
 
 
-def play(cues: Iterable[Cue], stage: Stage, started_at: float) -> None:
-    """Puts every scenario into the timelines of `stage`."""
-    for cue in cues:
-        cue.scenario.play(stage, cue.begins(started_at))
+def apply_scenarios(scenarios: Iterable[ScheduledScenario], node: ScenarioNode, started_at: float) -> None:
+    """Applies each scenario to the timelines of `node`."""
+    for scheduled in scenarios:
+        scheduled.scenario.apply(node, scheduled.begins(started_at))

@@ -1,7 +1,7 @@
-"""Who runs what when on one node: two days of jobs for each GPU and MIG instance, which then come again.
+"""The job schedule of one node: two days of jobs for each GPU and MIG instance, which then repeat.
 
-GPUs are taken in gangs, as schedulers give them out; the gangs' rounds begin at different hours, so that a
-node never starts everything at once. Two days is whole days: what follows the clock stays on it.
+GPUs are allocated in gangs, as schedulers do; the rounds of the gangs begin at different hours, so that a node
+never starts everything at once. The period is a whole number of days, so that daily patterns keep their hours.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 from gpuscope.sources.demo.curve import on_grain
 from gpuscope.sources.demo.jobs import BARE, KUBERNETES, SLURM, Job, Tenant
 from gpuscope.sources.demo.people import BATCH, NOTEBOOKS, PEOPLE, SERVICES, Deployment, Person
-from gpuscope.sources.demo.physics import VARIANTS, CurveBook
-from gpuscope.sources.demo.track import Spell, Timeline, Track
+from gpuscope.sources.demo.physics import VARIANTS, CurveCache
+from gpuscope.sources.demo.track import Activity, Timeline, Track
 from gpuscope.sources.demo.workload import (
     HELD,
     IDLE,
@@ -29,15 +29,15 @@ from gpuscope.sources.demo.workload import (
     Workload,
 )
 
-EPOCH: Final = 1_735_689_600.0  # 2025-01-01, when the first round began
+EPOCH: Final = 1_735_689_600.0  # 2025-01-01, the start of the first round
 PERIOD: Final = 2 * 86_400.0
 _DIURNAL_STEP: Final = 900.0
-_CRASH_XIDS: Final = (13, 31, 43)  # what a program's own mistakes leave in the kernel log
+_CRASH_XIDS: Final = (13, 31, 43)  # XIDs caused by faults of the program itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """What a node is for."""
+    """What kind of jobs a node gets."""
 
     manager: str
     works: tuple[tuple[Workload, float], ...]  # for gangs of one GPU, with weights
@@ -88,10 +88,10 @@ class Unit:
 
     part: float = 1.0
     mig: bool = False
-    spells: list[Spell] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
 
 
-def plan_node(key: str, role: Role, units: list[Unit], book: CurveBook) -> list[Timeline]:
+def plan_node(key: str, role: Role, units: list[Unit], curves: CurveCache) -> list[Timeline]:
     """A timeline for each unit, in order; the same for the same key."""
     random = Random(key)
     timelines: list[Timeline] = []
@@ -100,18 +100,18 @@ def plan_node(key: str, role: Role, units: list[Unit], book: CurveBook) -> list[
         if any(unit.mig for unit in gang):
             gang = gang[:1]
         origin = EPOCH + random.randrange(int(PERIOD))
-        _GangPlan(f"{key}/{len(timelines)}", role, gang, book, origin).fill()
-        timelines += (Timeline(Track(unit.spells, origin, PERIOD)) for unit in gang)
+        _GangPlan(f"{key}/{len(timelines)}", role, gang, curves, origin).fill()
+        timelines += (Timeline(Track(unit.activities, origin, PERIOD)) for unit in gang)
     return timelines
 
 
 class _GangPlan:
-    def __init__(self, key: str, role: Role, gang: list[Unit], book: CurveBook, origin: float) -> None:
+    def __init__(self, key: str, role: Role, gang: list[Unit], curves: CurveCache, origin: float) -> None:
         self._random = Random(key)
         self._key = key
         self._role = role
         self._gang = gang
-        self._book = book
+        self._curves = curves
         self._origin = origin
 
     def fill(self) -> None:
@@ -140,8 +140,8 @@ class _GangPlan:
 
     def _idle(self, clock: float, xid: int) -> None:
         for place, unit in enumerate(self._gang):
-            curve = self._book.curve(IDLE, part=unit.part)
-            unit.spells.append(Spell(clock, curve, IDLE, xid=xid if place == 0 else 0))
+            curve = self._curves.curve(IDLE, part=unit.part)
+            unit.activities.append(Activity(clock, curve, IDLE, xid=xid if place == 0 else 0))
 
     def _run(self, work: Workload, key: str, start: float, end: float) -> None:
         variant = self._random.randrange(VARIANTS)
@@ -157,8 +157,8 @@ class _GangPlan:
                 for job, share in zip(jobs, shares, strict=True)
             )  # fmt: skip
             for begins, scale in steps:
-                curve = self._book.curve(work, variant, scale, unit.part)
-                unit.spells.append(Spell(begins, curve, work, tenants))
+                curve = self._curves.curve(work, variant, scale, unit.part)
+                unit.activities.append(Activity(begins, curve, work, tenants))
 
     def _sharing(self, work: Workload) -> tuple[float, ...]:
         """How the processes on one GPU divide its utilisation; a little stays that nobody can be named for."""

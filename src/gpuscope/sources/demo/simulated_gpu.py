@@ -1,7 +1,7 @@
-"""One simulated GPU at any moment: its device, MIG instances, processes and XIDs.
+"""One simulated GPU at any time: its device, MIG instances, processes and XIDs.
 
-All counters start at `boot`, with the driver. The numbers of a MIG GPU are the sums of its instances', and what
-the driver does not tell under MIG is absent here too: the GPU's utilisation and a process's share of the SMs.
+All counters start at `boot`, together with the driver. The values of a MIG GPU are the sums over its instances.
+What the driver does not report with MIG is absent here too: the GPU's utilisation and the processes' SM shares.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from dataclasses import dataclass
 from operator import sub
 
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid, XidEvent
-from gpuscope.sources.demo.board import (
+from gpuscope.sources.demo.constant_fields import (
     NOT_SUPPORTED,
     OPEN,
+    constant_fields,
     has_nvlink_between,
     identity_fields,
-    standing_fields,
 )
 from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.hardware_ids import Identity
 from gpuscope.sources.demo.jobs import Running, Tenant, run_of
 from gpuscope.sources.demo.models import MIB, MigProfile, Model
-from gpuscope.sources.demo.sheet import GpuState, instance_fields, moving_fields
 from gpuscope.sources.demo.track import Moment, Timeline
+from gpuscope.sources.demo.varying_fields import GpuState, instance_fields, varying_fields
 
-MEMORY_GRAIN = 2 * MIB  # the driver hands memory out in pages of 2 MiB
-_START_SHARE = 0.06  # of its memory, that a process has as soon as it is seen
+MEMORY_GRAIN = 2 * MIB  # the driver allocates memory in pages of 2 MiB
+_START_SHARE = 0.06  # of its memory, which a process has from the start
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A MIG instance: what it is called, and what it does."""
+    """A MIG instance: its ids, and its work over time."""
 
     uuid: Uuid
     gpu_instance: int
@@ -59,21 +59,21 @@ class Gpu:
         self.faults = Faults()
         self.slices: tuple[Slice, ...] = () if isinstance(work, Timeline) else tuple(work)
         self.timelines = [work] if isinstance(work, Timeline) else [part.timeline for part in work]
-        self.peers: tuple[Gpu, ...] = ()  # the node's other GPUs, where NVLink is between them
+        self.peers: tuple[Gpu, ...] = ()  # the node's other GPUs, if it has NVLink
         self.parts = tuple(part.part for part in self.slices) or (1.0,)
         self._boot = boot
         self._unsplit = 1.0 - sum(self.parts)
         self._usable = (model.memory_mib - model.reserved_mib) * MIB
-        self._standing = standing_fields(index, model, identity, bool(self.slices))
+        self._standing = constant_fields(index, model, identity, bool(self.slices))
         self._at_boot = ZERO
         self._runs: dict[tuple[str, int], Running] = {}
 
     def start(self) -> None:
-        """Counts from boot on; to be called once all scenarios are in place."""
+        """Sets all counters to 0 at boot. Call it once, after all scenarios are applied."""
         self._at_boot = tuple(self.total(channel, self._boot) for channel in range(len(ZERO)))
 
     def total(self, channel: int, at: float) -> float:
-        """What one counter has gained from boot until `at`."""
+        """The value of one counter at `at`; 0 at boot."""
         at = max(at, self._boot)
         total = self._unsplit * self.model.power_idle * at if channel == POWER else 0.0
         for timeline in self.timelines:
@@ -81,7 +81,7 @@ class Gpu:
         return total - self._at_boot[channel]
 
     def busy_seconds(self, at: float) -> float:
-        """Of the whole chip: an instance counts by its share of it."""
+        """Busy seconds of the whole chip: an instance counts by its share of the chip."""
         at = min(at, self.faults.lost_at)
         return sum(
             part * timeline.total(BUSY, at) for part, timeline in zip(self.parts, self.timelines, strict=True)
@@ -108,7 +108,7 @@ class Gpu:
             instances=tuple(instances),
             p2p_nvlink_status=self._peer_statuses(at),
             **self._standing,
-            **moving_fields(state, self.faults),
+            **varying_fields(state, self.faults),
         )
         return device, processes
 
@@ -140,7 +140,7 @@ class Gpu:
         )
 
     def _gained(self, moments: list[Moment], at: float) -> Rates:
-        """All counters at `at`, from what is already known of that moment."""
+        """All counters at `at`, computed from `moments`."""
         if at < self._boot:
             return ZERO
         total: Rates = (0.0, self._unsplit * self.model.power_idle * at, 0.0, 0.0, 0.0, 0.0)
@@ -151,8 +151,8 @@ class Gpu:
     def _processes(self, moment: Moment, at: float, part: Slice | None) -> Iterator[Process]:
         usable = self._usable if part is None else part.profile.memory_mib * MIB
         busy = moment.phase.rates[BUSY]
-        work = moment.spell.workload
-        for tenant in moment.spell.tenants:
+        work = moment.activity.workload
+        for tenant in moment.activity.tenants:
             running = self._run(tenant, moment, at)
             share = busy * tenant.sm_share
             yield Process(
@@ -173,7 +173,7 @@ class Gpu:
 
     def _run(self, tenant: Tenant, moment: Moment, at: float) -> Running:
         start, number = moment.round_start, moment.round_number
-        if tenant.leak_seconds:  # it ends for lack of memory and is started again
+        if tenant.leak_seconds:  # it runs out of memory and restarts
             number = int((at - start - tenant.job.start) // tenant.leak_seconds)
             start += number * tenant.leak_seconds
         key = (tenant.job.key, number)

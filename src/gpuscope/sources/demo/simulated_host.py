@@ -1,7 +1,7 @@
 """The machine around the simulated GPUs: its CPUs, memory, disks and network follow what the GPUs do.
 
-Counters are linear in uptime and in the GPUs' busy seconds, so they grow as steadily as those. Everything
-comes from the totals at a few moments; nothing is remembered between readings.
+Counters are linear in uptime and in the GPUs' busy seconds, so they never decrease. Everything is computed from
+totals at a few times; no state is kept between readings.
 """
 
 from __future__ import annotations

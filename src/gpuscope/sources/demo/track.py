@@ -1,8 +1,8 @@
-"""What one GPU (or MIG instance) does, second by second: spells of a curve, repeated or cut by a scenario.
+"""What one GPU (or MIG instance) does over time: activities, each with a curve, that repeat or are replaced.
 
-A `Track` is a list of spells that repeats with a period, or ends in one endless spell. A `Timeline` is a track
-with others spliced in from given moments on. Both answer for any time, past or future, and their totals only
-grow: a splice goes on from the totals and the heat of what it replaces.
+A `Track` is a list of activities that repeats with a period or ends in one endless activity. A `Timeline` is a
+track into which others are spliced at given times. Both answer for any time, past or future, and their totals
+never decrease: a splice continues the totals and the heat of what it replaces.
 """
 
 from __future__ import annotations
@@ -18,58 +18,60 @@ from gpuscope.sources.demo.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class Activity:
     """From `start` (seconds of the track, a multiple of the grain of `curve`) until the next one."""
 
     start: float
     curve: Curve
     workload: Workload
     tenants: tuple[Tenant, ...] = ()
-    xid: int = 0  # that the driver reports as the spell begins: how the one before ended
+    xid: int = 0  # reported when the activity begins: the previous one crashed
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    spell: Spell
+    activity: Activity
     phase: Phase
     heat: float
     totals: Rates
-    round_start: float  # when, since the epoch, second 0 of the track's present round was
+    round_start: float  # start of the track's current round, in seconds since the epoch
     round_number: int
 
 
 class Track:
-    def __init__(self, spells: Sequence[Spell], origin: float, period: float = inf, heat: float = 0.0) -> None:
+    def __init__(
+        self, activities: Sequence[Activity], origin: float, period: float = inf, heat: float = 0.0
+    ) -> None:
         self.origin = origin
         self.period = period
-        self._spells = tuple(spells)
-        self._starts = [spell.start for spell in self._spells]
+        self._activities = tuple(activities)
+        self._starts = [activity.start for activity in self._activities]
         self._before: list[Rates] = []
         self._heat: list[float] = []
         self._round = ZERO
-        if period != inf:  # a round begins as warm as the one before it ended
+        if period != inf:  # a round starts with the heat at the end of the previous one
             heat = self._accumulate(0.0)
         self._accumulate(heat)
 
     def _accumulate(self, heat: float) -> float:
-        """Fills in what each spell begins with; the heat at the end of a round."""
+        """Computes totals and heat at the start of each activity; returns the heat at the end of a round."""
         total = ZERO
         ends = [*self._starts[1:], self.period]
         self._before.clear()
         self._heat.clear()
-        for spell, end in zip(self._spells, ends, strict=True):
+        for activity, end in zip(self._activities, ends, strict=True):
             self._before.append(total)
             self._heat.append(heat)
             if end == inf:
                 break
-            lasts = end - spell.start
-            total = added(total, spell.curve.totals(lasts))
-            heat = spell.curve.heat(lasts, heat)
+            lasts = end - activity.start
+            total = added(total, activity.curve.totals(lasts))
+            heat = activity.curve.heat(lasts, heat)
         self._round = total
         return heat
 
     def _locate(self, at: float) -> tuple[int, float, int, float]:
-        """The round, its start, the row of the spell and the seconds into it."""
+        """The round, its start, the row of the activity and the seconds into it."""
         number, start = 0, self.origin
         if self.period != inf:
             number = int((at - self.origin) // self.period)
@@ -79,29 +81,29 @@ class Track:
 
     def totals(self, at: float) -> Rates:
         number, _, row, into = self._locate(at)
-        here = added(self._before[row], self._spells[row].curve.totals(into))
+        here = added(self._before[row], self._activities[row].curve.totals(into))
         return scaled_and_added(self._round, number, here) if number else here
 
     def total(self, channel: int, at: float) -> float:
         number, _, row, into = self._locate(at)
-        here = self._before[row][channel] + self._spells[row].curve.total(channel, into)
+        here = self._before[row][channel] + self._activities[row].curve.total(channel, into)
         return number * self._round[channel] + here
 
     def moment(self, at: float) -> Moment:
         number, start, row, into = self._locate(at)
-        spell = self._spells[row]
-        curve = spell.curve
+        activity = self._activities[row]
+        curve = activity.curve
         here = added(self._before[row], curve.totals(into))
         if number:
             here = scaled_and_added(self._round, number, here)
-        return Moment(spell, curve.phase(into), curve.heat(into, self._heat[row]), here, start, number)
+        return Moment(activity, curve.phase(into), curve.heat(into, self._heat[row]), here, start, number)
 
     def xids(self, since: float, until: float) -> Iterator[tuple[float, int]]:
-        """What the driver reported in [since, until), with its time."""
+        """Time and code of the XIDs in [since, until)."""
         number, start, row, _ = self._locate(since)
         while (begins := start + self._starts[row]) < until:
-            if begins >= since and self._spells[row].xid:
-                yield begins, self._spells[row].xid
+            if begins >= since and self._activities[row].xid:
+                yield begins, self._activities[row].xid
             row += 1
             if row == len(self._starts):
                 if self.period == inf:
@@ -114,12 +116,12 @@ class Timeline:
     def __init__(self, base: Track) -> None:
         self._cuts = [-inf]
         self._tracks = [base]
-        self._carried = [ZERO]  # what is to be added to a track's own totals
+        self._carried = [ZERO]  # added to the totals of each track
 
-    def splice(self, at: float, spells: Sequence[Spell]) -> None:
-        """From `at` on, `spells` instead of whatever was planned; second 0 of the new track is `at`."""
+    def splice(self, at: float, activities: Sequence[Activity]) -> None:
+        """Replaces everything from `at` on with `activities`; second 0 of the new track is `at`."""
         now = self.moment(at)
-        track = Track(spells, origin=at, heat=now.heat)
+        track = Track(activities, origin=at, heat=now.heat)
         row = bisect_right(self._cuts, at)
         self._cuts[row:] = [at]
         self._tracks[row:] = [track]
@@ -139,7 +141,7 @@ class Timeline:
         if row == 0:
             return moment
         return Moment(
-            moment.spell,
+            moment.activity,
             moment.phase,
             moment.heat,
             added(moment.totals, self._carried[row]),

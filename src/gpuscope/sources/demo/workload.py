@@ -1,7 +1,7 @@
-"""What people run: how each kind of work uses a GPU, and the rhythm of its utilisation.
+"""Workloads: how each kind of work uses a GPU, and how its utilisation changes over time.
 
-Utilisation says only that some kernel ran. The other columns say what part of the chip that kernel filled, so
-that a simulated 100 % is no more full use than a real one. All of them are shares of the utilisation.
+Utilisation says only that some kernel ran. The other columns say which part of the chip that kernel used, so
+that a simulated utilisation of 100 % is, like a real one, not full use. They are shares of the utilisation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Beat: TypeAlias = tuple[float, float]
 class Workload:
     name: str
     rhythm: Callable[[Random], list[Beat]]
-    intensity: float = 0.0  # power above idle at full utilisation, as a share of what the limit leaves
+    intensity: float = 0.0  # power above idle at full utilisation, as a share of limit minus idle power
     sm: float = 0.0
     occupancy: float = 0.0
     tensor: float = 0.0

@@ -1,6 +1,6 @@
-"""What never changes about a GPU: its names, sizes, limits and modes, as the fields of a reading.
+"""The fields of a reading that never change for a GPU: names, sizes, limits and modes.
 
-Made once per GPU. A field that the model cannot give is left out, and thereby ABSENT.
+Built once per GPU. A field that the model does not have is left out and is therefore ABSENT.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ OPEN, NOT_SUPPORTED = 0.0, 5.0  # the driver's codes for P2P over NVLink
 Fields = dict[str, Any]
 
 
-def standing_fields(index: int, model: Model, identity: Identity, mig: bool) -> Fields:
+def constant_fields(index: int, model: Model, identity: Identity, mig: bool) -> Fields:
     return identity_fields(index, model, identity) | _sizes(model) | _limits(model) | _modes(model, mig)
 
 
 def has_nvlink_between(model: Model, one: int, other: int) -> bool:
-    """Among all GPUs with NVSwitches; in the V100s' cube, among four, and to the opposite of the other four."""
+    """With NVSwitches, between all GPUs. In the V100 mesh, within each group of four and to the GPU at the same
+    place in the other group."""
     return model.nvlinks > 6 or one // 4 == other // 4 or abs(one - other) == 4
 
 
 def identity_fields(index: int, model: Model, identity: Identity) -> Fields:
-    """Who it is: what is still known of a GPU that is lost."""
+    """Names and ids, which stay known when the GPU is lost."""
     fields: Fields = {
         "model": model.name,
         "brand": model.brand,
@@ -45,7 +46,7 @@ def identity_fields(index: int, model: Model, identity: Identity) -> Fields:
         "vbios_version": model.vbios,
         "inforom_versions": model.inforom,
     }
-    if model.part_number is not None:  # a GeForce tells neither
+    if model.part_number is not None:  # a GeForce reports neither
         fields |= {"board_part_number": model.part_number, "serial": identity.serial}
     return fields
 
@@ -103,7 +104,7 @@ def _modes(model: Model, mig: bool) -> Fields:
         "accounting_enabled": 0.0,
         "throttle_reasons_supported": 0x1FF,
     }
-    gsp = float(model.architecture != "Volta")  # which has no such processor
+    gsp = float(model.architecture != "Volta")  # Volta has no GSP
     fields["gsp_firmware"] = {"current": gsp, "default": gsp}
     if model.nvlinks and model.architecture in ("Hopper", "Blackwell"):
         fields |= {"fabric_state": 3.0, "fabric_status": 0.0}

@@ -1,7 +1,7 @@
-"""A GPU's state written out as the fields of a reading, rounded as the driver rounds.
+"""The fields of a reading that change with a GPU's state, rounded as the driver rounds them.
 
-Here is what moves, made at every reading; what never changes is in `board`. A field that the model cannot give
-is left out, and thereby ABSENT.
+Built for every reading; fields that never change are in `constant_fields`. A field that the model does not have
+is left out and is therefore ABSENT.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """What is true of a GPU at one moment, before any rounding. One moment per MIG instance, or just one."""
+    """A GPU at one time, before rounding. It has one `Moment`, or one per MIG instance."""
 
     model: Model
     identity: Identity
@@ -38,7 +38,7 @@ class GpuState:
     moments: tuple[Moment, ...]
     parts: tuple[float, ...]
     split: bool  # by MIG
-    unsplit: float  # share of the chip that no instance has
+    unsplit: float  # share of the chip outside of all instances
     totals: Rates
     last_second_joules: float
     mean_utilization: Maybe[float]
@@ -46,10 +46,10 @@ class GpuState:
 
     @property
     def idle(self) -> bool:
-        return not any(moment.spell.tenants for moment in self.moments)
+        return not any(moment.activity.tenants for moment in self.moments)
 
 
-def moving_fields(state: GpuState, faults: Faults) -> Fields:
+def varying_fields(state: GpuState, faults: Faults) -> Fields:
     model = state.model
     reserved = model.reserved_mib * MIB
     fields = _power_fields(state) | _clock_fields(state) | _link_fields(state, faults)
@@ -83,14 +83,14 @@ def instance_fields(model: Model, profile: MigProfile, moment: Moment, used: flo
 
 def _utilization_fields(state: GpuState) -> Fields:
     busy = state.moments[0].phase.rates[BUSY]
-    work = state.moments[0].spell.workload
+    work = state.moments[0].activity.workload
     fields: Fields = {
         "utilization_ratio": round(busy, 2),
         "utilization_mean_ratio": state.mean_utilization,
         "memory_utilization_ratio": round(busy * work.dram, 2),
         "encoder_utilization_ratio": round(busy * work.encoder, 2),
         "decoder_utilization_ratio": round(busy * work.decoder, 2),
-        "encoder_sessions": float(len(state.moments[0].spell.tenants)) if work.encoder else 0.0,
+        "encoder_sessions": float(len(state.moments[0].activity.tenants)) if work.encoder else 0.0,
     }
     if state.model.architecture not in ("Turing", "Volta"):
         fields |= {"jpeg_utilization_ratio": 0.0, "ofa_utilization_ratio": 0.0}
@@ -166,7 +166,7 @@ def _temperature_fields(state: GpuState, faults: Faults) -> Fields:
     gpu = float(round(min(gpu, model.slowdown_celsius + 0.6)))
     fields: Fields = {"temperature_celsius": {"gpu": gpu}}
     if model.hbm:
-        dram = state.moments[0].phase.rates[BUSY] * state.moments[0].spell.workload.dram
+        dram = state.moments[0].phase.rates[BUSY] * state.moments[0].activity.workload.dram
         fields["temperature_celsius"]["memory"] = float(round(gpu + 3 + 7 * dram))
     if model.reports_margin:
         fields["temperature_margin_celsius"] = float(model.gpu_max_celsius) - gpu
@@ -183,7 +183,7 @@ def _link_fields(state: GpuState, faults: Faults) -> Fields:
     width = 8 if state.at >= faults.narrow_at else 16
     rate = _PCIE_LANE_BYTES[generation] * width
     work: tuple[tuple[float, Workload], ...] = tuple(
-        (moment.phase.rates[BUSY] * part, moment.spell.workload)
+        (moment.phase.rates[BUSY] * part, moment.activity.workload)
         for moment, part in zip(state.moments, state.parts, strict=True)
     )
     pcie = {
@@ -221,7 +221,7 @@ def _nvlink_fields(state: GpuState) -> Fields:
 def _profile(model: Model, moments: tuple[Moment, ...], parts: tuple[float, ...]) -> Fields:
     """What the profiling units count: always less than `utilisation` makes one believe."""
     busy = [moment.phase.rates[BUSY] * part for moment, part in zip(moments, parts, strict=True)]
-    works = [moment.spell.workload for moment in moments]
+    works = [moment.activity.workload for moment in moments]
     loads = list(zip(busy, works, strict=True))
     fields: Fields = {
         "graphics_engine_active_ratio": round(sum(busy), 4),

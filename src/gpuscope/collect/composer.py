@@ -1,0 +1,82 @@
+"""Composes one node's snapshots: readings go in, an immutable snapshot with counters and owners comes out.
+
+A composer remembers what one reading alone cannot tell: integrated counters, owners' sessions, counted XIDs,
+identities of lost GPUs. `now` and `monotonic` come from the caller, so that a simulated past takes the same
+path as the present. Log lines about events and the agent's own cost belong to the collector, not to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuscope.collect.counters import Integrator
+from gpuscope.collect.host_cpu import CpuMeter
+from gpuscope.collect.identities import Identities
+from gpuscope.collect.merge import merge_readings
+from gpuscope.collect.ownership import OwnershipBook
+from gpuscope.collect.xid_ledger import XidLedger
+from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot, SourceStatus, XidEvent
+
+
+class SnapshotComposer:
+    def __init__(
+        self,
+        node: str,
+        *,
+        ledger: XidLedger,
+        integrator: Integrator,
+        ownership: OwnershipBook,
+        expected_gpus: Maybe[int] = ABSENT,
+    ) -> None:
+        self._node = node
+        self._ledger = ledger
+        self._integrator = integrator
+        self._ownership = ownership
+        self._expected_gpus = expected_gpus
+        self._identities = Identities()
+        self._cpu = CpuMeter()
+
+    def compose(
+        self,
+        readings: Sequence[Reading],
+        xids: Iterable[XidEvent],
+        *,
+        now: float,
+        monotonic: float,
+        sources: tuple[SourceStatus, ...],
+    ) -> Snapshot:
+        merged = merge_readings(readings)
+        devices = self._identities.complete(merged.devices)
+        self._ledger.add(xids)
+        counters = self._integrator.advance(devices, monotonic)
+        processes, ownership = self._ownership.advance(
+            merged.processes,
+            devices,
+            counters,
+            simulated=merged.simulated,
+            now=now,
+            monotonic=monotonic,
+        )
+        return Snapshot(
+            node=self._node,
+            taken_at=now,
+            simulated=merged.simulated,
+            driver=merged.driver,
+            devices=devices,
+            processes=processes,
+            ownership=ownership,
+            host=merged.host,
+            cpu_ratio=self._cpu.advance(merged.host),
+            counters=counters,
+            xids=self._ledger.totals(devices),
+            sources=sources,
+            expected_gpus=self._expected_gpus,
+        )
+
+    def take_new_xids(self) -> list[XidEvent]:
+        """The XIDs counted since the last call, each once."""
+        return self._ledger.take_new()
+
+    def stop_waiting(self) -> None:
+        """The next snapshot is the last: no process is held back until its owner is known."""
+        self._ownership.stop_waiting()

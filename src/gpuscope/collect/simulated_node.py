@@ -1,0 +1,38 @@
+"""One node of a simulated fleet: its live collector, and the snapshots that it would have taken in the past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuscope.clock import Clock
+from gpuscope.collect.collector import Collector
+from gpuscope.collect.composer import SnapshotComposer
+from gpuscope.readings import Snapshot, SourceStatus
+from gpuscope.sources.demo import DemoSource
+
+SIMULATED = (SourceStatus(name="demo", up=True, why="simulated"),)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    source: DemoSource
+    collector: Collector
+    build_composer: Callable[[], SnapshotComposer]
+    clock: Clock
+
+    def compose_past(self, composer: SnapshotComposer, at: float, since: float) -> Snapshot:
+        """The snapshot at `at`, after one at `since`; `composer` has composed that one before."""
+        reading = self.source.read_at(at, since)
+        # The collector goes on with this composer in the present, so the past is in its monotonic time too.
+        monotonic = at + self.clock.monotonic() - self.clock.now()
+        return composer.compose([reading], reading.xids, now=at, monotonic=monotonic, sources=SIMULATED)
+
+    def go_on_from(self, composer: SnapshotComposer, composed_until: float) -> None:
+        """Lets the collector go on where the past ends. Only between two of its snapshots."""
+        if self.source.read_until > composed_until:
+            self.compose_past(composer, self.source.read_until, composed_until)
+        else:  # the next reading begins where the past ends, so that no XID is counted twice
+            self.source.read_until = composed_until
+        composer.take_new_xids()  # those of the past are no news
+        self.collector.composer = composer

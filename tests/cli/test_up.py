@@ -1,0 +1,89 @@
+"""`gpuscope up --demo` as a process: it answers before its history is complete, and stops at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpuscope import __version__
+from gpuscope.store import Store
+
+COMMAND = (sys.executable, "-m", "gpuscope")
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a program on a free port, and the program."""
+    command = [*COMMAND, *arguments, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if found := re.search(r"gpuscope is at (http://\S+)", line):
+                    yield found[1], process
+                    break
+            else:
+                pytest.fail("it ended without an address")
+        finally:
+            process.kill()
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def ratio(url: str) -> float:
+    found = re.search(r"^gpuscope_demo_history_ratio (\S+)$", read(f"{url}/metrics"), re.MULTILINE)
+    assert found
+    return float(found[1])
+
+
+def test_it_answers_before_its_history_is_complete_and_stops_in_the_middle(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running("up", "--demo", "--store-interval", "2s", "--data", str(data)) as (url, process):
+        assert "gpuscope" in read(url)
+        for _ in range(600):
+            live = json.loads(read(f"{url}/api/live"))
+            if len(live["nodes"]) == 4 and len(live["gpus"]) >= 32:
+                break
+        else:
+            pytest.fail("the live view never showed the whole fleet")
+        for _ in range(600):
+            if ratio(url) > 0:
+                break
+        assert 0 < ratio(url) < 1
+        targets = json.loads(read(f"{url}/api/v1/targets"))["data"]["activeTargets"]
+        assert {target["scrapeInterval"] for target in targets} == {"2s"}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    with Store(data) as store:
+        stored = store.label_values("instance")
+    assert 0 < len(stored) < 4, "it did not fill in the rest before it stopped"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("up", "--demo", "--demo-nodes", "1", "--demo-gpus", "1"),
+        ("server",),
+        ("server", "--store", "http://127.0.0.1:9"),
+    ],
+    ids=["up", "server", "server over an engine"],
+)
+def test_every_server_says_its_version(command: tuple[str, ...], tmp_path: Path) -> None:
+    with running(*command, "--data", str(tmp_path / "data")) as (url, _):
+        metrics = read(f"{url}/metrics")
+    assert f'gpuscope_build_info{{version="{__version__}"' in metrics
+    if "--store" not in command:
+        assert "\ngpuscope_received_samples_total 0\n" in metrics
