@@ -1,8 +1,8 @@
-"""The cycle: wake the sources that are due, wait a little, make one immutable snapshot of what is fresh.
+"""The cycle: wake the workers that are due, wait a little, make one immutable snapshot of what is fresh.
 
-A source that is late or hangs is picked up by a later cycle; the snapshot never waits longer than most of one
-interval. `auto` is decided here, each cycle: a fallback source is wanted only while the one it stands in for
-does not answer.
+A worker that is late or hangs is picked up by a later cycle; the snapshot never waits longer than most of one
+interval. Which sources there are, and which of them stand in for another one, is decided by
+`collect/source_policy.py`; here each cycle only asks each source's `wanted`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuscope.clock import Clock
 from gpuscope.collect.cost import CostMeter
@@ -19,32 +20,33 @@ from gpuscope.collect.gpu_events import GpuEvents
 from gpuscope.collect.host_cpu import CpuMeter
 from gpuscope.collect.identities import Identities
 from gpuscope.collect.merge import merge_readings
-from gpuscope.collect.ownership import OwnershipBook
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
+from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot
+from gpuscope.source_plan import Wanted, always
+from gpuscope.worker import Worker
 
 log = logging.getLogger("gpuscope.collect")
 
-ASK_AGAIN_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
-Wanted = Callable[[Sequence[Runner]], bool]
 Listener = Callable[[Snapshot], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A runner and when it is wanted, with the reason for the log; the most trusted comes first."""
+class PlannedSource:
+    """A source's worker, when it is wanted, and why, for the log. The most trusted source comes first."""
 
-    runner: Runner
-    wanted: Wanted = lambda runners: True
+    worker: SourceWorker
+    wanted: Wanted = always
     why: str = ""
 
 
 class Collector:
     def __init__(
         self,
-        plan: Sequence[Planned],
+        plan: Sequence[PlannedSource],
         *,
         node: str,
         interval: float,
@@ -52,18 +54,20 @@ class Collector:
         ledger: XidLedger,
         expected_gpus: Maybe[int] = ABSENT,
         integrator: Integrator | None = None,
-        ownership: OwnershipBook | None = None,
+        owners: OwnerJoin | None = None,
         explain_xid: Callable[[int], str] = lambda code: "no meaning given",
     ) -> None:
-        self.plan = plan
-        self._runners = [planned.runner for planned in plan]
+        self._plan = plan
+        self._sources = [planned.worker for planned in plan]
+        self._owners = owners or OwnerJoin()
+        self.workers: Sequence[Worker[Any]] = (*self._sources, *self._owners.workers)
+        """The sources' workers and those that look for owners. Each needs a thread that runs `Worker.run`."""
         self._node = node
         self._interval = interval
         self._clock = clock
         self._ledger = ledger
         self._expected_gpus = expected_gpus
-        self._integrator = integrator or Integrator(longest_gap_seconds=max(30.0, 10 * interval))
-        self._ownership = ownership or OwnershipBook()
+        self._integrator = integrator or Integrator(max_gap_seconds=max(30.0, 10 * interval))
         self._identities = Identities()
         self._events = GpuEvents(clock.now(), explain_xid)
         self._cpu = CpuMeter()
@@ -78,7 +82,7 @@ class Collector:
         self._listeners.append(listener)
 
     def run(self) -> None:
-        """Cycles on a fixed beat until `stop`; a late cycle does not shift the following ones."""
+        """Cycles at a fixed rate until `stop`; a late cycle does not shift the following ones."""
         next_tick = self._clock.monotonic()
         while not self._stop.is_set():
             self.tick()
@@ -90,48 +94,48 @@ class Collector:
 
     def stop(self) -> None:
         self._stop.set()
-        for runner in self._runners:
-            runner.stop()
+        for worker in self.workers:
+            worker.stop()
 
     def tick(self) -> Snapshot:
         deadline = self._clock.monotonic() + 0.8 * self._interval
         self._read_due(deadline)
-        self._read_due(deadline)  # again for a source that is wanted because another has failed just now
+        self._read_due(deadline)  # again, for a source that is wanted because another one has just failed
         self.ticks += 1
         return self.compose()
 
     def finish_reading(self, seconds: float) -> None:
-        """Waits for what is still being read, and makes a snapshot with it: for who ticks by hand, and once."""
+        """Waits for unfinished reads and makes a snapshot with them; for one-shot commands."""
         deadline = self._clock.monotonic() + seconds
-        for _ in range(round(seconds / ASK_AGAIN_SECONDS) + 1):
-            for runner in self._runners:
-                runner.wait(max(0.0, deadline - self._clock.monotonic()))
-            waiting = any(runner.wanted and runner.is_waiting() for runner in self._runners)
+        for _ in range(round(seconds / POLL_SECONDS) + 1):
+            for worker in self.workers:
+                worker.wait(max(0.0, deadline - self._clock.monotonic()))
+            waiting = any(worker.wanted and worker.is_waiting() for worker in self.workers)
             if not waiting or self._clock.monotonic() >= deadline:
                 break
-            self._stop.wait(ASK_AGAIN_SECONDS)
+            self._stop.wait(POLL_SECONDS)
             self._read_due(deadline)
-        self._ownership.stop_waiting()
+        self._owners.stop_waiting()
         self.compose()
 
     def _read_due(self, deadline: float) -> None:
-        for planned in self.plan:
-            wanted = planned.wanted(self._runners)
-            if wanted and not planned.runner.wanted and planned.why:
-                log.info("source %s is used: %s", planned.runner.spec.name, planned.why)
-            planned.runner.wanted = wanted
-        started = [runner for runner in self._runners if runner.start_cycle_if_due()]
-        for runner in started:
-            runner.wait(max(0.0, deadline - self._clock.monotonic()))
+        for planned in self._plan:
+            wanted = planned.wanted(self._sources)
+            if wanted and not planned.worker.wanted and planned.why:
+                log.info("source %s is used: %s", planned.worker.name, planned.why)
+            planned.worker.wanted = wanted
+        woken = [worker for worker in self.workers if worker.wake_if_due()]
+        for worker in woken:
+            worker.wait(max(0.0, deadline - self._clock.monotonic()))
 
     def compose(self) -> Snapshot:
-        """Makes and publishes a snapshot of what the sources have now."""
+        """Makes and publishes a snapshot of what the workers have now."""
         readings = self._fresh_readings()
         merged = merge_readings(readings)
         devices = self._identities.complete(merged.devices)
         now, monotonic = self._clock.now(), self._clock.monotonic()
         counters = self._integrator.advance(devices, monotonic)
-        processes, ownership = self._ownership.advance(
+        processes, ownership = self._owners.advance(
             merged.processes,
             devices,
             counters,
@@ -152,7 +156,7 @@ class Collector:
             counters=counters,
             xids=self._ledger.totals(devices),
             events=self._events.advance(devices, self._ledger.take_new(), now),
-            sources=tuple(runner.status() for runner in self._runners if runner.wanted),
+            sources=tuple(worker.status() for worker in self.workers if worker.wanted),
             expected_gpus=self._expected_gpus,
             agent=self._cost.read(),
         )
@@ -165,9 +169,9 @@ class Collector:
 
     def _fresh_readings(self) -> list[Reading]:
         readings = []
-        for runner in self._runners:
-            self._ledger.add(runner.take_xids())
-            reading = runner.fresh()
-            if reading is not ABSENT and runner.wanted:
+        for worker in self._sources:
+            self._ledger.add(worker.take_xids())
+            reading = worker.fresh()
+            if reading is not ABSENT and worker.wanted:
                 readings.append(reading)
         return readings

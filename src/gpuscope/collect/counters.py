@@ -27,8 +27,8 @@ class _Running:
 class Integrator:
     """Feed it every cycle's devices with a monotonic time; it answers with each GPU's counters."""
 
-    def __init__(self, longest_gap_seconds: float) -> None:
-        self._longest_gap = longest_gap_seconds
+    def __init__(self, max_gap_seconds: float) -> None:
+        self._max_gap = max_gap_seconds
         self._running: dict[Uuid, _Running] = {}
 
     def advance(self, devices: Sequence[Device], at: float) -> dict[Uuid, Counters]:
@@ -37,7 +37,7 @@ class Integrator:
     def _advance_one(self, device: Device, at: float) -> Counters:
         running = self._running.setdefault(device.uuid, _Running(last_at=at))
         elapsed = at - running.last_at
-        if not 0 <= elapsed <= self._longest_gap:
+        if not 0 <= elapsed <= self._max_gap:
             elapsed = 0.0
         running.last_at = at
         _add_busy(running, device, elapsed)

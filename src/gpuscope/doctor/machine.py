@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.sources.dcgm.plan import DcgmSettings
 
 _TIME_ERROR = 5  # adjtimex: the clock is not synchronised
 _TIMEX_BYTES = 256
@@ -18,7 +19,7 @@ def other_sources(scene: Scene) -> Iterator[Finding]:
         if status.name not in ("nvml", "kernel-log"):  # these have checks of their own
             verdict = Verdict.GOOD if status.up else Verdict.NOTE
             yield Finding(verdict, f"source {status.name}: {status.why}")
-    command = scene.settings.dcgmi_command.split()[0]
+    command = scene.settings.view(DcgmSettings).dcgmi_command.split()[0]
     if not shutil.which(command):
         fix = "only needed for profiling numbers before Hopper: install datacenter-gpu-manager"
         yield Finding(Verdict.NOTE, f"{command} is not installed", fix)

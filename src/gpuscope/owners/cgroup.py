@@ -42,7 +42,7 @@ MAX_TEXT: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CgroupFacts:
     """What a cgroup path says. `job` is Slurm's number; from 26.05 on it may say only the `sluid`."""
 
     pod_uid: Maybe[str] = ABSENT
@@ -55,12 +55,12 @@ class Place:
     relative: bool = False  # seen from a private cgroup namespace
 
 
-NOWHERE: Final = Place()
+NO_CGROUP: Final = CgroupFacts()
 
 
-def parse_cgroup(text: str) -> Place:
+def parse_cgroup(text: str) -> CgroupFacts:
     """The place told by all lines together: v1 and hybrid machines have a line for each controller."""
-    container, job, relative = NOWHERE, NOWHERE, False
+    container, job, relative = NO_CGROUP, NO_CGROUP, False
     best = 0
     for line in text[:MAX_TEXT].split("\n"):
         columns = line.split(":", 2)
@@ -76,8 +76,8 @@ def parse_cgroup(text: str) -> Place:
         if job.job is ABSENT:
             candidate = _slurm_place(segments)
             job = candidate if candidate.job is not ABSENT or job.sluid is ABSENT else job
-    if best == 0 and job is NOWHERE and not relative:
-        return NOWHERE
+    if best == 0 and job is NO_CGROUP and not relative:
+        return NO_CGROUP
     return replace(container, job=job.job, job_step=job.job_step, sluid=job.sluid, relative=relative)
 
 
@@ -106,7 +106,7 @@ def _parts(segments: Sequence[str]) -> list[_Part]:
     return parts
 
 
-def _container_place(segments: Sequence[str]) -> Place:
+def _container_place(segments: Sequence[str]) -> CgroupFacts:
     parts = _parts(segments)
     pod_at, uid = -1, ""
     for number, part in enumerate(parts):
@@ -118,7 +118,7 @@ def _container_place(segments: Sequence[str]) -> Place:
         innermost = next((p for p in reversed(parts) if _container_id(p, in_pod=False)), None)
         return _fargate_place(segments) if innermost is None else _in_container(innermost)
     above = parts[: pod_at + 1]
-    place = Place(pod_uid=uid, qos=_qos(above))
+    place = CgroupFacts(pod_uid=uid, qos=_qos(above))
     for part in parts[pod_at + 1 :]:
         if not _container_id(part, in_pod=True):
             continue
@@ -138,22 +138,22 @@ def _container_id(part: _Part, in_pod: bool) -> str:
     return match["id"] if match else ""
 
 
-def _in_container(part: _Part) -> Place:
+def _in_container(part: _Part) -> CgroupFacts:
     match = _CONTAINER.match(part.name) or _UUID_CONTAINER.match(part.name)
     if match is None:
-        return NOWHERE
+        return NO_CGROUP
     prefix = match["prefix"] or part.runtime
     if prefix.endswith("conmon"):  # podman's and CRI-O's supervisor, not the workload
-        return NOWHERE
-    return Place(container_id=match["id"], runtime=RUNTIMES.get(prefix or part.parent, ABSENT))
+        return NO_CGROUP
+    return CgroupFacts(container_id=match["id"], runtime=RUNTIMES.get(prefix or part.parent, ABSENT))
 
 
-def _fargate_place(segments: Sequence[str]) -> Place:
+def _fargate_place(segments: Sequence[str]) -> CgroupFacts:
     for group, task, container in zip(segments, segments[1:], segments[2:], strict=False):
         number = container.removeprefix(task)
         if group == "ecs" and _FARGATE_TASK.match(task) and _FARGATE_NUMBER.match(number):
-            return Place(container_id=container)
-    return NOWHERE
+            return CgroupFacts(container_id=container)
+    return NO_CGROUP
 
 
 def _qos(above: Sequence[_Part]) -> Maybe[str]:
@@ -163,17 +163,17 @@ def _qos(above: Sequence[_Part]) -> Maybe[str]:
     return "guaranteed" if any("kubepods" in part.name for part in above) else ABSENT
 
 
-def _slurm_place(segments: Sequence[str]) -> Place:
+def _slurm_place(segments: Sequence[str]) -> CgroupFacts:
     """`job_J/step_S` wherever it hangs: slurm, slurm_<node>, slurmstepd.scope, <node>_slurmstepd.scope."""
     for number, segment in enumerate(segments):
         below = segments[number + 1] if number + 1 < len(segments) else ""
         step = _STEP.match(below)
         job = _JOB.match(segment)
         if job and (step or _is_slurm(segments[:number])):
-            return Place(job=job[1], job_step=step[1] if step else ABSENT)
+            return CgroupFacts(job=job[1], job_step=step[1] if step else ABSENT)
         if step and _SLUID.match(segment):
-            return Place(sluid=segment, job_step=step[1])
-    return NOWHERE
+            return CgroupFacts(sluid=segment, job_step=step[1])
+    return NO_CGROUP
 
 
 def _is_slurm(above: Sequence[str]) -> bool:

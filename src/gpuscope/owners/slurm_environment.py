@@ -22,7 +22,7 @@ WANTED: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmWords:
+class SlurmVariables:
     job: Maybe[str] = ABSENT
     job_step: Maybe[str] = ABSENT
     job_array: Maybe[str] = ABSENT
@@ -30,12 +30,12 @@ class SlurmWords:
     job_partition: Maybe[str] = ABSENT
 
 
-NO_WORDS: Final = SlurmWords()
+NO_VARIABLES: Final = SlurmVariables()
 
 
-def parse_environment(text: bytes) -> SlurmWords:
+def parse_environment(text: bytes) -> SlurmVariables:
     if b"SLURM_JOB" not in text:
-        return NO_WORDS
+        return NO_VARIABLES
     said: dict[bytes, str] = {}
     for entry in text.split(b"\0"):
         name, equals, value = entry.partition(b"=")
@@ -46,7 +46,7 @@ def parse_environment(text: bytes) -> SlurmWords:
         return next((said[name] for name in names if name in said and pattern.match(said[name])), ABSENT)
 
     array, task = pick(_NUMBER, b"SLURM_ARRAY_JOB_ID"), pick(_NUMBER, b"SLURM_ARRAY_TASK_ID")
-    return SlurmWords(
+    return SlurmVariables(
         job=pick(_NUMBER, b"SLURM_JOB_ID", b"SLURM_JOBID"),
         job_step=pick(_NAME, b"SLURM_STEP_ID", b"SLURM_STEPID"),
         job_array=ABSENT if array is ABSENT or task is ABSENT else f"{array}_{task}",

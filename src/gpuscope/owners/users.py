@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"\d{1,10}\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?\Z", re.ASCII)
 
 
-class UserBook:
+class UserNames:
     """`rootfs` is the machine's root where it is not ours: then its own files are read, not our resolver."""
 
     def __init__(self, rootfs: str = "/", clock: Callable[[], float] = time.monotonic) -> None:

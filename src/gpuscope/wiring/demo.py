@@ -8,22 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpuscope.clock import SystemClock
-from gpuscope.collect.collector import Collector, Planned
+from gpuscope.collect.collector import Collector, PlannedSource
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.merge import merge_readings
-from gpuscope.collect.owner_counters import OwnerCounters
-from gpuscope.collect.ownership import OwnershipBook
-from gpuscope.collect.runner import Runner
-from gpuscope.collect.sessions import Sessions
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.health.xids import explain_xid
+from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec
 from gpuscope.sources.demo import DemoFleet, check_settings, open_node
-from gpuscope.wiring.owners import build_demo_allocations
+from gpuscope.wiring.owners import build_demo_owner_join
 
-LONGEST_GAP_SECONDS = 300.0
+MAX_GAP_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class Demo:
     collectors: Sequence[Collector]
     integrators: Sequence[Integrator]
     ledgers: Sequence[XidLedger]
-    ownership: Sequence[OwnershipBook]
+    ownership: Sequence[OwnerJoin]
 
     def past(self, index: int, times: range) -> Iterator[Snapshot]:
         """A node's snapshots at these times, before its collector runs."""
@@ -71,15 +69,11 @@ def build_demo(settings: Settings) -> Demo:
     check_settings(settings)
     clock = SystemClock()
     fleet = DemoFleet(settings, started_at=clock.now(), nodes=settings.demo_nodes or 1)
-    integrators = [Integrator(longest_gap_seconds=LONGEST_GAP_SECONDS) for _ in fleet.node_names]
+    integrators = [Integrator(max_gap_seconds=MAX_GAP_SECONDS) for _ in fleet.node_names]
     ledgers = [XidLedger(None) for _ in fleet.node_names]
-    allocations, workers = build_demo_allocations(settings, clock)
     ownership = [
-        OwnershipBook(
-            Sessions(settings.idle_after),
-            OwnerCounters(LONGEST_GAP_SECONDS),
-            allocations if index == 0 else None,  # a kubelet speaks of one node
-        )
+        # A kubelet and a folder of job files speak of one node.
+        build_demo_owner_join(settings, clock, MAX_GAP_SECONDS, with_allocations=index == 0)
         for index in range(len(fleet.node_names))
     ]
     collectors = []
@@ -92,13 +86,13 @@ def build_demo(settings: Settings) -> Demo:
         )
         collectors.append(
             Collector(
-                [Planned(Runner(spec, settings, clock)), *(workers if index == 0 else ())],
+                [PlannedSource(SourceWorker(spec, settings, clock))],
                 node=node,
                 interval=settings.interval,
                 clock=clock,
                 ledger=ledgers[index],
                 integrator=integrators[index],
-                ownership=ownership[index],
+                owners=ownership[index],
                 expected_gpus=fleet.gpus_per_node,
                 explain_xid=lambda code: explain_xid(code).meaning,
             )

@@ -16,6 +16,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec, Tier
 from gpuscope.sources.demo.fleet import DemoFleet
 from gpuscope.sources.demo.models import MODELS
+from gpuscope.sources.demo.plan import DemoSettings
 from gpuscope.sources.demo.scenarios import SCENARIOS
 
 __all__ = ["MODELS", "SCENARIOS", "SOURCE", "DemoFleet", "DemoSource", "check_settings", "open_node"]
@@ -60,14 +61,14 @@ def open_node(
         fleet = DemoFleet(settings, started_at=clock(), nodes=count)
     if not 0 <= node_index < fleet.node_count:
         raise UsageError(f"demo node {node_index}: the simulated fleet has {fleet.node_count}")
-    node = fleet.node(node_index)
+    node, own = fleet.node(node_index), settings.view(DemoSettings)
     log.warning(
         "simulated node %s: %d × %s, seed %d, scenarios: %s; no number is real",
         node.machine.name,
         len(node.gpus),
         node.model.name,
-        settings.seed,
-        ", ".join(settings.scenario) or "none",
+        own.seed,
+        ", ".join(own.scenario) or "none",
     )
     return DemoSource(fleet, node_index, clock)
 

@@ -19,6 +19,7 @@ from gpuscope.sources.demo import hardware_ids as identity
 from gpuscope.sources.demo.jobs import digest
 from gpuscope.sources.demo.models import Model, find_model
 from gpuscope.sources.demo.physics import CurveBook
+from gpuscope.sources.demo.plan import DemoSettings
 from gpuscope.sources.demo.scenarios import Cue, Stage, parse_cues, play
 from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
 from gpuscope.sources.demo.simulated_gpu import Gpu, Slice
@@ -69,10 +70,11 @@ class DemoFleet:
         self, settings: Settings, *, started_at: float | None = None, nodes: int | None = None
     ) -> None:
         self.started_at = time.time() if started_at is None else started_at
-        self._seed = settings.seed
-        self._gpus = settings.demo_gpus
-        self._model = settings.demo_model
-        self._cues: tuple[Cue, ...] = parse_cues(settings.scenario)
+        own = settings.view(DemoSettings)
+        self._seed = own.seed
+        self._gpus = own.demo_gpus
+        self._model = own.demo_model
+        self._cues: tuple[Cue, ...] = parse_cues(own.scenario)
         if self._model:
             find_model(self._model)
         count = nodes if nodes is not None else settings.demo_nodes

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuscope.clock import SystemClock
-from gpuscope.collect.collector import Collector, Planned
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.collector import Collector, PlannedSource
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
 from gpuscope.settings import Settings
-from gpuscope.wiring.owners import build_ownership
+from gpuscope.wiring.owners import build_owner_join
 from gpuscope.wiring.run_agent import Running
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
@@ -65,15 +65,14 @@ class Node:
 @contextmanager
 def collecting(node: Node) -> Iterator[Collector]:
     clock = SystemClock()
-    ownership, workers = build_ownership(node.settings, clock, {})
-    gpus = Runner(spec_of(FakeSource(node.reading), "gpus"), node.settings, clock)
+    gpus = SourceWorker(spec_of(FakeSource(node.reading), "gpus"), node.settings, clock)
     collector = Collector(
-        [Planned(gpus), *workers],
+        [PlannedSource(gpus)],
         node="n",
         interval=node.settings.interval,
         clock=clock,
         ledger=XidLedger(None),
-        ownership=ownership,
+        owners=build_owner_join(node.settings, clock, {}),
     )
     running = Running(collector)
     running.start()
