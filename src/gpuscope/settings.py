@@ -42,7 +42,8 @@ DEMO_DATA = "~/.local/share/gpuscope-demo"
 SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without the generated methods, which `Settings` has: those of a hundred fields cost memory.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class CoreSettings(Limits):
     """Every setting but those of the sources, which each source's `plan.py` has."""
 
@@ -239,6 +240,7 @@ class CoreSettings(Limits):
 
 if TYPE_CHECKING:
 
+    @dataclass(frozen=True, kw_only=True)
     class Settings(CoreSettings):
         """The type checker knows a source's settings only through `view`: no list of sources is kept here."""
 

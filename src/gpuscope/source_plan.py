@@ -1,8 +1,8 @@
 """When a source is used, and its settings: what the program must know about a source before it imports it.
 
 Each source is a package `sources/<name>/` with a `plan.py` that defines `PLAN`. Every command reads all plans,
-because their settings are flags; so a plan imports leaves only, and is loaded without its package: an agent
-that reads NVML must not pay for the code of DCGM or of the simulated fleet.
+because their settings are flags; so a plan imports as little as it can, and is loaded without its package: an
+agent that reads NVML must not pay for the code of DCGM or of the simulated fleet.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpuscope.readings import Maybe, Reading
-
 if TYPE_CHECKING:
+    from gpuscope.readings import Maybe, Reading
     from gpuscope.settings import Settings
 
 SOURCES_FOLDER = Path(__file__).parent / "sources"

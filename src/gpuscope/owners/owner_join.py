@@ -11,10 +11,9 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscope.owners.gpu_units import allocation_holders, process_owners, unit_of
-from gpuscope.owners.job_files import JobFiles
 from gpuscope.owners.owner_accounts import OwnerAccounts
 from gpuscope.owners.process_enricher import ProcessEnricher
 from gpuscope.readings import (
@@ -31,6 +30,9 @@ from gpuscope.readings import (
     Uuid,
 )
 from gpuscope.worker import Worker
+
+if TYPE_CHECKING:
+    from gpuscope.owners.job_files import JobFiles
 
 log = logging.getLogger("gpuscope.owners")
 

@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuscope.clock import Clock
 from gpuscope.owners.allocation_matching import AllocationMatcher, Claims
-from gpuscope.owners.job_files import JobFiles, job_files_worker
 from gpuscope.owners.owner_accounts import OwnerAccounts
 from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.owners.pods import Pods
@@ -22,6 +21,9 @@ from gpuscope.owners.workload_names import ContainerRuntime, WorkloadNames
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
 from gpuscope.worker import Worker
+
+if TYPE_CHECKING:
+    from gpuscope.owners.job_files import JobFiles
 
 
 def build_owner_join(
@@ -102,6 +104,8 @@ def build_outside(settings: Settings, clock: Clock, environment: Mapping[str, st
         outside.runtimes.append(ContainerRuntime(cri, worker, knows_pods=True))
         outside.workers.append(worker)
     if settings.job_map_dir:
+        from gpuscope.owners.job_files import job_files_worker
+
         outside.job_files = job_files = job_files_worker(settings, clock)
         outside.claims.append(lambda: _job_claims(job_files))
         outside.workers.append(job_files)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscope.readings import ABSENT, Device
 from gpuscope.setting_values import setting
 from gpuscope.source_plan import SourcePlan, SourceState, is_down
 
 if TYPE_CHECKING:
+    from gpuscope.readings import Device
     from gpuscope.settings import Settings
 
 FIRST_PROFILING_SECONDS = 5.0
@@ -24,11 +23,15 @@ class DcgmSettings:
 
 
 def _has_dcgmi(settings: Settings) -> bool:
+    import shutil  # here and below: commands that read no GPU load this module too
+
     return shutil.which(settings.view(DcgmSettings).dcgmi_command.split()[0]) is not None
 
 
 def _lacks_profiling(states: Sequence[SourceState]) -> bool:
     """Whether NVML has no profiling values for some GPU that answers, or does not answer."""
+    from gpuscope.readings import ABSENT
+
     for state in states:
         reading = state.fresh()
         if state.name == "nvml" and reading is not ABSENT:
@@ -43,6 +46,8 @@ def _lacks_profiling(states: Sequence[SourceState]) -> bool:
 
 
 def _has_nvml_profiling(device: Device) -> bool:
+    from gpuscope.readings import ABSENT
+
     capability = device.compute_capability
     return capability is not ABSENT and capability.partition(".")[0] not in ("", *"5678")
 
