@@ -80,8 +80,8 @@ def test_an_id_nobody_here_answers_to(device_id: str) -> None:
 
 
 def test_every_row_of_the_table_is_shown_by_a_form() -> None:
-    shown = {row.who for row in ID_PATTERNS for form in FORMS if row.pattern.fullmatch(form)}
-    assert shown == {row.who for row in ID_PATTERNS}
+    shown = {row.used_by for row in ID_PATTERNS for form in FORMS if row.pattern.fullmatch(form)}
+    assert shown == {row.used_by for row in ID_PATTERNS}
 
 
 def test_without_minor_numbers_the_index_has_to_do() -> None:

@@ -99,7 +99,7 @@ def list_containers(
     path: str, wanted: Collection[str], timeout: float = TIMEOUT_SECONDS
 ) -> dict[str, ContainerInfo]:
     """Those wanted containers that this runtime knows; raises SourceError if it gives no valid answer."""
-    return decode_containers(call(path, LIST_CONTAINERS, timeout=timeout, most=_MAX_BYTES), wanted)
+    return decode_containers(call(path, LIST_CONTAINERS, timeout=timeout, max_bytes=_MAX_BYTES), wanted)
 
 
 def decode_containers(answer: bytes, wanted: Collection[str]) -> dict[str, ContainerInfo]:

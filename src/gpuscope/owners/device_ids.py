@@ -1,7 +1,7 @@
-"""From the ids schedulers use to the GPUs we see: one row of the table for each way a device is spelled.
+"""From the device ids that schedulers use to the visible GPUs: one row of the table for each form of an id.
 
-An id that fits no row, or names a GPU that is not visible here, is no error: the allocation is shown without
-a GPU.
+An id that matches no row, or that of a GPU that is not visible here, is no error: the allocation is shown
+without a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Uuid
 
 @dataclass(frozen=True, slots=True)
 class MatchedDevice:
-    """A GPU or instance, and which share of it where it is shared."""
+    """A GPU or instance, and the number of the share if it is shared."""
 
     gpu: Device
     instance: MigInstance | None = None
@@ -24,7 +24,7 @@ class MatchedDevice:
 
 
 class DeviceIndex:
-    """The visible GPUs by everything an id may name them by."""
+    """The visible GPUs by UUID, minor number, index and PCI address."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
         self.by_uuid: dict[str, MatchedDevice] = {}
@@ -61,7 +61,7 @@ class DeviceIndex:
 
 
 def _address(text: str) -> str:
-    """Without the domain's leading zeros: sysfs writes four digits of it, the driver eight."""
+    """Without leading zeros of the domain: sysfs writes four digits, the driver eight."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain.lstrip('0') or '0'}:{rest}"
 
@@ -71,7 +71,7 @@ Resolve = Callable[[DeviceIndex, re.Match[str]], MatchedDevice | None]
 
 @dataclass(frozen=True, slots=True)
 class IdPattern:
-    who: str
+    used_by: str
     pattern: re.Pattern[str]
     resolve: Resolve
 
@@ -108,13 +108,15 @@ def _device_file(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | No
     return _with_replica(None if device is None else MatchedDevice(device), named.get("replica"))
 
 
-def _claimed_mig(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
+def _dra_mig(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     device = index.by_number(int(match["minor"]))
     if device is None:
         return None
-    # The name tells profile and placement, no id: the instance is sure only if it alone has the profile.
-    alike = [i for i in device.instances if i.profile is not ABSENT and _plain(i.profile) == match["profile"]]
-    return MatchedDevice(device, alike[0]) if len(alike) == 1 else MatchedDevice(device)
+    # The name has profile and placement but no id: the instance is known only if no other has its profile.
+    same_profile = [
+        i for i in device.instances if i.profile is not ABSENT and _plain(i.profile) == match["profile"]
+    ]
+    return MatchedDevice(device, same_profile[0]) if len(same_profile) == 1 else MatchedDevice(device)
 
 
 def _plain(profile: str) -> str:
@@ -131,8 +133,8 @@ def _pci(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     return None if device is None else MatchedDevice(device)
 
 
-def _id_pattern(who: str, pattern: str, resolve: Resolve) -> IdPattern:
-    return IdPattern(who, re.compile(pattern, re.ASCII), resolve)
+def _id_pattern(used_by: str, pattern: str, resolve: Resolve) -> IdPattern:
+    return IdPattern(used_by, re.compile(pattern, re.ASCII), resolve)
 
 
 _N: Final = r"\d{1,4}"
@@ -149,10 +151,10 @@ ID_PATTERNS: Final[Sequence[IdPattern]] = (
     _id_pattern(
         "dynamic resource allocation, MIG",
         rf"gpu-(?P<minor>{_N})-mig-(?P<profile>[a-z0-9]+)-{_N}-{_N}",
-        _claimed_mig,
+        _dra_mig,
     ),
-    _id_pattern("an address on the PCI bus", r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", _pci),
-    _id_pattern("a bare number: Slurm's, or an index", rf"(?P<minor>{_N})", _number),
+    _id_pattern("PCI address", r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", _pci),
+    _id_pattern("a number: Slurm's, or an index", rf"(?P<minor>{_N})", _number),
     _id_pattern("Slurm's prolog, MIG", rf"(?P<minor>{_N})\.(?P<gi>{_N})", _device_file),
 )
 
