@@ -39,7 +39,7 @@ class ReadResult(Generic[T_co]):
     complete: bool = True  # False: the rest comes with the next read; one-shot commands wait for it
 
 
-class Reader(Protocol[T_co]):
+class ValueReader(Protocol[T_co]):
     """After any error of `read` but `NoAnswerYet` the reader is closed and opened again."""
 
     def read(self) -> ReadResult[T_co]: ...
@@ -76,7 +76,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Latest(Generic[T]):
+class _LastRead(Generic[T]):
     """The result of the last successful read; `began` and `ended` are monotonic, `at` is wall-clock time."""
 
     result: ReadResult[T]
@@ -90,7 +90,7 @@ class Worker(Generic[T]):
         self,
         name: str,
         summary: str,
-        open_reader: Callable[[], Reader[T]],
+        open_reader: Callable[[], ValueReader[T]],
         timing: Timing,
         clock: Clock,
         *,
@@ -105,8 +105,8 @@ class Worker(Generic[T]):
         self._timing = timing
         self._clock = clock
         self._reuse_equal = reuse_equal
-        self._reader: Reader[T] | None = None
-        self._latest: _Latest[T] | None = None
+        self._reader: ValueReader[T] | None = None
+        self._latest: _LastRead[T] | None = None
         self._trouble = NOT_READ_YET  # why the last read failed; empty after a success
         self._episode = EpisodeLog(
             log, f"source {name}", recovered=f"answers ({summary})", clock=clock.monotonic
@@ -240,7 +240,7 @@ class Worker(Generic[T]):
         ended, before = self._clock.monotonic(), self._latest
         if self._reuse_equal and before is not None and before.result.value == result.value:
             result = ReadResult(before.result.value, result.failures, result.complete)
-        self._latest = _Latest(result, began, ended, self._clock.now())
+        self._latest = _LastRead(result, began, ended, self._clock.now())
         self._log_failing_parts(result.failures)
         if self._trouble or self._episode.why:
             self._answering_since = ended

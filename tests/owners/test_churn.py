@@ -13,7 +13,7 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.owners.owner_accounts import OwnerAccounts
 from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.proc import Proc, Stat
+from gpuscope.owners.proc import Proc, ProcessStat
 from gpuscope.owners.process_enricher import ProcessEnricher
 from gpuscope.owners.process_lookup import ProcessLookup
 from gpuscope.owners.users import UserNames
@@ -30,8 +30,8 @@ CYCLES = 400 if os.environ.get("SLOW") == "1" else 80
 class BusyProc(Proc):
     """Every PID is there, each in a pod of its own, by a user of its own."""
 
-    def stat(self, pid: int) -> Stat:
-        return Stat("short", 100 + pid)
+    def stat(self, pid: int) -> ProcessStat:
+        return ProcessStat("short", 100 + pid)
 
     def ids(self, pid: int) -> tuple[int, int]:
         return 1_000_000 + pid, 1_000_000 + pid

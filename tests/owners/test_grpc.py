@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.grpc.call import CallError, Response, call, encode_frame
+from gpuscope.owners.grpc.call import CallError, CallResponse, call, encode_frame
 from gpuscope.owners.grpc.hpack import HeaderDecoder, HeaderError, decode_huffman
-from gpuscope.owners.grpc.protobuf import WireError, fields, text
+from gpuscope.owners.grpc.protobuf import ProtobufError, fields, text
 from gpuscope.owners.pod_resources import LIST
 from tests.owners.fake_kubelet import FakeKubelet, field, running_kubelet
 
@@ -198,7 +198,7 @@ frames = st.tuples(
 @given(st.lists(frames, max_size=12))
 def test_any_frames_are_an_answer_or_an_error(said: list[tuple[int, int, int, bytes]]) -> None:
     with suppress(SourceError):
-        Response(1 << 16).read(Scripted(said))  # type: ignore[arg-type]
+        CallResponse(1 << 16).read(Scripted(said))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_any_header_block(block: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_fields_or_an_error(data: bytes) -> None:
-    with suppress(WireError):
+    with suppress(ProtobufError):
         assert all(number > 0 for number, _ in fields(data))
 
 

@@ -16,7 +16,7 @@ from gpuscope.metrics.families import load_family
 from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
 from gpuscope.settings import Settings
 from gpuscope.wiring.owners import build_owner_join
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.run_agent import CollectorThreads
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
 from tests.owners.trees import ProcTree, add_pod_log, pod_cgroup
@@ -74,7 +74,7 @@ def collecting(node: Node) -> Iterator[Collector]:
         ledger=XidLedger(None),
         owners=build_owner_join(node.settings, clock, {}),
     )
-    running = Running(collector)
+    running = CollectorThreads(collector)
     running.start()
     try:
         yield collector

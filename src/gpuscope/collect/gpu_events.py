@@ -26,7 +26,7 @@ SECONDS_PER_LINE: Final = 30.0
 
 
 @dataclass(slots=True)
-class _Allowance:
+class _LineAllowance:
     """Log lines that one GPU may still write."""
 
     lines: float = MAX_LINES
@@ -51,7 +51,7 @@ class GpuEvents:
         self._seen: dict[Uuid, Device] = {}
         self._at_address: dict[str, Uuid] = {}
         self._lost_at: dict[Uuid, float] = {}
-        self._allowances: dict[str, _Allowance] = {}
+        self._allowances: dict[str, _LineAllowance] = {}
         self._events: deque[GpuEvent] = deque(maxlen=MAX_EVENTS)
         self._latest: tuple[GpuEvent, ...] = ()
         self._added = 0
@@ -128,7 +128,7 @@ class GpuEvents:
         self._log(logging.INFO if kind == "returned" else logging.WARNING, text, gpu, now)
 
     def _log(self, level: int, text: str, gpu: str, now: float) -> None:
-        allowance = self._allowances.setdefault(gpu, _Allowance())
+        allowance = self._allowances.setdefault(gpu, _LineAllowance())
         if allowance.take(now):
             more = f" ({allowance.left_out} lines about it were left out)" if allowance.left_out else ""
             allowance.left_out = 0

@@ -92,7 +92,7 @@ class XidStateFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("the file of XID counts cannot be read, counting starts anew: %s", error)
+            log.warning("the file of XID counts cannot be read, counting starts from 0: %s", error)
             return None
         try:
             return _decode(content)
@@ -107,7 +107,10 @@ class XidStateFile:
         except OSError:
             aside = self._path
         log.warning(
-            "%s is not a file of XID counts (%s); renamed to %s, counting starts anew", self._path, error, aside
+            "%s is not a file of XID counts (%s); renamed to %s, counting starts from 0",
+            self._path,
+            error,
+            aside,
         )
 
     def save(self, state: XidState) -> None:

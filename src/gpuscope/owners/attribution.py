@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuscope.owners.pods import NO_PODS, Pods
-from gpuscope.owners.process_lookup import ProcessFacts
+from gpuscope.owners.process_lookup import KernelFacts
 from gpuscope.readings import ABSENT, Maybe, Owner
 
 
@@ -21,7 +21,7 @@ class ContainerInfo:
 ContainerInfos = Mapping[str, ContainerInfo]
 
 
-def owner_of(facts: ProcessFacts, pods: Pods = NO_PODS, containers: ContainerInfos = {}) -> Owner:  # noqa: B006 - read only
+def owner_of(facts: KernelFacts, pods: Pods = NO_PODS, containers: ContainerInfos = {}) -> Owner:  # noqa: B006 - read only
     cgroup, slurm = facts.cgroup, facts.slurm
     container_id = cgroup.container_id
     pod = pods.find(cgroup.pod_uid, container_id)

@@ -23,7 +23,7 @@ class ProcessGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ProcessStat:
     comm: str
     start_ticks: int
 
@@ -35,7 +35,7 @@ class Proc:
         self.root = root.rstrip("/") or "/"
         self._boot_time: float | None = None
 
-    def stat(self, pid: int) -> Stat:
+    def stat(self, pid: int) -> ProcessStat:
         return parse_stat(self._read(pid, "stat", 4096))
 
     def ids(self, pid: int) -> tuple[int, int]:
@@ -88,14 +88,14 @@ class Proc:
             os.close(handle)
 
 
-def parse_stat(text: bytes) -> Stat:
+def parse_stat(text: bytes) -> ProcessStat:
     """The name may contain spaces, brackets and line ends: it ends at the last `)`."""
     opened, closed = text.find(b"("), text.rfind(b")")
     rest = text[closed + 1 :].split(None, 20)
     try:
         if opened < 0 or closed < opened:
             raise ValueError
-        return Stat(text[opened + 1 : closed].decode("utf-8", "replace"), int(rest[19]))
+        return ProcessStat(text[opened + 1 : closed].decode("utf-8", "replace"), int(rest[19]))
     except (ValueError, IndexError):
         if not text:  # the process ended during the read
             raise ProcessGone from None

@@ -20,7 +20,7 @@ from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.proc import Proc
 from gpuscope.owners.process_activity import ActivityStates
 from gpuscope.owners.process_labels import StableLabels
-from gpuscope.owners.process_lookup import FactsByProcess, ProcessFacts, ProcessKey, keys_of
+from gpuscope.owners.process_lookup import FactsByProcess, KernelFacts, ProcessKey, keys_of
 from gpuscope.readings import ABSENT, Maybe, Owner, Process, ProcessLabels, Uuid
 
 
@@ -46,7 +46,7 @@ class Lookup(Protocol):
     def failures(self) -> Mapping[str, int]: ...
 
 
-_NO_FACTS: Final = ProcessFacts()
+_NO_FACTS: Final = KernelFacts()
 _NO_CONTAINERS: Final[ContainerInfos] = {}
 
 
@@ -164,7 +164,7 @@ class ProcessEnricher:
             return ABSENT
 
     def _make_owner(
-        self, key: ProcessKey, facts: ProcessFacts, pods: Pods, containers: ContainerInfos
+        self, key: ProcessKey, facts: KernelFacts, pods: Pods, containers: ContainerInfos
     ) -> _CachedOwner:
         cached = self._owners.get(key)
         if cached and cached.facts is facts and cached.pods is pods and cached.containers is containers:
@@ -182,7 +182,7 @@ class ProcessEnricher:
 class _CachedOwner:
     """An owner, and what it was made from."""
 
-    facts: ProcessFacts
+    facts: KernelFacts
     pods: Pods
     containers: ContainerInfos
     owner: Owner
@@ -193,10 +193,10 @@ class _Known(NamedTuple):
     command: Maybe[str]
     owner: Owner
     key: ProcessKey | None = None  # None: not in /proc, or simulated
-    facts: ProcessFacts | None = None  # None: the lookup has not answered yet
+    facts: KernelFacts | None = None  # None: the lookup has not answered yet
 
 
-def _command(process: Process, comm: str, facts: ProcessFacts) -> Maybe[str]:
+def _command(process: Process, comm: str, facts: KernelFacts) -> Maybe[str]:
     if facts.command_line is not ABSENT:
         return facts.command_line
     return process.command if process.command is not ABSENT else (comm or ABSENT)
@@ -232,7 +232,7 @@ def _enriched(
     )
 
 
-def _container_ids(facts: Iterable[ProcessFacts]) -> tuple[frozenset[str], frozenset[str]]:
+def _container_ids(facts: Iterable[KernelFacts]) -> tuple[frozenset[str], frozenset[str]]:
     """Ids of containers outside pods, and in pods: Docker knows no useful name for the latter."""
     outside: set[str] = set()
     in_pods: set[str] = set()

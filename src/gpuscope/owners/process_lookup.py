@@ -38,7 +38,7 @@ class ProcessKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessFacts:
+class KernelFacts:
     cgroup: CgroupFacts = NO_CGROUP
     user: Maybe[str] = ABSENT
     group: Maybe[str] = ABSENT
@@ -46,7 +46,7 @@ class ProcessFacts:
     command_line: Maybe[str] = ABSENT  # only with --full-commands: it may hold secrets
 
 
-FactsByProcess = Mapping[ProcessKey, ProcessFacts]
+FactsByProcess = Mapping[ProcessKey, KernelFacts]
 
 
 class ProcessLookup:
@@ -74,16 +74,16 @@ class ProcessLookup:
     def close(self) -> None:
         pass
 
-    def look_up(self, key: ProcessKey) -> ProcessFacts:
+    def look_up(self, key: ProcessKey) -> KernelFacts:
         pid = key.pid
         try:
             cgroup = self._cgroup(pid)
             user, group = self._user(pid, cgroup)
             variables = self._slurm(pid, cgroup)
             line = self._command_line(pid) if self._full_commands else ABSENT
-            return ProcessFacts(cgroup=cgroup, user=user, group=group, slurm=variables, command_line=line)
+            return KernelFacts(cgroup=cgroup, user=user, group=group, slurm=variables, command_line=line)
         except ProcessGone:
-            return ProcessFacts()
+            return KernelFacts()
 
     def _cgroup(self, pid: int) -> CgroupFacts:
         try:

@@ -1,8 +1,8 @@
-"""Simulated nodes of one process take turns in one thread.
+"""The cycles of many simulated nodes in one thread, one node after the other.
 
-With a thread each, a hundred nodes fight for the interpreter: some get no turn for half a minute and look
-stale, and viewers wait behind all of them. For simulations only: of real sources one may hang, and must not
-hold up another's node.
+With a thread for each node, a hundred nodes compete for the interpreter: some do not run for half a minute and
+look stale, and viewers wait for all of them. Only for simulated nodes: a real source may hang, and must not
+delay the cycle of another node.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import time
 from collections.abc import Sequence
 
 from gpuscope.collect.collector import Collector
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.run_agent import CollectorThreads
 
 
-class RunningInTurns:
+class RoundRobin:
     def __init__(self, collectors: Sequence[Collector], interval: float) -> None:
-        self._nodes = [Running(collector) for collector in collectors]
+        self._nodes = [CollectorThreads(collector) for collector in collectors]
         self._interval = interval
         self._stop = threading.Event()
         self._cycle = threading.Thread(target=self._run, name="cycle", daemon=True)

@@ -34,7 +34,7 @@ from gpuscope.wiring.heap import keep_one_heap
 from gpuscope.wiring.listeners import build_server, fit_limits
 from gpuscope.wiring.owners import build_owner_join
 
-MAX_SECONDS_FOR_ONE_SHOT = 5.0  # a slow driver or nvidia-smi is waited for; one that hangs is not
+MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or nvidia-smi
 
 log = logging.getLogger("gpuscope")
 
@@ -65,8 +65,8 @@ def build_collector(
     )
 
 
-class Running:
-    """A collector with its threads; stops them in the right order, even if one of them hangs."""
+class CollectorThreads:
+    """The threads of a collector and its workers; stops them in the right order, even if one hangs."""
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
@@ -97,8 +97,8 @@ def build_exporter(plan: ListenerPlan) -> Exporter:
     return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title, needs_gpus=needs_gpus)
 
 
-def read_once(running: Running, reads: int = 2, seconds_apart: float = 1.0) -> Snapshot:
-    """A snapshot for one-shot commands; reads twice where a number needs two readings."""
+def read_once(running: CollectorThreads, reads: int = 2, seconds_apart: float = 1.0) -> Snapshot:
+    """A snapshot for one-shot commands; reads twice, because some numbers need two readings."""
     running.start_workers()
     try:
         running.collector.tick()
@@ -118,13 +118,18 @@ def require_gpu(snapshot: Snapshot) -> None:
 
 
 def write_textfile(
-    running: Running, exporter: Exporter, writer: TextfileWriter, *, every: float, stop: threading.Event
+    running: CollectorThreads,
+    exporter: Exporter,
+    writer: TextfileWriter,
+    *,
+    every: float,
+    stop: threading.Event,
 ) -> None:
-    """Rewrites the file at a fixed beat until `stop` is set, then takes it away."""
+    """Rewrites the file every `every` seconds until `stop` is set, then removes it."""
     keep_one_heap()
     running.start()
     try:
-        # A file without GPUs would look like GPUs lost, and the slow numbers come with the second reading.
+        # A file without GPUs would look as if they were lost; slow numbers come with the second reading.
         while not stop.wait(0.05) and running.collector.ticks < 3:
             pass
         while not stop.is_set():
@@ -138,13 +143,13 @@ def write_textfile(
         writer.remove()
 
 
-def serve_agent(running: Running, plans: Sequence[ListenerPlan], settings: Settings) -> None:
+def serve_agent(running: CollectorThreads, plans: Sequence[ListenerPlan], settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     keep_one_heap()
     asyncio.run(_serve_agent(running, plans, fit_limits(settings, len(plans))))
 
 
-async def _serve_agent(running: Running, plans: Sequence[ListenerPlan], limits: Limits) -> None:
+async def _serve_agent(running: CollectorThreads, plans: Sequence[ListenerPlan], limits: Limits) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -164,7 +169,7 @@ async def _serve_agent(running: Running, plans: Sequence[ListenerPlan], limits: 
 
 
 def _with_limits(plan: ListenerPlan, limits: Limits) -> ListenerPlan:
-    """A stand-in shows what the exporter it stands in for shows, and nothing else."""
+    """Only for the native family: a stand-in serves what the original serves, and nothing else."""
     if "native" not in plan.families:
         return plan
     return replace(plan, builders=(*plan.builders, HttpLimitBuilder(limits)))

@@ -29,8 +29,8 @@ from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.querying import build_engine, shown_flags
-from gpuscope.wiring.round_robin import RunningInTurns
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.round_robin import RoundRobin
+from gpuscope.wiring.run_agent import CollectorThreads
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
 if TYPE_CHECKING:
@@ -184,7 +184,9 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
             access=web.access,
         )
         running = (
-            Running(collectors[0]) if len(collectors) == 1 else RunningInTurns(collectors, settings.interval)
+            CollectorThreads(collectors[0])
+            if len(collectors) == 1
+            else RoundRobin(collectors, settings.interval)
         )
         running.start()
         try:

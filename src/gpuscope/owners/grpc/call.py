@@ -56,7 +56,7 @@ def call(
             connection.settimeout(timeout)
             connection.connect(path)
             connection.sendall(_request_bytes(method, request))
-            return Response(max_bytes).read(FrameReader(connection, deadline))
+            return CallResponse(max_bytes).read(FrameReader(connection, deadline))
     except TimeoutError:
         raise CallError(f"{path} did not answer within {timeout:g} s") from None
     except OSError as error:
@@ -128,7 +128,7 @@ class FrameReader:
 
 
 @dataclass(slots=True)
-class Response:
+class CallResponse:
     max_bytes: int
     body: bytearray = field(default_factory=bytearray)
     headers: dict[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Protocol Buffers' wire format: the fields of a message, one by one.
 
 The caller skips fields it does not know. A truncated message, or a wire type that is not used any more, raises
-`WireError`.
+`ProtobufError`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Value = int | bytes
 
 
-class WireError(SourceError):
+class ProtobufError(SourceError):
     """Not a Protocol Buffers message, or a truncated one."""
 
 
@@ -26,7 +26,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         key, at = _varint(message, at)
         kind, number = key & 7, key >> 3
         if number == 0:
-            raise WireError("a field has number 0")
+            raise ProtobufError("a field has number 0")
         if kind == BYTES:
             length, at = _varint(message, at)
         elif kind == VARINT:
@@ -36,9 +36,9 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         elif kind in (FIXED64, FIXED32):
             length = 8 if kind == FIXED64 else 4
         else:
-            raise WireError(f"unknown wire type {kind}")
+            raise ProtobufError(f"unknown wire type {kind}")
         if length > end - at:
-            raise WireError("a message is truncated")
+            raise ProtobufError("a message is truncated")
         yield number, message[at : at + length]
         at += length
 
@@ -47,7 +47,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     try:
         return read_varint(message, at, len(message))
     except VarintError as error:
-        raise WireError(str(error)) from None
+        raise ProtobufError(str(error)) from None
 
 
 def text(value: Value) -> str:
