@@ -19,21 +19,21 @@ from pathlib import Path
 
 import psutil
 
-from gpuscope.owners.lookup import ProcessLookup, keys_of
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.users import UserBook
+from gpuscope.owners.process_lookup import ProcessLookup, keys_of
+from gpuscope.owners.users import UserNames
 
 
 def our_lookup() -> tuple[Proc, ProcessLookup]:
     proc = Proc()
-    return proc, ProcessLookup(proc, UserBook())
+    return proc, ProcessLookup(proc, UserNames())
 
 
 def ours(pids: Sequence[int], proc: Proc, lookup: ProcessLookup) -> int:
     keys = [key for key, _ in keys_of(pids, proc).values()]
-    if lookup.want(keys):
-        lookup.read(frozenset())
-    return sum(key in lookup.known and bool(proc.started_at(key.start_ticks)) for key in keys)
+    lookup.want(keys)
+    known = lookup.read().value
+    return sum(key in known and bool(proc.started_at(key.start_ticks)) for key in keys)
 
 
 def psutils(processes: Sequence[psutil.Process]) -> int:

@@ -1,15 +1,15 @@
-"""Logs a trouble when it begins and when it ends, not each time it is met.
+"""Logs a failure when it begins and when it ends, not each time it is met.
 
-Whatever is read again and again (a source, a file, a peer) reports each outcome here. A trouble whose reason
-changes is logged again, but one episode writes at most MAX_LINES lines: a program that prints something new
-each second must not fill the log.
+Code that reads the same thing again and again (a source, a file, a peer) reports each outcome here. A failure
+whose reason changes is logged again, but one episode writes at most MAX_LINES lines: a program that prints
+something new each second must not fill the log.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 MAX_LINES = 4
 
@@ -25,7 +25,7 @@ class EpisodeLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.why = ""
-        """The reason of the trouble that lasts; empty while all is well."""
+        """The reason of the failure that lasts; empty after a success."""
         self._log = log
         self._subject = subject
         self._level = level
@@ -33,14 +33,20 @@ class EpisodeLog:
         self._clock = clock
         self._began_at = 0.0
         self._lines = 0
+        self._kinds: set[Hashable] = set()
 
-    def failed(self, why: str) -> None:
+    def failed(self, why: str, kind: Hashable = None) -> None:
+        """`kind`: a failure of a kind that this episode has logged is not logged again, whatever its text."""
         if not self.why:
             self._began_at, self._lines = self._clock(), 0
-        if why != self.why and self._lines < MAX_LINES:
+            self._kinds.clear()
+        is_new = why != self.why if kind is None else kind not in self._kinds
+        if is_new and self._lines < MAX_LINES:
             self._lines += 1
             rest = "" if self._lines < MAX_LINES else "; further reasons are not logged until it works again"
             self._log.log(self._level, "%s: %s%s", self._subject, why, rest)
+            if kind is not None:
+                self._kinds.add(kind)
         self.why = why
 
     def succeeded(self) -> None:

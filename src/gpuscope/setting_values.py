@@ -7,9 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+SOURCE_GROUP = "what is collected"
+"""The heading of the command line's help under which the settings of a source stand."""
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+
+def setting(
+    default: T, parse: Callable[[str], Any], help_text: str, metavar: str = "", *, group: str = SOURCE_GROUP
+) -> T:
+    """A row of the settings table. `group` is a source's heading in the help; others are in `cli/parser.py`."""
+    # The type is wrong on purpose, as in dataclasses.field(): the value is a Field only in the class body.
+    row: T = field(
+        default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar, "group": group}
+    )
+    return row
 
 
 def parse_duration(text: str) -> float:

@@ -2,7 +2,8 @@
 
 A field of `Settings` is a row: its name is the flag (`--demo-gpus`), the environment variable
 (`GPUSCOPE_DEMO_GPUS`) and the key of the TOML file (`demo_gpus`); its metadata says how a text becomes a
-value and who would change it. A wrong value is one sentence that names the value and where it came from.
+value and who would change it. The rows of a source are in its own `plan.py`. A wrong value is one sentence that
+names the value and where it came from.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
@@ -30,6 +31,8 @@ from gpuscope.setting_values import (
     parse_switch,
     parse_words,
 )
+from gpuscope.setting_values import setting as _setting
+from gpuscope.source_plan import selectable_sources, source_settings
 
 T = TypeVar("T")
 ENV_PREFIX = "GPUSCOPE_"
@@ -39,17 +42,14 @@ DEMO_DATA = "~/.local/share/gpuscope-demo"
 SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
 
 
-def _setting(default: T, parse: Callable[[str], Any], help_text: str, metavar: str = "") -> T:
-    # The type is wrong on purpose, as in dataclasses.field(): the value is a Field only in the class body.
-    row: T = field(default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar})
-    return row
+# Without the generated methods, which `Settings` has: those of a hundred fields cost memory.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
+class CoreSettings(Limits):
+    """Every setting but those of the sources, which each source's `plan.py` has."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Limits):
     source: str = _setting(
         "auto",
-        one_of("auto", "nvml", "nvidia-smi", "dcgm", "demo"),
+        one_of("auto", *selectable_sources()),
         "where GPU numbers come from; auto takes every source that answers",
         "NAME",
     )
@@ -207,14 +207,6 @@ class Settings(Limits):
     )
     remote_write_interval: float = _setting(15.0, parse_interval, "how often an agent sends its numbers", "15s")
 
-    nvidia_smi_command: str = _setting(
-        "nvidia-smi", str, "how to run nvidia-smi: ssh, sudo or docker exec may stand in front", "COMMAND"
-    )
-    nvidia_smi_interval: float = _setting(5.0, parse_interval, "how often nvidia-smi is run", "5s")
-    nvidia_smi_timeout: float = _setting(10.0, parse_duration, "when a run of nvidia-smi is killed", "10s")
-    dcgmi_command: str = _setting("dcgmi", str, "how to run dcgmi", "COMMAND")
-    dcgm_host: str = _setting("", str, "DCGM host engine to ask (default: dcgmi's own)", "HOST:PORT")
-
     dcgm_interval: float | None = _setting(
         None,
         parse_interval,
@@ -234,19 +226,29 @@ class Settings(Limits):
         "LABEL",
     )
 
-    scenario: tuple[str, ...] = _setting(
-        (),
-        parse_words,
-        "what happens in the simulated fleet: NAME or NAME@+2m, several with commas or repeated",
-        "NAME",
-    )
-    seed: int = _setting(1, parse_count, "which simulated fleet: the same seed gives the same numbers", "N")
     demo_nodes: int | None = _setting(None, parse_count, "how many simulated nodes", "N")
-    demo_gpus: int = _setting(8, parse_count, "how many simulated GPUs a node", "N")
-    demo_model: str = _setting("", str, "model of the simulated GPUs (default: a mixed fleet)", "MODEL")
 
     def node_name(self) -> str:
         return self.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
+
+    def view(self, rows: type[T]) -> T:
+        """This object as the settings of one source: `settings.view(DcgmSettings).dcgm_host`."""
+        if not isinstance(self, rows):
+            raise TypeError(f"{rows.__name__} is not the settings of any source's plan")
+        return self
+
+
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(CoreSettings):
+        """The type checker knows a source's settings only through `view`: no list of sources is kept here."""
+
+else:
+    # Bases in reverse order: dataclasses lists the fields of the last base first.
+    Settings = dataclass(frozen=True, kw_only=True)(
+        type("Settings", (*reversed(source_settings()), CoreSettings), {"__module__": __name__})
+    )
 
 
 def home_path(text: str, setting: str) -> Path:

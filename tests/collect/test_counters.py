@@ -12,7 +12,7 @@ UUID = Uuid("GPU-0")
 
 
 def integrate(steps: list[tuple[float, Device]]) -> object:
-    integrator = Integrator(longest_gap_seconds=30.0)
+    integrator = Integrator(max_gap_seconds=30.0)
     at, counters = 0.0, {}
     for seconds, device in steps:
         at += seconds
@@ -73,7 +73,7 @@ def test_a_driver_counter_that_starts_anew_does_not_go_backwards() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 40), st.floats(0, 1)), min_size=1, max_size=40))
 def test_counters_never_go_backwards(steps: list[tuple[float, float]]) -> None:
-    integrator = Integrator(longest_gap_seconds=30.0)
+    integrator = Integrator(max_gap_seconds=30.0)
     at, last = 0.0, 0.0
     for seconds, ratio in steps:
         at += seconds

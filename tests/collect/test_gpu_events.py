@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.collector import Collector, Planned
+from gpuscope.collect.collector import Collector, PlannedSource
 from gpuscope.collect.gpu_events import MAX_EVENTS, MAX_LINES, SECONDS_PER_LINE, GpuEvents
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.native.builder import NativeBuilder
@@ -46,17 +46,22 @@ class Machine:
     def __init__(self, state: Path | None = None) -> None:
         self.clock = FakeClock(START)
         self._answer = Reading()
-        runner = Runner(spec_of(FakeSource(lambda: self._answer), "nvml"), Settings(), self.clock)
+        worker = SourceWorker(spec_of(FakeSource(lambda: self._answer), "nvml"), Settings(), self.clock)
         ledger = XidLedger(state, boot_id="boot")
-        self._runner = runner
+        self._worker = worker
         self._collector = Collector(
-            [Planned(runner)], node="n", interval=1.0, clock=self.clock, ledger=ledger, explain_xid=explain
+            [PlannedSource(worker)],
+            node="n",
+            interval=1.0,
+            clock=self.clock,
+            ledger=ledger,
+            explain_xid=explain,
         )
 
     def see(self, *devices: Device, xids: tuple[XidEvent, ...] = (), seconds: float = 1.0) -> Snapshot:
         self.clock.pass_seconds(seconds)
         self._answer = Reading(devices=devices, xids=xids)
-        self._runner.cycle()
+        self._worker.read_once()
         return self._collector.compose()
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuscope.collect.collector import Collector, Planned
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.collector import Collector, PlannedSource
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.metrics.families import load_family
 from gpuscope.server.exporter import Exporter
@@ -42,11 +42,12 @@ class Soak:
         driver.attach()
         self._driver = driver
         self._clock = FakeClock()
-        self._runners = [
-            Runner(spec, Settings(), self._clock) for spec in (self._nvml_spec(folder), load_source("host"))
+        self._workers = [
+            SourceWorker(spec, Settings(), self._clock)
+            for spec in (self._nvml_spec(folder), load_source("host"))
         ]
         self._collector = Collector(
-            [Planned(runner) for runner in self._runners],
+            [PlannedSource(worker) for worker in self._workers],
             node="soak",
             interval=1.0,
             clock=self._clock,
@@ -75,8 +76,8 @@ class Soak:
         self._clock.pass_seconds(1.0)
         if self.cycles % CYCLES_PER_CHANGE == 0:
             self._change(self.cycles // CYCLES_PER_CHANGE)
-        for runner in self._runners[: 2 if self.cycles % 5 == 0 else 1]:  # the host every 5 s
-            runner.cycle()
+        for worker in self._workers[: 2 if self.cycles % 5 == 0 else 1]:  # the host every 5 s
+            worker.read_once()
         self._collector.compose()
         if self.cycles % 15 == 0:
             for headers in ((), AS_PROMETHEUS):
@@ -97,9 +98,9 @@ class Soak:
 
     def close(self) -> None:
         self._loop.close()
-        for runner in self._runners:
-            runner.stop()
-            runner.run()
+        for worker in self._workers:
+            worker.stop()
+            worker.run()
 
 
 @contextmanager

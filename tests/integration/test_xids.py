@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.clock import SystemClock
-from gpuscope.collect.collector import Collector, Planned
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.collector import Collector, PlannedSource
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
@@ -61,7 +61,7 @@ class Machine:
         self.driver = driver
         self._kmsg = FakeKmsg()
         self._folder = folder
-        self._runners: list[Runner] = []
+        self._workers: list[SourceWorker] = []
         self._collector: Collector | None = None
 
     def start_agent(self) -> None:
@@ -69,9 +69,9 @@ class Machine:
             SourceSpec(name="nvml", summary="", open=lambda settings: NvmlSource(self._folder / "none")),
             SourceSpec(name="kernel-log", summary="", open=lambda settings: KernelLog(self._kmsg.open())),
         )
-        self._runners = [Runner(spec, Settings(), SystemClock()) for spec in specs]
+        self._workers = [SourceWorker(spec, Settings(), SystemClock()) for spec in specs]
         self._collector = Collector(
-            [Planned(runner) for runner in self._runners],
+            [PlannedSource(worker) for worker in self._workers],
             node="n",
             interval=1.0,
             clock=SystemClock(),
@@ -80,14 +80,14 @@ class Machine:
         self._bus_ids = [device.pci_bus_id for device in self._cycle().devices]
 
     def stop_agent(self) -> None:
-        for runner in self._runners:
-            runner.stop()
-            runner.run()
+        for worker in self._workers:
+            worker.stop()
+            worker.run()
 
     def _cycle(self) -> Snapshot:
         assert self._collector is not None
-        for runner in self._runners:
-            runner.cycle()
+        for worker in self._workers:
+            worker.read_once()
         return self._collector.compose()
 
     def kernel_logs(self, gpu: int, xid: int) -> None:

@@ -14,9 +14,11 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.metrics.families.dcgm.builder import DcgmBuilder, build_with
 from gpuscope.metrics.families.dcgm.counters_csv import each_once
+from gpuscope.metrics.families.dcgm.hpc_jobs import MAX_JOBS
 from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
-from gpuscope.readings import ABSENT, Device, MigInstance, Snapshot, Uuid, XidTotal
+from gpuscope.owners.job_files import read_job_files
+from gpuscope.readings import ABSENT, Device, MigInstance, Ownership, Snapshot, Uuid, XidTotal
 from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.settings import Settings
 from tests.goldens import check_golden
@@ -237,6 +239,10 @@ def test_hostile_label_values_are_escaped() -> None:
     assert len(list(text_string_to_metric_families(output))) == 23
 
 
+def with_jobs(shot: Snapshot, folder: Path) -> Snapshot:
+    return replace(shot, ownership=Ownership(job_lines=read_job_files(str(folder)).lines))
+
+
 def test_jobs_of_the_mapping_folder(tmp_path: Path) -> None:
     (tmp_path / "1").write_text("4711\n4712\n4711\n")
     (tmp_path / "0.13").write_text("99\n")
@@ -245,20 +251,27 @@ def test_jobs_of_the_mapping_folder(tmp_path: Path) -> None:
     (tmp_path / "2").mkdir()
     builder = build_with(Settings(), options("--hpc-job-mapping-dir", str(tmp_path)))
     xids = [xid(a100_mig(), 13, NOW), xid(h100(1), 13, NOW)]
-    lines = series(text(builder, snapshot(a100_mig(), h100(1), xids=xids)), "DCGM_FI_DEV_XID_ERRORS")
+    shot = with_jobs(snapshot(a100_mig(), h100(1), xids=xids), tmp_path)
+    lines = series(text(builder, shot), "DCGM_FI_DEV_XID_ERRORS")
     jobs = [re.search(r'err_msg="[^"]*"(?:,hpc_job="(\w+)")?}', line)[1] for line in lines]  # type: ignore[index]
     assert jobs == [None, "99", "4711", "4712"]
     (tmp_path / "1").write_text("")
-    lines = series(text(builder, snapshot(h100(1))), "DCGM_FI_DEV_GPU_TEMP")
+    lines = series(text(builder, with_jobs(snapshot(h100(1)), tmp_path)), "DCGM_FI_DEV_GPU_TEMP")
     assert len(lines) == 1
     assert "hpc_job" not in lines[0]
 
 
-def test_a_missing_mapping_folder_is_said_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    builder = build_with(Settings(), options("--hpc-job-mapping-dir", str(tmp_path / "none")))
-    for _ in range(3):
-        assert len(series(text(builder, snapshot(h100(0))), "DCGM_FI_DEV_GPU_TEMP")) == 1
-    assert caplog.text.count("HPC job folder") == 1
+def test_jobs_are_labels_only_where_dcgm_exporter_was_told_so(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("4711\n")
+    shot = with_jobs(snapshot(h100(0)), tmp_path)
+    assert "hpc_job" not in text(build_with(Settings(job_map_dir=str(tmp_path)), options()), shot)
+
+
+def test_a_gpu_with_very_many_jobs_is_copied_a_bounded_number_of_times(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("".join(f"{job}\n" for job in range(1000)))
+    builder = build_with(Settings(), options("--hpc-job-mapping-dir", str(tmp_path)))
+    lines = series(text(builder, with_jobs(snapshot(h100(0)), tmp_path)), "DCGM_FI_DEV_GPU_TEMP")
+    assert len(lines) == MAX_JOBS
 
 
 def test_more_attributes_can_be_plugged_in() -> None:
@@ -384,7 +397,7 @@ def test_health_of_a_bad_gpu() -> None:
 def test_health_series_carry_the_gpus_jobs(tmp_path: Path) -> None:
     (tmp_path / "0").write_text("4711\n")
     builder = own("DCGM_EXP_GPU_HEALTH_STATUS", hpc_job_mapping_dir=str(tmp_path))
-    assert text(builder, snapshot(a100_mig())).count('hpc_job="4711"') == 6
+    assert text(builder, with_jobs(snapshot(a100_mig()), tmp_path)).count('hpc_job="4711"') == 6
 
 
 def test_p2p_status_names_the_peer_and_what_is_wrong(tmp_path: Path) -> None:

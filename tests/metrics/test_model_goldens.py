@@ -23,7 +23,7 @@ NAMES = (*MODELS, "a100-80-mig", "h100-mig")
 def snapshot_of(model: str) -> Snapshot:
     settings = load_settings({"demo_model": model, "demo_gpus": "2", "seed": "7"}, {})
     fleet = DemoFleet(settings, started_at=AT - 60, nodes=1)
-    integrator = Integrator(longest_gap_seconds=60.0)
+    integrator = Integrator(max_gap_seconds=60.0)
     for at in (AT - 1, AT):
         reading = fleet.reading(0, at, at - 1)
         counters = integrator.advance(reading.devices, at)

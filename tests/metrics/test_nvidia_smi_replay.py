@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.clock import SystemClock
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus, XidTotal
@@ -30,10 +30,12 @@ RECORDED = sorted((SHARED_CAPTURES / "nvidia-smi").glob("*.txt"))
 
 
 def collect(fake: FakeSmi) -> Snapshot:
-    runner = Runner(SOURCE, Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0), SystemClock())
-    runner.cycle()
-    reading = runner.fresh()
-    status = runner.status()
+    worker = SourceWorker(
+        SOURCE, Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0), SystemClock()
+    )
+    worker.read_once()
+    reading = worker.fresh()
+    status = worker.status()
     assert reading is not ABSENT, status.why
     assert reading.driver is not ABSENT
     return Snapshot(

@@ -149,8 +149,8 @@ def test_device_names_where_the_plugin_uses_them() -> None:
 
 
 def test_jobs_and_pods_multiply(tmp_path: Path) -> None:
-    (tmp_path / "0").write_text("17\n18\n")
     shot = scene([h100(0)], given_to(h100(0), "a"))
+    shot = replace(shot, ownership=replace(shot.ownership, job_lines={"0": ("17", "18")}))
     assert series(shot, "DCGM_FI_DEV_GPU_TEMP", "-k", "--hpc-job-mapping-dir", str(tmp_path)) == [
         f'gpu="0",container="main",hpc_job="{job}",namespace="ml",pod="a"}} 68' for job in (17, 18)
     ]

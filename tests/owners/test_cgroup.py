@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.owners.cgroup import NOWHERE, parse_cgroup
+from gpuscope.owners.cgroup import NO_CGROUP, parse_cgroup
 from gpuscope.readings import ABSENT
 
 FACTS = Path(__file__).parents[3] / "shared/facts/kubernetes.md"
@@ -228,4 +228,4 @@ def test_any_text_has_a_place_or_none(text: str) -> None:
 
 
 def test_nothing_is_nowhere() -> None:
-    assert parse_cgroup("") is NOWHERE
+    assert parse_cgroup("") is NO_CGROUP

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.owners.device_ids import ROWS, DeviceIndex
+from gpuscope.owners.device_ids import ID_PATTERNS, DeviceIndex
 from gpuscope.readings import ABSENT, Device, MigInstance, Uuid
 
 FIRST = "GPU-5a5a7118-e550-79a1-597e-7631e126c57a"
@@ -80,8 +80,8 @@ def test_an_id_nobody_here_answers_to(device_id: str) -> None:
 
 
 def test_every_row_of_the_table_is_shown_by_a_form() -> None:
-    shown = {row.who for row in ROWS for form in FORMS if row.pattern.fullmatch(form)}
-    assert shown == {row.who for row in ROWS}
+    shown = {row.used_by for row in ID_PATTERNS for form in FORMS if row.pattern.fullmatch(form)}
+    assert shown == {row.used_by for row in ID_PATTERNS}
 
 
 def test_without_minor_numbers_the_index_has_to_do() -> None:

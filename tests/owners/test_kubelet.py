@@ -7,22 +7,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.collect.allocations import Allocations
 from gpuscope.errors import SourceError
-from gpuscope.owners.claims import Claim
-from gpuscope.owners.kubelet import GOOD_FOR_SECONDS, Kubelet, build_kubelet
-from gpuscope.owners.pod_book import PodBook, PodSource, build_pod_book, label_filter
-from gpuscope.owners.pod_list import decode_pod_list
+from gpuscope.owners.allocation_claims import AllocationClaim
+from gpuscope.owners.allocation_matching import AllocationMatcher
+from gpuscope.owners.pod_list_json import decode_pod_list
 from gpuscope.owners.pod_logs import read_pod_logs
-from gpuscope.owners.pod_resources import decode_list, list_claims
+from gpuscope.owners.pod_reader import PodMethod, PodReader, build_pod_reader, label_filter, pod_worker
+from gpuscope.owners.pod_resources import GOOD_FOR_SECONDS, decode_list, kubelet_worker, list_claims
 from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, index_pods
 from gpuscope.owners.pods_api import decode_pods
 from gpuscope.readings import ABSENT, Device, Uuid
 from gpuscope.settings import Settings
+from tests.fakes import FakeClock
 from tests.owners.fake_kubelet import claimed, container, devices, field, pod, running_kubelet
 from tests.owners.trees import CONTAINER, POD_UID, add_pod_log
 
@@ -181,80 +180,60 @@ def test_a_static_pod_is_found_by_its_hash_and_a_new_pod_wins_over_an_ended_name
     assert pods.by_name["ml", "train-0"] is EXPECTED
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
-
-
-class Script:
-    """Answers, or fails, as it is told."""
-
-    def __init__(self) -> None:
-        self.claims: tuple[Claim, ...] | None = (Claim(device_id="GPU-1", namespace="ml", pod="a"),)
-        self.pods: list[Pod] | None = [EXPECTED]
-
-    def list_claims(self) -> tuple[Claim, ...]:
-        if self.claims is None:
-            raise SourceError("no claims")
-        return self.claims
-
-    def list_pods(self) -> list[Pod]:
-        if self.pods is None:
-            raise OSError("no pods")
-        return self.pods
-
-
-def test_a_good_answer_outlives_a_failure_for_a_minute() -> None:
-    script, clock = Script(), Clock()
-    kubelet = Kubelet(script.list_claims, clock)
-    book = PodBook([PodSource("logs", script.list_pods)], clock=clock)
-    kubelet.read(frozenset())
-    book.read(frozenset())
-    claims, pods = kubelet.claims(), book.pods()
-    assert claims is not ABSENT
-    script.claims, script.pods = (*claims,), [EXPECTED]
-    kubelet.read(frozenset())
-    book.read(frozenset())
-    assert kubelet.claims() is claims
-    assert book.pods() is pods, "the same answer is the same object: nothing is matched anew"
-    script.claims = script.pods = None
-    clock.at += GOOD_FOR_SECONDS - 1
-    with pytest.raises(SourceError, match="no claims"):
-        kubelet.read(frozenset())
-    with pytest.raises(SourceError, match="logs: no pods"):
-        book.read(frozenset())
-    assert (kubelet.claims(), book.pods()) == (claims, pods)
-    clock.at += 2
-    assert kubelet.claims() is ABSENT
-    assert book.pods() is NO_PODS
+def test_a_good_answer_outlives_a_failure_for_a_minute(tmp_path: Path) -> None:
+    logs, clock = tmp_path / "pods", FakeClock()
+    add_pod_log(logs, "ml", "train-0", POD_UID, "main")
+    settings = Settings(
+        kubelet_socket=str(tmp_path / "kubelet.sock"),
+        pods_socket=str(tmp_path / "none/pods-api.sock"),
+        path_pod_logs=str(logs),
+    )
+    kubelet, pods = kubelet_worker(settings, clock), pod_worker(settings, clock)
+    with running_kubelet(tmp_path / "kubelet.sock") as fake:
+        fake.answer = lambda context: ANSWER
+        kubelet.read_once()
+        pods.read_once()
+        claims, names = kubelet.fresh(), pods.fresh()
+        assert claims is not ABSENT
+        assert names is not ABSENT
+        kubelet.read_once()
+        pods.read_once()
+    assert kubelet.fresh() is claims
+    assert pods.fresh() is names, "the same answer is the same object: nothing is matched again"
+    logs.rename(tmp_path / "hidden")
+    clock.pass_seconds(GOOD_FOR_SECONDS - 1)
+    kubelet.read_once()
+    pods.read_once()
+    assert [worker.status().up for worker in (kubelet, pods)] == [False, False]
+    assert "pod-logs: " in pods.status().why
+    assert (kubelet.fresh(), pods.fresh()) == (claims, names)
+    clock.pass_seconds(2)
+    assert kubelet.fresh() is ABSENT
+    assert pods.fresh() is ABSENT
 
 
 def test_pods_are_asked_of_the_first_that_answers_and_of_a_richer_one_for_labels() -> None:
     plain = Pod(uid=POD_UID, namespace="ml", name="train-0")
     asked: list[str] = []
 
-    def answering(name: str, pods: list[Pod] | None) -> PodSource:
-        def read() -> list[Pod]:
+    def answering(name: str, pods: list[Pod] | None) -> PodMethod:
+        def list_pods() -> list[Pod]:
             asked.append(name)
             if pods is None:
                 raise SourceError("no")
             return pods
 
-        return PodSource(name, read, has_labels=name != "logs")
+        return PodMethod(name, list_pods, has_labels=name != "logs")
 
-    sources = [answering("socket", None), answering("logs", [plain]), answering("https", [EXPECTED])]
-    book = PodBook(sources)
-    assert book.read(frozenset()).failures == {"socket": 1}
+    methods = [answering("socket", None), answering("logs", [plain]), answering("https", [EXPECTED])]
+    result = PodReader(methods).read()
+    assert result.failures == {"socket": 1}
     assert asked == ["socket", "logs"]
-    assert book.pods().by_uid[POD_UID] is plain
+    assert result.value.by_uid[POD_UID] is plain
     asked.clear()
-    book = PodBook(sources, want_labels=True)
-    book.read(frozenset())
+    result = PodReader(methods, want_labels=True).read()
     assert asked == ["socket", "logs", "https"]
-    assert book.pods().by_uid[POD_UID].labels == (("app", "train"),)
+    assert result.value.by_uid[POD_UID].labels == (("app", "train"),)
 
 
 def test_labels_by_allow_list() -> None:
@@ -274,16 +253,16 @@ def test_built_from_settings(tmp_path: Path) -> None:
         pods_socket=str(tmp_path / "pods-api/pods-api.sock"),
         path_pod_logs=str(tmp_path / "pods"),
     )
-    book = build_pod_book(settings)
-    assert not book.read(frozenset()).failures
-    assert book.pods().by_uid[POD_UID].name == "train-0"
-    kubelet = build_kubelet(settings)
-    with pytest.raises(SourceError, match="No such file"):
-        kubelet.read(frozenset())
+    result = build_pod_reader(settings).read()
+    assert not result.failures
+    assert result.value.by_uid[POD_UID].name == "train-0"
+    kubelet = kubelet_worker(settings, FakeClock())
+    kubelet.read_once()
+    assert "No such file" in kubelet.status().why
     with running_kubelet(tmp_path / "pod-resources/kubelet.sock") as fake:
         fake.answer = lambda context: ANSWER
-        kubelet.read(frozenset())
-        claims = kubelet.claims()
+        kubelet.read_once()
+        claims = kubelet.fresh()
         assert claims is not ABSENT
         assert len(claims) == 5
 
@@ -292,9 +271,9 @@ def test_built_from_settings(tmp_path: Path) -> None:
             return b""
 
         fake.answer = rate_limit
-        with pytest.raises(SourceError, match="RESOURCE_EXHAUSTED: rejected by rate limit"):
-            kubelet.read(frozenset())
-        assert kubelet.claims() is claims
+        kubelet.read_once()
+        assert "RESOURCE_EXHAUSTED: rejected by rate limit" in kubelet.status().why
+        assert kubelet.fresh() is claims
 
 
 def test_the_pods_socket_is_asked_first_where_there_is_one(tmp_path: Path) -> None:
@@ -306,22 +285,24 @@ def test_the_pods_socket_is_asked_first_where_there_is_one(tmp_path: Path) -> No
     with running_kubelet(tmp_path / "pods-api/pods-api.sock") as fake:
         metadata = field(1, "by-the-socket") + field(3, "ml") + field(5, POD_UID)
         fake.answer = lambda context: field(1, field(1, metadata))
-        book = build_pod_book(settings)
-        assert not book.read(frozenset()).failures
+        reader = build_pod_reader(settings)
+        result = reader.read()
+        assert not result.failures
         assert fake.asked == ["/v1alpha1.Pods/ListPods"]
-        assert book.pods().by_uid[POD_UID].name == "by-the-socket"
+        assert result.value.by_uid[POD_UID].name == "by-the-socket"
         fake.answer = lambda context: b"\xff"
-        assert book.read(frozenset()).failures == {"pods-api": 1}
-        assert book.pods().by_uid[POD_UID].name == "by-the-logs"
+        result = reader.read()
+        assert result.failures == {"pods-api": 1}
+        assert result.value.by_uid[POD_UID].name == "by-the-logs"
 
 
 def test_claims_are_matched_anew_only_when_something_changed() -> None:
     claims = (
-        Claim(device_id="GPU-0::1", namespace="ml", pod="train-0"),
-        Claim(device_id="GPU-x", pod="b", namespace=""),
+        AllocationClaim(device_id="GPU-0::1", namespace="ml", pod="train-0"),
+        AllocationClaim(device_id="GPU-x", pod="b", namespace=""),
     )
     pods = index_pods([EXPECTED])
-    allocations = Allocations([lambda: claims, lambda: ABSENT], lambda: pods)
+    allocations = AllocationMatcher([lambda: claims, lambda: ABSENT], lambda: pods)
     devices = [Device(uuid=Uuid("GPU-0"), index=0)]
     made = allocations.allocations(devices)
     assert made is not ABSENT
@@ -333,10 +314,10 @@ def test_claims_are_matched_anew_only_when_something_changed() -> None:
 
 
 def test_a_pod_known_to_have_ended_holds_nothing() -> None:
-    claims = (Claim(device_id="GPU-0", namespace="ml", pod="done"),)
+    claims = (AllocationClaim(device_id="GPU-0", namespace="ml", pod="done"),)
     pods = index_pods([Pod(uid="u", namespace="ml", name="done", running=False)])
-    assert Allocations([lambda: claims], lambda: pods).allocations([]) == ()
+    assert AllocationMatcher([lambda: claims], lambda: pods).allocations([]) == ()
 
 
 def test_nobody_to_ask_is_absent_not_empty() -> None:
-    assert Allocations([lambda: ABSENT], lambda: NO_PODS).allocations([]) is ABSENT
+    assert AllocationMatcher([lambda: ABSENT], lambda: NO_PODS).allocations([]) is ABSENT

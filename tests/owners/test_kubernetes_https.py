@@ -16,7 +16,7 @@ import pytest
 
 from gpuscope.errors import SourceError
 from gpuscope.owners.kubernetes_https import api_server_url, get
-from gpuscope.owners.pod_list import decode_pod_list
+from gpuscope.owners.pod_list_json import decode_pod_list
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
 

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.lookup import ProcessKey, ProcessLookup, keys_of, parse_command_line
 from gpuscope.owners.proc import Proc, ProcessGone, parse_boot_time, parse_ids, parse_stat
-from gpuscope.owners.slurm_environment import NO_WORDS, SlurmWords, parse_environment
-from gpuscope.owners.users import UserBook, parse_names, parse_ranges
+from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup, keys_of, parse_command_line
+from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
+from gpuscope.owners.users import UserNames, parse_names, parse_ranges
 from gpuscope.readings import ABSENT
 from tests.owners.trees import BOOTED_AT, CONTAINER, POD_UID, ProcTree, pod_cgroup
 
 
 def lookup_of(tree: ProcTree, rootfs: Path, full_commands: bool = False) -> ProcessLookup:
-    return ProcessLookup(Proc(str(tree.root)), UserBook(str(rootfs)), full_commands)
+    return ProcessLookup(Proc(str(tree.root)), UserNames(str(rootfs)), full_commands)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_everything_about_a_process_in_a_pod(tree: ProcTree, tmp_path: Path) -> 
     tree.add(7, uid=1001, gid=1001, cgroup=pod_cgroup(), cmdline=("python3", "train.py", "--key=hunter2"))
     found = lookup_of(tree, tmp_path).look_up(ProcessKey(7, 1000))
     assert (found.user, found.group) == ("alice", "ml")
-    assert (found.place.pod_uid, found.place.container_id) == (POD_UID, CONTAINER)
+    assert (found.cgroup.pod_uid, found.cgroup.container_id) == (POD_UID, CONTAINER)
     assert found.command_line is ABSENT, "arguments may be secret"
     full = lookup_of(tree, tmp_path, full_commands=True).look_up(ProcessKey(7, 1000))
     assert full.command_line == "python3 train.py --key=hunter2"
@@ -100,35 +100,32 @@ def test_one_unreadable_part_leaves_the_others(tree: ProcTree, tmp_path: Path) -
     (folder / "environ").mkdir()  # reading a folder fails for root too
     lookup = lookup_of(tree, tmp_path)
     found = lookup.look_up(ProcessKey(7, 1000))
-    assert (found.user, found.place.job) == ("alice", "9")
+    assert (found.user, found.cgroup.job) == ("alice", "9")
     assert lookup.failures == {"environment": 1}
 
 
 def test_looked_up_once_and_again_when_the_pid_is_reused(tree: ProcTree, tmp_path: Path) -> None:
     tree.add(7, uid=1001)
     lookup, first = lookup_of(tree, tmp_path), ProcessKey(7, 1000)
-    assert lookup.want([first])
-    lookup.read(frozenset())
-    before = lookup.known[first]
+    lookup.want([first])
+    before = lookup.read().value[first]
     tree.add(7, uid=0)
-    lookup.read(frozenset())
-    assert lookup.known[first] is before
-    assert not lookup.want([first])
+    assert lookup.read().value[first] is before
     second = ProcessKey(7, 2000)
-    assert lookup.want([second])
-    lookup.read(frozenset())
-    assert lookup.known.keys() == {second}
-    assert lookup.known[second].user == "root"
+    lookup.want([second])
+    known = lookup.read().value
+    assert known.keys() == {second}
+    assert known[second].user == "root"
 
 
 def test_the_environment_of_a_slurm_job() -> None:
     text = b"PATH=/bin\0SLURM_JOB_ID=18\0SLURM_ARRAY_JOB_ID=9\0SLURM_ARRAY_TASK_ID=0\0SLURM_STEP_ID=4294967294"
     text += b"\0SLURM_JOB_ACCOUNT=ml\0SLURM_JOB_PARTITION=gpu\0SLURM_JOB_ID=99\0"
-    expected = SlurmWords(
+    expected = SlurmVariables(
         job="18", job_step="4294967294", job_array="9_0", job_account="ml", job_partition="gpu"
     )
     assert parse_environment(text) == expected
-    assert parse_environment(b"SLURM_JOB_ID=1;rm -rf\0SLURM_JOB_ACCOUNT=a b\0") == NO_WORDS
+    assert parse_environment(b"SLURM_JOB_ID=1;rm -rf\0SLURM_JOB_ACCOUNT=a b\0") == NO_VARIABLES
 
 
 def test_a_containers_environment_does_not_make_it_a_job(tree: ProcTree, tmp_path: Path) -> None:

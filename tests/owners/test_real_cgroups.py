@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.owners.lookup import ProcessKey, ProcessLookup
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.users import UserBook
+from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup
+from gpuscope.owners.users import UserNames
 
 LOOK = """
 import json, sys
@@ -101,9 +101,9 @@ def test_a_real_process_in_a_real_cgroup(tree: Tree) -> None:
     uid, container = str(uuid.uuid4()), "ab" * 32
     pid = tree.sleeper(pod_path(uid, container))
     proc = Proc()
-    lookup = ProcessLookup(proc, UserBook())
+    lookup = ProcessLookup(proc, UserNames())
     found = lookup.look_up(ProcessKey(pid, proc.stat(pid).start_ticks))
-    assert (found.place.pod_uid, found.place.container_id) == (uid, container)
+    assert (found.cgroup.pod_uid, found.cgroup.container_id) == (uid, container)
     assert found.user == "root"
     assert proc.stat(pid).comm == "sleep"
     assert not lookup.failures

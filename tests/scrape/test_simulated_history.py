@@ -20,7 +20,7 @@ from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.settings import Settings
 from gpuscope.store import Store, StoreFullError
 from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.run_agent import CollectorThreads
 from tests.fakes import FakeClock
 
 HISTORY_SECONDS = 3600
@@ -50,7 +50,7 @@ class Rig:
     @contextmanager
     def live(self) -> Iterator[SimulatedNode]:
         """The first node, which ticks by hand; all nodes have ticked once."""
-        running = [Running(node.collector) for node in self.nodes]
+        running = [CollectorThreads(node.collector) for node in self.nodes]
         for one in running:
             one.start_workers()
         try:

@@ -13,7 +13,7 @@ import pytest
 
 from gpuscope.clock import SystemClock
 from gpuscope.collect.identities import IDENTITY, Identities
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Device, Reading
 from gpuscope.settings import Settings
@@ -305,21 +305,21 @@ def test_an_engine_that_hangs_is_noticed_and_killed(
 
 
 def test_a_runner_opens_it_again_after_it_died(machine: Machine) -> None:
-    runner = Runner(load_source("dcgm"), machine.settings, SystemClock())
+    worker = SourceWorker(load_source("dcgm"), machine.settings, SystemClock())
     try:
-        runner.cycle()
-        assert runner.status().up
+        worker.read_once()
+        assert worker.status().up
         machine.save(die=True)
-        while runner.status().up:
-            runner.cycle()
+        while worker.status().up:
+            worker.read_once()
             time.sleep(0.05)
-        assert (runner.status().code, runner.fresh()) == (235, ABSENT)
+        assert (worker.status().code, worker.fresh()) == (235, ABSENT)
         machine.save(die=False)
-        while not runner.status().up:
-            runner.cycle()
-        assert runner.fresh() is not ABSENT
+        while not worker.status().up:
+            worker.read_once()
+        assert worker.fresh() is not ABSENT
     finally:
-        runner._close()
+        worker._close()
 
 
 def test_no_host_engine(machine: Machine) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.clock import SystemClock
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Driver, Reading
 from gpuscope.settings import Settings
@@ -300,15 +300,15 @@ def test_a_list_that_fails_leaves_instances_absent_and_is_tried_again(tmp_path: 
 def test_a_failed_read_and_a_failed_part_are_told_apart(tmp_path: Path) -> None:
     fake = FakeSmi(tmp_path, T4, faults={"--query-compute-apps": {"kind": "exit", "code": 3}})
     settings = Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0)
-    runner = Runner(SOURCE, settings, SystemClock())
-    assert (runner.status().code, runner.status().failed_reads) == (ABSENT, 0)
-    runner.cycle()
-    status = runner.status()
+    worker = SourceWorker(SOURCE, settings, SystemClock())
+    assert (worker.status().code, worker.status().failed_reads) == (ABSENT, 0)
+    worker.read_once()
+    status = worker.status()
     assert (status.up, status.code, status.failures, status.failed_reads) == (True, 0, 1, 0)
     fake.apply(
         faults={"--query-gpu": {"kind": "exit", "code": 9, "stdout": "no driver"}, "-L": {"kind": "exit"}}
     )
-    runner.cycle()
-    status = runner.status()
+    worker.read_once()
+    status = worker.status()
     assert (status.up, status.code, status.failures, status.failed_reads) == (False, 9, 2, 1)
-    assert runner.fresh() is ABSENT
+    assert worker.fresh() is ABSENT

@@ -31,7 +31,7 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
 
 def integrate(rig: Rig, rhythm: list[float], burst_at: int, seconds: float = 3.0) -> tuple[float, float]:
     """Busy seconds by the integrator and by the source's own count, over readings in this rhythm."""
-    integrator = Integrator(longest_gap_seconds=30)
+    integrator = Integrator(max_gap_seconds=30)
     for _ in range(3):
         integrator.advance(rig.tick(1, FAST).devices, rig.clocks.monotonic())
     first = rig.tick(1, FAST).devices[0]

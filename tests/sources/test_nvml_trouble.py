@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
@@ -45,11 +45,11 @@ class RigClock:
         return self._rig.clocks.monotonic()
 
 
-def runner_on(rig: Rig) -> Runner:
+def worker_on(rig: Rig) -> SourceWorker:
     spec = SourceSpec(
         name="nvml", summary="test", open=lambda settings: NvmlSource(rig.kernel_list, rig.clocks)
     )
-    return Runner(spec, Settings(), RigClock(rig))
+    return SourceWorker(spec, Settings(), RigClock(rig))
 
 
 # A call
@@ -288,40 +288,40 @@ def test_looking_for_a_lost_gpu_takes_nothing_from_the_others(rig: Rig) -> None:
 
 
 def test_unload_and_reload_is_survived(rig: Rig) -> None:
-    runner = runner_on(rig)
-    runner.cycle()
-    assert runner.status().up
+    worker = worker_on(rig)
+    worker.read_once()
+    assert worker.status().up
     rig.driver.unload()
     rig.driver.advance(1)
-    runner.cycle()
-    status = runner.status()
+    worker.read_once()
+    status = worker.status()
     assert not status.up
     assert "modprobe nvidia" in status.why
-    assert runner.fresh() is ABSENT
+    assert worker.fresh() is ABSENT
     rig.driver.advance(1)
-    runner.cycle()
-    assert not runner.status().up
+    worker.read_once()
+    assert not worker.status().up
     rig.driver.reload("590.44.01")
     rig.driver.advance(1)
-    runner.cycle()
-    reading = runner.fresh()
+    worker.read_once()
+    reading = worker.fresh()
     assert reading is not ABSENT
     assert len(reading.devices) == 8
     assert reading.driver is not ABSENT
     assert reading.driver.driver_version == "590.44.01"
-    runner._close()
+    worker._close()
 
 
 def test_a_reload_between_two_readings_costs_one_reading(rig: Rig) -> None:
-    runner = runner_on(rig)
-    runner.cycle()
+    worker = worker_on(rig)
+    worker.read_once()
     rig.driver.reload()
     rig.driver.advance(1)
-    runner.cycle()
-    assert "unloaded or reloaded" in runner.status().why
-    runner.cycle()
-    assert runner.status().up
-    runner._close()
+    worker.read_once()
+    assert "unloaded or reloaded" in worker.status().why
+    worker.read_once()
+    assert worker.status().up
+    worker._close()
 
 
 def test_a_version_mismatch_says_what_to_do_and_heals(rig: Rig) -> None:
@@ -432,7 +432,7 @@ def test_whatever_fails_nothing_but_a_source_error_is_raised_and_all_heals(
             for tiers in due:
                 rig.tick(1, frozenset(tiers))
         except SourceError:
-            rig.close()  # as the runner does; otherwise the same session has to heal
+            rig.close()  # as the worker does; otherwise the same session has to heal
         driver.heal()
         rig.tick(max(REPROBE_SECONDS, LOST_RETRY_SECONDS))
         reading = rig.tick()

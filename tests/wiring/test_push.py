@@ -40,7 +40,7 @@ def test_a_demo_agents_numbers_arrive_in_a_store(tmp_path: Path) -> None:
         receiver = Receiver(store)
         with serving({"/api/v1/write": into(receiver, arrived)}) as address:
             settings = replace(DEMO, remote_write=(f"http://{address}/api/v1/write",))
-            running = wiring.Running(wiring.build_collector(settings, ("native",)))
+            running = wiring.CollectorThreads(wiring.build_collector(settings, ("native",)))
             with pushing(settings, running.collector, ("native",)) as push:
                 snapshot = wiring.read_once(running)
                 assert push is not None
@@ -54,7 +54,7 @@ def test_a_demo_agents_numbers_arrive_in_a_store(tmp_path: Path) -> None:
 
 
 def test_nothing_without_a_receiver() -> None:
-    running = wiring.Running(wiring.build_collector(DEMO, ("native",)))
+    running = wiring.CollectorThreads(wiring.build_collector(DEMO, ("native",)))
     with pushing(DEMO, running.collector, ("native",)) as push:
         assert push is None
 

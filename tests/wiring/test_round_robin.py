@@ -7,7 +7,7 @@ import threading
 from gpuscope.readings import Snapshot
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.round_robin import RunningInTurns
+from gpuscope.wiring.round_robin import RoundRobin
 
 
 def test_every_node_gets_its_turn_and_all_threads_end() -> None:
@@ -16,7 +16,7 @@ def test_every_node_gets_its_turn_and_all_threads_end() -> None:
     rounds = threading.Semaphore(0)
     for collector in demo.collectors:
         collector.subscribe(lambda snapshot: rounds.release())
-    running = RunningInTurns(demo.collectors, 0.05)
+    running = RoundRobin(demo.collectors, 0.05)
     running.start()
     try:
         for _ in range(9):
@@ -38,7 +38,7 @@ def test_a_listener_that_fails_costs_no_other_node_its_turn() -> None:
 
     demo.collectors[0].subscribe(fail)
     demo.collectors[1].subscribe(lambda snapshot: seen.release())
-    running = RunningInTurns(demo.collectors, 0.05)
+    running = RoundRobin(demo.collectors, 0.05)
     running.start()
     try:
         for _ in range(3):

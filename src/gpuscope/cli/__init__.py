@@ -25,6 +25,7 @@ from gpuscope.cli.terminal import LineFormatter, escape_controls
 from gpuscope.errors import GpuscopeError, LibraryMissing, UsageError
 from gpuscope.limits import limit_names
 from gpuscope.settings import Settings, load_settings, setting_rows
+from gpuscope.source_plan import source_setting_names
 
 COMMANDS = {
     "up": "collect, keep and show everything of this machine, in one process",
@@ -45,9 +46,8 @@ EXIT_CODES = """exit codes:
   0 ok   1 a finding   2 wrong usage or settings   3 no GPU readable   4 server unreachable"""
 
 COLLECTING_SETTINGS = (
-    "source", "node", "expected_gpus", "full_commands", "state_dir", "nvidia_smi_command",
-    "nvidia_smi_interval", "nvidia_smi_timeout", "dcgmi_command", "dcgm_host", "scenario",
-    "seed", "demo_gpus", "demo_model", "path_procfs", "path_sysfs", "path_rootfs",
+    "source", "node", "expected_gpus", "full_commands", "state_dir", *source_setting_names(),
+    "path_procfs", "path_sysfs", "path_rootfs",
     "idle_after", "kubelet_socket", "pods_socket", "path_pod_logs", "kubelet_url", "kubelet_insecure",
     "kubernetes_api", "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "cri_sockets",
     "job_map_dir",

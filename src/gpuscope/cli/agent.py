@@ -18,7 +18,7 @@ from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
     from gpuscope.server.listener import ListenerPlan
-    from gpuscope.wiring.run_agent import Running
+    from gpuscope.wiring.run_agent import CollectorThreads
 
 SETTINGS = (
     "listen",
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings = settings_for(plans, settings)
     families = {family for plan in plans for family in plan.families}
     sources = {source for plan in plans for source in plan.sources}
-    running = wiring.Running(wiring.build_collector(settings, families, sources))
+    running = wiring.CollectorThreads(wiring.build_collector(settings, families, sources))
     if not args.once:
         _serve(running, plans, settings, families)
         return 0
@@ -111,7 +111,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _serve(running: Running, plans: list[ListenerPlan], settings: Settings, families: set[str]) -> None:
+def _serve(
+    running: CollectorThreads, plans: list[ListenerPlan], settings: Settings, families: set[str]
+) -> None:
     from gpuscope.wiring import run_agent as wiring
 
     if not settings.remote_write:  # what pushes is not even loaded

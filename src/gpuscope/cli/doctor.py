@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.doctor import Scene, Verdict, examine
     from gpuscope.wiring import run_agent as wiring
 
-    snapshot = wiring.read_once(wiring.Running(wiring.build_collector(settings, ("native",))))
+    snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
     findings = list(examine(Scene(settings, snapshot, environment=dict(os.environ))))
     if args.json:
         print(

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.metrics.catalogue.fields import Field, all_fields
     from gpuscope.wiring import run_agent as wiring
 
-    snapshot = wiring.read_once(wiring.Running(wiring.build_collector(settings, ("native",))))
+    snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
 
     def has(field: Field) -> bool | None:
         """None where there is no GPU to ask."""

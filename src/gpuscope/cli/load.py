@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         memory_bytes=_memory(args.memory),
     )
     settings = replace(settings, interval=1.0)
-    running = run_agent.Running(run_agent.build_collector(settings, ("native",)))
+    running = run_agent.CollectorThreads(run_agent.build_collector(settings, ("native",)))
     running.start_workers()
     try:
         running.collector.tick()

@@ -15,20 +15,21 @@ from typing import Any, NoReturn
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import limit_names
+from gpuscope.setting_values import SOURCE_GROUP
 from gpuscope.settings import env_name, setting_rows
+from gpuscope.source_plan import source_setting_names
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("what is collected", (
         "source", "families", "interval", "counters", "fields", "node", "expected_gpus", "full_commands",
-        "idle_after", "state_dir", "nvidia_smi_command", "nvidia_smi_interval", "nvidia_smi_timeout",
-        "dcgmi_command", "dcgm_host", "dcgm_interval",
+        "idle_after", "state_dir", *source_setting_names(SOURCE_GROUP), "dcgm_interval",
         "dcgm_fields", "dcgm_hostname_label", "path_procfs", "path_sysfs", "path_rootfs",
     )),
     ("who holds a GPU: containers, pods, jobs", (
         "kubelet_socket", "pods_socket", "path_pod_logs", "kubelet_url", "kubelet_insecure", "kubernetes_api",
         "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "cri_sockets", "job_map_dir",
     )),
-    ("simulated fleet", ("scenario", "seed", "demo_nodes", "demo_gpus", "demo_model")),
+    ("simulated fleet", (*source_setting_names("simulated fleet"), "demo_nodes")),
     ("what is scraped, sent on, or asked elsewhere", (
         "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "remote_write",
         "remote_write_http_config", "remote_write_interval",

@@ -42,7 +42,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     if not args.watch:
         settings = replace(settings, idle_after=min(settings.idle_after, ONCE_IDLE_SECONDS))
-    running = wiring.Running(wiring.build_collector(settings, ("native", "host") if args.json else ("native",)))
+    running = wiring.CollectorThreads(
+        wiring.build_collector(settings, ("native", "host") if args.json else ("native",))
+    )
     if args.watch:
         return _watch(running, args.json, settings.interval)
     snapshot = wiring.read_once(running)

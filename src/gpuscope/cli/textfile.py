@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     exporter = Exporter(
         [load_family(name).build(settings) for name in families], openmetrics=False, title="textfile"
     )
-    running = wiring.Running(wiring.build_collector(settings, families))
+    running = wiring.CollectorThreads(wiring.build_collector(settings, families))
     running.collector.subscribe(exporter.publish)
     writer = TextfileWriter(args.output)
     if args.once:

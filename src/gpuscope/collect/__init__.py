@@ -1,1 +1,1 @@
-"""Put together: runs each source at its tiers, merges what they say, integrates, publishes snapshots."""
+"""Put together: wakes the workers, merges the sources' readings, integrates counters, publishes snapshots."""

@@ -1,8 +1,8 @@
-"""The cycle: wake the sources that are due, wait a little, make one immutable snapshot of what is fresh.
+"""The cycle: wake the workers that are due, wait a little, make one immutable snapshot of what is fresh.
 
-A source that is late or hangs is picked up by a later cycle; the snapshot never waits longer than most of one
-interval. `auto` is decided here, each cycle: a fallback source is wanted only while the one it stands in for
-does not answer.
+A worker that is late or hangs is picked up by a later cycle; the snapshot never waits longer than most of one
+interval. Which sources there are, and which of them stand in for another one, is decided by
+`collect/source_policy.py`; here each cycle only asks each source's `wanted`.
 """
 
 from __future__ import annotations
@@ -11,59 +11,64 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuscope.clock import Clock
 from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.cost import CostMeter
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.gpu_events import GpuEvents
-from gpuscope.collect.ownership import OwnershipBook
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
+from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot, XidEvent
+from gpuscope.source_plan import Wanted, always
+from gpuscope.worker import Worker
 
 log = logging.getLogger("gpuscope.collect")
 
-ASK_AGAIN_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
-Wanted = Callable[[Sequence[Runner]], bool]
 Listener = Callable[[Snapshot], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A runner and when it is wanted, with the reason for the log; the most trusted comes first."""
+class PlannedSource:
+    """A source's worker, when it is wanted, and why, for the log. The most trusted source comes first."""
 
-    runner: Runner
-    wanted: Wanted = lambda runners: True
+    worker: SourceWorker
+    wanted: Wanted = always
     why: str = ""
 
 
 class Collector:
     def __init__(
         self,
-        plan: Sequence[Planned],
+        plan: Sequence[PlannedSource],
         *,
         node: str,
         interval: float,
         clock: Clock,
         ledger: XidLedger,
         expected_gpus: Maybe[int] = ABSENT,
-        ownership: OwnershipBook | None = None,
+        owners: OwnerJoin | None = None,
         explain_xid: Callable[[int], str] = lambda code: "no meaning given",
     ) -> None:
-        self.plan = plan
-        self._runners = [planned.runner for planned in plan]
+        self._plan = plan
+        self._sources = [planned.worker for planned in plan]
+        owners = owners or OwnerJoin()
+        self.workers: Sequence[Worker[Any]] = (*self._sources, *owners.workers)
+        """The sources' workers and those that look for owners. Each needs a thread that runs `Worker.run`."""
         self._interval = interval
         self._clock = clock
-        # Replaced between two snapshots when a simulated node's past is complete.
         self.composer = SnapshotComposer(
             node,
             ledger=ledger,
-            integrator=Integrator(longest_gap_seconds=max(30.0, 10 * interval)),
-            ownership=ownership or OwnershipBook(),
+            integrator=Integrator(max_gap_seconds=max(30.0, 10 * interval)),
+            owners=owners,
             expected_gpus=expected_gpus,
         )
+        """Replaced between two snapshots when a simulated node's past is complete."""
         self._events = GpuEvents(clock.now(), explain_xid)
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
@@ -76,7 +81,7 @@ class Collector:
         self._listeners.append(listener)
 
     def run(self) -> None:
-        """Cycles on a fixed beat until `stop`; a late cycle does not shift the following ones."""
+        """Cycles at a fixed rate until `stop`; a late cycle does not shift the following ones."""
         next_tick = self._clock.monotonic()
         while not self._stop.is_set():
             self.tick()
@@ -88,45 +93,45 @@ class Collector:
 
     def stop(self) -> None:
         self._stop.set()
-        for runner in self._runners:
-            runner.stop()
+        for worker in self.workers:
+            worker.stop()
 
     def tick(self) -> Snapshot:
         deadline = self._clock.monotonic() + 0.8 * self._interval
         self._read_due(deadline)
-        self._read_due(deadline)  # again for a source that is wanted because another has failed just now
+        self._read_due(deadline)  # again, for a source that is wanted because another one has just failed
         self.ticks += 1
         return self.compose()
 
     def finish_reading(self, seconds: float) -> None:
-        """Waits for what is still being read, and makes a snapshot with it: for who ticks by hand, and once."""
+        """Waits for unfinished reads and makes a snapshot with them; for one-shot commands."""
         deadline = self._clock.monotonic() + seconds
-        for _ in range(round(seconds / ASK_AGAIN_SECONDS) + 1):
-            for runner in self._runners:
-                runner.wait(max(0.0, deadline - self._clock.monotonic()))
-            waiting = any(runner.wanted and runner.is_waiting() for runner in self._runners)
+        for _ in range(round(seconds / POLL_SECONDS) + 1):
+            for worker in self.workers:
+                worker.wait(max(0.0, deadline - self._clock.monotonic()))
+            waiting = any(worker.wanted and worker.is_waiting() for worker in self.workers)
             if not waiting or self._clock.monotonic() >= deadline:
                 break
-            self._stop.wait(ASK_AGAIN_SECONDS)
+            self._stop.wait(POLL_SECONDS)
             self._read_due(deadline)
         self.composer.stop_waiting()
         self.compose()
 
     def _read_due(self, deadline: float) -> None:
-        for planned in self.plan:
-            wanted = planned.wanted(self._runners)
-            if wanted and not planned.runner.wanted and planned.why:
-                log.info("source %s is used: %s", planned.runner.spec.name, planned.why)
-            planned.runner.wanted = wanted
-        started = [runner for runner in self._runners if runner.start_cycle_if_due()]
-        for runner in started:
-            runner.wait(max(0.0, deadline - self._clock.monotonic()))
+        for planned in self._plan:
+            wanted = planned.wanted(self._sources)
+            if wanted and not planned.worker.wanted and planned.why:
+                log.info("source %s is used: %s", planned.worker.name, planned.why)
+            planned.worker.wanted = wanted
+        woken = [worker for worker in self.workers if worker.wake_if_due()]
+        for worker in woken:
+            worker.wait(max(0.0, deadline - self._clock.monotonic()))
 
     def compose(self) -> Snapshot:
-        """Makes and publishes a snapshot of what the sources have now."""
+        """Makes and publishes a snapshot of what the workers have now."""
         readings, xids = self._fresh_readings()
         composer, now = self.composer, self._clock.now()
-        sources = tuple(runner.status() for runner in self._runners if runner.wanted)
+        sources = tuple(worker.status() for worker in self.workers if worker.wanted)
         composed = composer.compose(readings, xids, now=now, monotonic=self._clock.monotonic(), sources=sources)
         self.snapshot = replace(
             composed,
@@ -143,9 +148,9 @@ class Collector:
     def _fresh_readings(self) -> tuple[list[Reading], list[XidEvent]]:
         readings: list[Reading] = []
         xids: list[XidEvent] = []
-        for runner in self._runners:
-            xids += runner.take_xids()
-            reading = runner.fresh()
-            if reading is not ABSENT and runner.wanted:
+        for worker in self._sources:
+            xids += worker.take_xids()
+            reading = worker.fresh()
+            if reading is not ABSENT and worker.wanted:
                 readings.append(reading)
         return readings, xids

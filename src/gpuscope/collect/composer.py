@@ -13,8 +13,8 @@ from gpuscope.collect.counters import Integrator
 from gpuscope.collect.host_cpu import CpuMeter
 from gpuscope.collect.identities import Identities
 from gpuscope.collect.merge import merge_readings
-from gpuscope.collect.ownership import OwnershipBook
 from gpuscope.collect.xid_ledger import XidLedger
+from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot, SourceStatus, XidEvent
 
 
@@ -25,13 +25,13 @@ class SnapshotComposer:
         *,
         ledger: XidLedger,
         integrator: Integrator,
-        ownership: OwnershipBook,
+        owners: OwnerJoin,
         expected_gpus: Maybe[int] = ABSENT,
     ) -> None:
         self._node = node
         self._ledger = ledger
         self._integrator = integrator
-        self._ownership = ownership
+        self._owners = owners
         self._expected_gpus = expected_gpus
         self._identities = Identities()
         self._cpu = CpuMeter()
@@ -49,7 +49,7 @@ class SnapshotComposer:
         devices = self._identities.complete(merged.devices)
         self._ledger.add(xids)
         counters = self._integrator.advance(devices, monotonic)
-        processes, ownership = self._ownership.advance(
+        processes, ownership = self._owners.advance(
             merged.processes,
             devices,
             counters,
@@ -79,4 +79,4 @@ class SnapshotComposer:
 
     def stop_waiting(self) -> None:
         """The next snapshot is the last: no process is held back until its owner is known."""
-        self._ownership.stop_waiting()
+        self._owners.stop_waiting()

@@ -1,4 +1,4 @@
-"""What the agent itself costs, read from its own accounts."""
+"""The agent's own CPU time and memory, from the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CostMeter:
         self._snapshots = 0
 
     def read(self) -> AgentCost:
-        """Called once per snapshot, which it counts."""
+        """Call it once per snapshot: it counts the calls."""
         self._snapshots += 1
         return AgentCost(
             started_at=self._started_at,

@@ -1,8 +1,8 @@
-"""How many GPUs this machine should have: what the PCI bus shows, against which what the driver sees is held.
+"""How many GPUs this machine should have, counted on the PCI bus, to compare with what the driver sees.
 
-Counts NVIDIA's display and 3D functions, which a GPU keeps in sysfs after it fell off the bus. ABSENT when
-sysfs cannot be read. Virtual functions of a GPU and GPUs given away to a virtual machine are not counted:
-the driver here never shows them.
+Counts NVIDIA's display and 3D functions: a GPU that fell off the bus is still in sysfs. ABSENT if sysfs cannot
+be read. Virtual functions of a GPU and GPUs passed to a virtual machine are not counted: the driver of this
+machine never shows them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuscope.settings import Settings
 
 NVIDIA = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA controller, 3D controller; the last two digits are the interface
-GIVEN_AWAY_TO = "vfio-pci"
+PASSTHROUGH_DRIVER = "vfio-pci"
 
 
 def expected_gpus(settings: Settings) -> Maybe[int]:
@@ -34,7 +34,7 @@ def _is_gpu(function: Path) -> bool:
             return False
         if not (function / "class").read_text("ascii").strip().lower().startswith(DISPLAY_CLASSES):
             return False
-    except (OSError, UnicodeDecodeError):  # unplugged while we look, or no PCI function at all
+    except (OSError, UnicodeDecodeError):  # unplugged in the meantime, or not a PCI function
         return False
     virtual = (function / "physfn").exists()
-    return not virtual and (function / "driver").resolve().name != GIVEN_AWAY_TO
+    return not virtual and (function / "driver").resolve().name != PASSTHROUGH_DRIVER

@@ -1,9 +1,9 @@
 """The loss of a GPU, its return, and each XID: one log line and one event each.
 
-In go a cycle's devices and the XIDs that were newly counted; out come the latest events for the snapshot. XIDs
-from before the start are counted elsewhere but are no news: a restarted agent reads the kernel log again. A GPU
-that fails over and over may write `MAX_LINES` lines, and then one every `SECONDS_PER_LINE` that says how many
-were left out.
+In go a cycle's devices and the newly counted XIDs; out come the latest events for the snapshot. XIDs from
+before the agent's start are counted elsewhere but are no events: a restarted agent reads the kernel log again.
+A GPU that fails repeatedly may write `MAX_LINES` lines, and then one every `SECONDS_PER_LINE`, which says how
+many were left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS_PER_LINE: Final = 30.0
 
 
 @dataclass(slots=True)
-class _Allowance:
+class _LineAllowance:
     """Log lines that one GPU may still write."""
 
     lines: float = MAX_LINES
@@ -51,7 +51,7 @@ class GpuEvents:
         self._seen: dict[Uuid, Device] = {}
         self._at_address: dict[str, Uuid] = {}
         self._lost_at: dict[Uuid, float] = {}
-        self._allowances: dict[str, _Allowance] = {}
+        self._allowances: dict[str, _LineAllowance] = {}
         self._events: deque[GpuEvent] = deque(maxlen=MAX_EVENTS)
         self._latest: tuple[GpuEvent, ...] = ()
         self._added = 0
@@ -59,7 +59,7 @@ class GpuEvents:
     def advance(self, devices: Sequence[Device], xids: Sequence[XidEvent], now: float) -> tuple[GpuEvent, ...]:
         self._learn(devices)
         added = self._added
-        for xid in xids:  # before the loss: an XID says why
+        for xid in xids:  # before the loss, which the XID explains
             if xid.at >= self._since:
                 self._add_xid(xid, now)
         for device in devices:
@@ -124,11 +124,11 @@ class GpuEvents:
                 xid=xid,
             )
         )
-        gpu = "" if device is None else device.uuid  # those that were never seen share one allowance
+        gpu = "" if device is None else device.uuid  # GPUs that were never seen share one allowance
         self._log(logging.INFO if kind == "returned" else logging.WARNING, text, gpu, now)
 
     def _log(self, level: int, text: str, gpu: str, now: float) -> None:
-        allowance = self._allowances.setdefault(gpu, _Allowance())
+        allowance = self._allowances.setdefault(gpu, _LineAllowance())
         if allowance.take(now):
             more = f" ({allowance.left_out} lines about it were left out)" if allowance.left_out else ""
             allowance.left_out = 0

@@ -1,7 +1,7 @@
-"""What a lost GPU was: model, serial number, PCI address and the like, remembered from when it answered.
+"""The identity of a lost GPU (model, serial number, PCI address, …), kept from when it answered.
 
-Some sources lose a GPU's identity with the GPU (DCGM's row is empty, nvidia-smi has no line for it). Its info
-series must stay the same series, so what is missing is filled in here, whatever the source.
+Some sources give no identity of a lost GPU (DCGM's row is empty, nvidia-smi has no line for it). Its info
+series must stay the same series, so missing fields are filled in here for every source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Several sources' readings of the same machine become one, field by field.
+"""Merges the readings of several sources of one machine, field by field.
 
-Readings come in order of trust: the first source that has a number gives it, the others fill its gaps. Devices
-are matched by UUID. A mapping is filled key by key: NVML may know the GPU's temperature and DCGM the memory's.
+Readings come in order of trust: a value is that of the first source that has it. Devices are matched by UUID. A
+mapping is merged key by key: NVML may have the GPU's temperature and DCGM the memory's.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ F = TypeVar("F", bound=GpuOrInstance | Driver)
 
 
 def _fill(first: F, second: F, names: Iterable[str]) -> F:
-    """`first` with each of its gaps filled from `second`."""
+    """`first` with each absent value taken from `second`."""
     changes: dict[str, Any] = {}
     for name in names:
         mine, theirs = getattr(first, name), getattr(second, name)

@@ -1,10 +1,10 @@
-"""XIDs counted per GPU and code, each occurrence once, whichever way it came.
+"""XIDs counted per GPU and code, each occurrence once although two channels may report it.
 
-The same XID reaches us through the kernel log and through the driver's events. Two reports of one code on one
-GPU through different channels within `SAME_EVENT_SECONDS` are one occurrence; two through the same channel are
-two. The kernel log knows a GPU by its PCI address: what comes before a device with that address was seen is
-kept, and joined to the GPU's account then. With a state file a restarted agent neither forgets nor counts
-again; without one it reads the kernel log since boot again and comes to the same totals.
+The kernel log and the driver's events report the same XID. Two reports of one code on one GPU through
+different channels within `SAME_EVENT_SECONDS` are one occurrence; two through the same channel are two. The
+kernel log names a GPU by its PCI address: reports are kept under the address until a device with that address
+is seen. With a state file a restarted agent neither forgets nor counts twice; without one it reads the kernel
+log since boot again and gets the same totals.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuscope.collect.xid_state import LogPosition, SavedAccount, State, StateFile
+from gpuscope.collect.xid_state import LogPosition, SavedXidCount, XidState, XidStateFile
 from gpuscope.readings import ABSENT, Device, Uuid, XidEvent, XidTotal
 
 log = logging.getLogger("gpuscope.xids")
 
 SAME_EVENT_SECONDS = 10.0
-# A forged or broken log must not fill the memory. No GPU has shown more than a handful of codes.
+# A forged or broken log must not fill the memory. Real GPUs show fewer than ten codes.
 MAX_CODES_PER_GPU = 256
 MAX_GPUS = 256
 MAX_UNMATCHED = 20_000
@@ -35,7 +35,7 @@ _PCI_ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})
 
 
 def normal_pci_bus_id(text: str) -> str:
-    """NVML's spelling, `00000000:8D:00.0`, of any spelling; other text as it is."""
+    """A PCI address in NVML's format, `00000000:8D:00.0`; other text unchanged."""
     found = _PCI_ADDRESS.fullmatch(text)
     if found is None:
         return text
@@ -44,11 +44,11 @@ def normal_pci_bus_id(text: str) -> str:
 
 
 @dataclass(slots=True)
-class _Account:
+class _XidCount:
     """One code on one GPU. `unmatched` has, by channel, the times that no other channel has confirmed yet.
 
-    Where there is only one channel they wait for ever, up to `MAX_UNMATCHED`: hence plain doubles, a quarter
-    of what a deque of floats takes.
+    With only one channel they are never confirmed, and up to `MAX_UNMATCHED` are kept: hence an array of
+    doubles, which takes a quarter of the memory of a deque.
     """
 
     count: int = 0
@@ -56,14 +56,14 @@ class _Account:
     unmatched: dict[str, array[float]] = field(default_factory=dict)
 
     def report(self, channel: str, at: float) -> bool:
-        """Whether this is a new occurrence. Each channel reports in the order of time."""
+        """Whether this is a new occurrence. Each channel reports in order of time."""
         self.last_at = max(self.last_at, at)
         for other, times in self.unmatched.items():
             if other == channel:
                 continue
             oldest = at - SAME_EVENT_SECONDS
             passed = next((n for n, time in enumerate(times) if time >= oldest), len(times))
-            del times[:passed]  # this channel is past them: nobody will confirm them any more
+            del times[:passed]  # too old: this channel will not confirm them any more
             if times and times[0] <= at + SAME_EVENT_SECONDS:
                 del times[0]
                 return False
@@ -71,8 +71,8 @@ class _Account:
         self.unmatched.setdefault(channel, array("d")).append(at)
         return True
 
-    def absorb(self, other: _Account) -> None:
-        """Joins what was counted of the same GPU and code under another name."""
+    def absorb(self, other: _XidCount) -> None:
+        """Adds what was counted for the same GPU and code under its PCI address."""
         self.count += other.count
         self.last_at = max(self.last_at, other.last_at)
         reports = [(at, channel) for channel, times in other.unmatched.items() for at in times]
@@ -85,16 +85,16 @@ class _Account:
 
 class XidLedger:
     def __init__(self, state: Path | None = None, boot_id: str | None = None) -> None:
-        self._accounts: dict[str, dict[int, _Account]] = {}  # by UUID, or by PCI address while that is all
+        self._counts: dict[str, dict[int, _XidCount]] = {}  # by UUID, or by PCI address until the UUID is known
         self._uuid_at: dict[str, Uuid] = {}  # by PCI address
-        self._shown: set[str] = set()  # GPUs of this boot: a card taken out long ago is kept but not shown
+        self._shown: set[str] = set()  # GPUs of this boot: one that was removed is kept but not shown
         self._position = LogPosition()
-        self._unmatched = 0  # at most; exact after each sweep
+        self._unmatched = 0  # an upper bound; exact after each sweep
         self._refused = 0
         self._totals: tuple[XidTotal, ...] | None = None
         self._new: deque[XidEvent] = deque(maxlen=MAX_NEW)
         self._boot_id = _read_boot_id() if boot_id is None else boot_id
-        self._file = None if state is None else StateFile(state)
+        self._file = None if state is None else XidStateFile(state)
         if self._file is not None and self._boot_id:
             self._restore(self._file.load())
 
@@ -109,6 +109,10 @@ class XidLedger:
         if changed:
             self._totals = None
             self._save()
+
+    def kept(self) -> tuple[int, int]:
+        """How many GPUs have counts, and how many reports wait to be confirmed."""
+        return len(self._counts), sum(map(len, self._waiting_times()))
 
     def take_new(self) -> list[XidEvent]:
         """The occurrences counted since the last call, each once."""
@@ -127,21 +131,21 @@ class XidLedger:
         return self._totals
 
     def _to_totals(self) -> Iterator[XidTotal]:
-        for gpu in sorted(self._shown & self._accounts.keys()):
-            for xid, account in sorted(self._accounts[gpu].items()):
-                yield XidTotal(gpu_uuid=Uuid(gpu), xid=xid, count=account.count, last_at=account.last_at)
+        for gpu in sorted(self._shown & self._counts.keys()):
+            for xid, entry in sorted(self._counts[gpu].items()):
+                yield XidTotal(gpu_uuid=Uuid(gpu), xid=xid, count=entry.count, last_at=entry.last_at)
 
     def _count(self, event: XidEvent) -> None:
         gpu = self._gpu_of(event)
-        account = None if gpu is None else self._account(gpu, event.xid)
-        if account is None:
+        entry = None if gpu is None else self._entry(gpu, event.xid)
+        if entry is None:
             self._refused += 1
             if self._refused == 1:
                 log.warning(
-                    "an XID is not counted, for want of a GPU or because of too many GPUs or codes: %s", event
+                    "an XID is not counted: it names no GPU, or there are too many GPUs or codes: %s", event
                 )
             return
-        if account.report(event.channel, event.at):
+        if entry.report(event.channel, event.at):
             self._new.append(event)
             self._unmatched += 1
             if self._unmatched > MAX_UNMATCHED:
@@ -162,32 +166,32 @@ class XidLedger:
         self._shown.add(uuid)
         return uuid
 
-    def _account(self, gpu: str, xid: int) -> _Account | None:
-        codes = self._accounts.get(gpu)
+    def _entry(self, gpu: str, xid: int) -> _XidCount | None:
+        codes = self._counts.get(gpu)
         if codes is None:
-            if len(self._accounts) >= MAX_GPUS:
+            if len(self._counts) >= MAX_GPUS:
                 return None
-            codes = self._accounts[gpu] = {}
-        account = codes.get(xid)
-        if account is None:
+            codes = self._counts[gpu] = {}
+        entry = codes.get(xid)
+        if entry is None:
             if len(codes) >= MAX_CODES_PER_GPU:
                 return None
-            account = codes[xid] = _Account()
-        return account
+            entry = codes[xid] = _XidCount()
+        return entry
 
     def _learn(self, address: str, uuid: Uuid) -> None:
         if self._uuid_at.get(address) == uuid:
             return
         if len(self._uuid_at) >= MAX_GPUS:
-            self._uuid_at.clear()  # what is still there is learned again with the next devices
+            self._uuid_at.clear()  # present GPUs are added again with the next devices
         self._uuid_at[address] = uuid
-        waiting = self._accounts.pop(address, None)
+        waiting = self._counts.pop(address, None)
         if waiting is None:
             return
-        for xid, account in waiting.items():
-            known = self._account(uuid, xid)
+        for xid, entry in waiting.items():
+            known = self._entry(uuid, xid)
             if known is not None:
-                known.absorb(account)
+                known.absorb(entry)
         self._shown.add(uuid)
         self._totals = None
         self._save()
@@ -201,40 +205,40 @@ class XidLedger:
         self._unmatched = sum(map(len, waiting))
 
     def _waiting_times(self) -> Iterator[array[float]]:
-        for codes in self._accounts.values():
-            for account in codes.values():
-                yield from account.unmatched.values()
+        for codes in self._counts.values():
+            for entry in codes.values():
+                yield from entry.unmatched.values()
 
     def _save(self) -> None:
         if self._file is None or not self._boot_id:
             return
         waiting = sorted(at for times in self._waiting_times() for at in times)
         oldest = waiting[-MAX_UNMATCHED_SAVED] if len(waiting) > MAX_UNMATCHED_SAVED else float("-inf")
-        accounts = tuple(
-            SavedAccount(
+        counts = tuple(
+            SavedXidCount(
                 gpu=gpu,
                 xid=xid,
-                count=account.count,
-                last_at=account.last_at,
+                count=entry.count,
+                last_at=entry.last_at,
                 unmatched={
                     channel: tuple(at for at in times if at >= oldest)
-                    for channel, times in account.unmatched.items()
+                    for channel, times in entry.unmatched.items()
                 },
             )
-            for gpu, codes in self._accounts.items()
-            for xid, account in codes.items()
+            for gpu, codes in self._counts.items()
+            for xid, entry in codes.items()
         )
         self._file.save(
-            State(
+            XidState(
                 boot_id=self._boot_id,
                 position=self._position,
                 uuid_at=dict(self._uuid_at),
-                shown=tuple(sorted(self._shown & self._accounts.keys())),
-                accounts=accounts,
+                shown=tuple(sorted(self._shown & self._counts.keys())),
+                counts=counts,
             )
         )
 
-    def _restore(self, state: State | None) -> None:
+    def _restore(self, state: XidState | None) -> None:
         if state is None:
             return
         same_boot = state.boot_id == self._boot_id
@@ -242,16 +246,16 @@ class XidLedger:
             self._position = state.position
             self._shown = set(state.shown)
             self._uuid_at = {address: Uuid(uuid) for address, uuid in state.uuid_at.items()}
-        for saved in state.accounts:
+        for saved in state.counts:
             is_address = _PCI_ADDRESS.fullmatch(saved.gpu) is not None
             if is_address and not same_boot:
-                continue  # another card may sit there by now
-            account = self._account(saved.gpu, saved.xid)
-            if account is None:
+                continue  # another card may have this address now
+            entry = self._entry(saved.gpu, saved.xid)
+            if entry is None:
                 continue
-            account.count, account.last_at = saved.count, saved.last_at
+            entry.count, entry.last_at = saved.count, saved.last_at
             if same_boot:
-                account.unmatched = {channel: array("d", times) for channel, times in saved.unmatched.items()}
+                entry.unmatched = {channel: array("d", times) for channel, times in saved.unmatched.items()}
                 self._unmatched += sum(map(len, saved.unmatched.values()))
 
 

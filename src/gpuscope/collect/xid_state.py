@@ -1,7 +1,7 @@
-"""The file that keeps counted XIDs over a restart, and how far the kernel log was read when it was written.
+"""The file that keeps XID counts over a restart, together with the position in the kernel log.
 
-Counts and position are written together, atomically: after a crash the log is read again from exactly where
-the counts stand. A damaged or foreign file is set aside with one warning and never stops the agent.
+Counts and position are written together, atomically: after a crash the log is read again from exactly that
+position. A file that is damaged or of another program is renamed with a warning and never stops the agent.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.atomic_write import WORLD_READABLE, write_atomically
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.readings import ABSENT, XidEvent
 
 log = logging.getLogger("gpuscope.xids")
 
 FORMAT = "gpuscope-xids-1"
-LARGEST_FILE_BYTES = 16 * 2**20
-MAX_AT_ONE_TIME = 64
+MAX_FILE_BYTES = 16 * 2**20
+MAX_RECORDS_AT_ONE_TIME = 64
 
 
 @dataclass(slots=True)
 class LogPosition:
-    """How far the kernel log has been counted.
+    """Up to where the kernel log has been counted.
 
-    /dev/kmsg numbers its records; journald and dmesg only repeat their time stamps, of which several records
-    may share one. The number decides while it is known on both sides.
+    /dev/kmsg numbers its records; journald and dmesg give only their time stamps, and several records may have
+    the same one. The number decides if both sides have it.
     """
 
     sequence: int | None = None
@@ -51,7 +52,7 @@ class LogPosition:
         if event.log_microseconds > self.microseconds:
             self.microseconds = event.log_microseconds
             self.latest.clear()
-        if event.log_microseconds == self.microseconds and len(self.latest) < MAX_AT_ONE_TIME:
+        if event.log_microseconds == self.microseconds and len(self.latest) < MAX_RECORDS_AT_ONE_TIME:
             self.latest.add(_identity(event))
         self.sequence = None if event.log_sequence is ABSENT else event.log_sequence
 
@@ -62,7 +63,7 @@ def _identity(event: XidEvent) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedAccount:
+class SavedXidCount:
     gpu: str  # UUID, or PCI address of a GPU whose UUID was not known
     xid: int
     count: int
@@ -71,27 +72,27 @@ class SavedAccount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class XidState:
     boot_id: str
     position: LogPosition
     uuid_at: Mapping[str, str]  # by PCI address
-    shown: tuple[str, ...]  # the GPUs of this boot, among those with an account
-    accounts: tuple[SavedAccount, ...]
+    shown: tuple[str, ...]  # the GPUs of this boot, among those with an entry
+    counts: tuple[SavedXidCount, ...]
 
 
-class StateFile:
+class XidStateFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._trouble = ""
+        self._log = EpisodeLog(log, f"XID counts in {path}", recovered="kept again")
 
-    def load(self) -> State | None:
+    def load(self) -> XidState | None:
         try:
             with self._path.open("rb") as file:
-                content = file.read(LARGEST_FILE_BYTES + 1)
+                content = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("XIDs counted before cannot be read, counting anew: %s", error)
+            log.warning("the file of XID counts cannot be read, counting starts from 0: %s", error)
             return None
         try:
             return _decode(content)
@@ -106,28 +107,27 @@ class StateFile:
         except OSError:
             aside = self._path
         log.warning(
-            "%s is not a file of counted XIDs (%s); kept as %s, counting anew", self._path, error, aside
+            "%s is not a file of XID counts (%s); renamed to %s, counting starts from 0",
+            self._path,
+            error,
+            aside,
         )
 
-    def save(self, state: State) -> None:
-        """Failing to write is logged once per episode and stops nothing."""
+    def save(self, state: XidState) -> None:
+        """A failure to write is logged once per episode and stops nothing."""
         try:
             self._write(_encode(state))
         except OSError as error:
-            if str(error) != self._trouble:
-                log.warning("counted XIDs cannot be kept over a restart: %s", error)
-            self._trouble = str(error)
+            self._log.failed(f"not kept over a restart: {error}")
             return
-        if self._trouble:
-            log.info("counted XIDs are kept again in %s", self._path)
-        self._trouble = ""
+        self._log.succeeded()
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, content, mode=WORLD_READABLE)
 
 
-def _encode(state: State) -> bytes:
+def _encode(state: XidState) -> bytes:
     position = state.position
     document = {
         "format": FORMAT,
@@ -139,27 +139,27 @@ def _encode(state: State) -> bytes:
         "shown": list(state.shown),
         "counts": [
             {
-                "gpu": account.gpu,
-                "xid": account.xid,
-                "count": account.count,
-                "last_at": account.last_at,
-                "unmatched": {channel: list(times) for channel, times in account.unmatched.items() if times},
+                "gpu": entry.gpu,
+                "xid": entry.xid,
+                "count": entry.count,
+                "last_at": entry.last_at,
+                "unmatched": {channel: list(times) for channel, times in entry.unmatched.items() if times},
             }
-            for account in state.accounts
+            for entry in state.counts
         ],
     }
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def _decode(content: bytes) -> State:
-    """Raises on anything that `_encode` does not write."""
-    if len(content) > LARGEST_FILE_BYTES:
+def _decode(content: bytes) -> XidState:
+    """Raises an exception for anything that `_encode` does not write."""
+    if len(content) > MAX_FILE_BYTES:
         raise ValueError("too large")
     document = json.loads(content)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError("another format")
     sequence = document["log_sequence"]
-    return State(
+    return XidState(
         boot_id=_text(document["boot_id"]),
         position=LogPosition(
             sequence=None if sequence is None else _whole(sequence),
@@ -168,18 +168,18 @@ def _decode(content: bytes) -> State:
         ),
         uuid_at={address: _text(uuid) for address, uuid in document["gpus"].items()},
         shown=tuple(_text(gpu) for gpu in document["shown"]),
-        accounts=tuple(_decode_account(account) for account in document["counts"]),
+        counts=tuple(_decode_entry(entry) for entry in document["counts"]),
     )
 
 
-def _decode_account(account: Mapping[str, Any]) -> SavedAccount:
-    return SavedAccount(
-        gpu=_text(account["gpu"]),
-        xid=_whole(account["xid"]),
-        count=_whole(account["count"]),
-        last_at=_number(account["last_at"]),
+def _decode_entry(entry: Mapping[str, Any]) -> SavedXidCount:
+    return SavedXidCount(
+        gpu=_text(entry["gpu"]),
+        xid=_whole(entry["xid"]),
+        count=_whole(entry["count"]),
+        last_at=_number(entry["last_at"]),
         unmatched={
-            channel: tuple(_number(at) for at in times) for channel, times in account["unmatched"].items()
+            channel: tuple(_number(at) for at in times) for channel, times in entry["unmatched"].items()
         },
     )
 

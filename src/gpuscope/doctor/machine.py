@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.sources.dcgm.plan import DcgmSettings
 
 _TIME_ERROR = 5  # adjtimex: the clock is not synchronised
 _TIMEX_BYTES = 256
@@ -21,7 +22,7 @@ def other_sources(scene: Scene) -> Iterator[Finding]:
 
 
 def the_dcgm_command(scene: Scene) -> Iterator[Finding]:
-    command = scene.settings.dcgmi_command.split()[0]
+    command = scene.settings.view(DcgmSettings).dcgmi_command.split()[0]
     if not shutil.which(command):
         fix = "only needed for profiling numbers before Hopper: install datacenter-gpu-manager"
         yield Finding(Verdict.NOTE, f"{command} is not installed", fix)

@@ -1,5 +1,7 @@
-"""Whose it is: a process' user, container, pod and Slurm job; and whom the scheduler gave a GPU to.
+"""Whose it is: a process' user, container, pod and Slurm job, and who was allocated a GPU.
 
-Each way of knowing is a file of its own, may be missing, and fails alone. Nothing here is asked while a scrape
-waits: what can hang runs in a worker of its own.
+Lookup (`process_lookup`, `pod_reader`, `docker_containers`, `cri_containers`, `pod_resources`, `job_files`):
+each way of learning something is a module of its own, may be missing, fails alone, and runs in a worker if it
+can hang. Join (`process_enricher`, `allocation_matching`, `owner_join`) and accounts (`owner_accounts`) run in
+the collector's thread and only use what the workers have.
 """

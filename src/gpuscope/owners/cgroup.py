@@ -1,8 +1,9 @@
-"""Where a process lives, read from its `/proc/PID/cgroup`: pod, container, Slurm job.
+"""The pod, container and Slurm job of a process, read from its `/proc/PID/cgroup`.
 
-Any runtime, cgroup version and driver, any nesting and any prefix. The path is rendered relative to the
-reader's cgroup namespace, so it may begin with `/../..`, and of a process in the agent's own pod the pod's
-part is lost. A path may contain colons: only the first two of a line separate its columns.
+Works for any runtime, cgroup version and driver, any nesting and any prefix. The kernel writes the path
+relative to the reader's cgroup namespace, so it may begin with `/../..`, and for a process in the agent's own
+pod the part that names the pod is missing. A path may contain colons: only the first two of a line separate
+columns.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _UUID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{1
 # A static pod's UID is a hash without dashes. `libpod-<id>` must not match: `pod` begins or follows a `-`.
 _POD = re.compile(rf"(?:^|-)pod(?P<uid>{_UUID}|[0-9a-f]{{32}})\Z")
 _CONTAINER = re.compile(r"(?:(?P<prefix>.+)-)?(?P<id>[0-9a-f]{64})\Z")
-# Some runtimes name containers by UUID; desktops name terminal scopes so too: this holds only inside a pod.
+# Some runtimes name containers by UUID, but desktops name terminal scopes so too: used only inside a pod.
 _UUID_CONTAINER = re.compile(rf"(?:(?P<prefix>.+)-)?(?P<id>{_UUID.replace('[-_]', '-')})\Z")
 # AWS Fargate: /ecs/<task>/<task>-<number>; the whole last part is the container's id.
 _FARGATE_TASK = re.compile(rf"(?:[0-9a-f]{{32}}|{_UUID.replace('[-_]', '-')})\Z")
@@ -42,8 +43,8 @@ MAX_TEXT: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """What a cgroup path says. `job` is Slurm's number; from 26.05 on it may say only the `sluid`."""
+class CgroupFacts:
+    """What a cgroup path has. `job` is Slurm's job id; from Slurm 26.05 on it may have only the `sluid`."""
 
     pod_uid: Maybe[str] = ABSENT
     container_id: Maybe[str] = ABSENT
@@ -55,12 +56,12 @@ class Place:
     relative: bool = False  # seen from a private cgroup namespace
 
 
-NOWHERE: Final = Place()
+NO_CGROUP: Final = CgroupFacts()
 
 
-def parse_cgroup(text: str) -> Place:
-    """The place told by all lines together: v1 and hybrid machines have a line for each controller."""
-    container, job, relative = NOWHERE, NOWHERE, False
+def parse_cgroup(text: str) -> CgroupFacts:
+    """From all lines together: with cgroup v1 and hybrid mode there is a line for each controller."""
+    container, job, relative = NO_CGROUP, NO_CGROUP, False
     best = 0
     for line in text[:MAX_TEXT].split("\n"):
         columns = line.split(":", 2)
@@ -69,25 +70,25 @@ def parse_cgroup(text: str) -> Place:
         path = columns[2]
         relative = relative or path.startswith("/..")
         segments = [segment for segment in path.split("/") if segment not in ("", "..", ".")]
-        found = _container_place(segments)
-        worth = 2 * (found.pod_uid is not ABSENT) + (found.container_id is not ABSENT)
-        if worth > best:
-            best, container = worth, found
+        found = _container_facts(segments)
+        score = 2 * (found.pod_uid is not ABSENT) + (found.container_id is not ABSENT)
+        if score > best:
+            best, container = score, found
         if job.job is ABSENT:
-            candidate = _slurm_place(segments)
+            candidate = _slurm_facts(segments)
             job = candidate if candidate.job is not ABSENT or job.sluid is ABSENT else job
-    if best == 0 and job is NOWHERE and not relative:
-        return NOWHERE
+    if best == 0 and job is NO_CGROUP and not relative:
+        return NO_CGROUP
     return replace(container, job=job.job, job_step=job.job_step, sluid=job.sluid, relative=relative)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of a path between slashes or colons, without systemd's suffix."""
+    """A part of a path between slashes or colons, without systemd's suffix."""
 
     name: str
     unit: str  # ".scope", ".slice" or ""
-    runtime: str  # what stands before it in the same segment: `…slice:cri-containerd:<id>`
+    runtime: str  # the part before it in the same segment: `…slice:cri-containerd:<id>`
     parent: str = ""  # the segment above: `/docker/<id>`
 
 
@@ -106,19 +107,19 @@ def _parts(segments: Sequence[str]) -> list[_Part]:
     return parts
 
 
-def _container_place(segments: Sequence[str]) -> Place:
+def _container_facts(segments: Sequence[str]) -> CgroupFacts:
     parts = _parts(segments)
     pod_at, uid = -1, ""
     for number, part in enumerate(parts):
         match = _POD.search(part.name)
-        if match:  # the last one counts: a cluster may run inside a pod of another
+        if match:  # the last one: a cluster may run inside a pod of another cluster
             pod_at, uid = number, match["uid"].replace("_", "-")
     if pod_at < 0:
-        # Without a pod the innermost container is the one the process is in.
+        # Without a pod the process is in the innermost container.
         innermost = next((p for p in reversed(parts) if _container_id(p, in_pod=False)), None)
-        return _fargate_place(segments) if innermost is None else _in_container(innermost)
+        return _fargate_facts(segments) if innermost is None else _in_container(innermost)
     above = parts[: pod_at + 1]
-    place = Place(pod_uid=uid, qos=_qos(above))
+    pod = CgroupFacts(pod_uid=uid, qos=_qos(above))
     for part in parts[pod_at + 1 :]:
         if not _container_id(part, in_pod=True):
             continue
@@ -127,8 +128,8 @@ def _container_place(segments: Sequence[str]) -> Place:
         if sandbox:
             continue
         inside = _in_container(part)
-        return replace(place, container_id=inside.container_id, runtime=inside.runtime)
-    return place
+        return replace(pod, container_id=inside.container_id, runtime=inside.runtime)
+    return pod
 
 
 def _container_id(part: _Part, in_pod: bool) -> str:
@@ -138,22 +139,22 @@ def _container_id(part: _Part, in_pod: bool) -> str:
     return match["id"] if match else ""
 
 
-def _in_container(part: _Part) -> Place:
+def _in_container(part: _Part) -> CgroupFacts:
     match = _CONTAINER.match(part.name) or _UUID_CONTAINER.match(part.name)
     if match is None:
-        return NOWHERE
+        return NO_CGROUP
     prefix = match["prefix"] or part.runtime
     if prefix.endswith("conmon"):  # podman's and CRI-O's supervisor, not the workload
-        return NOWHERE
-    return Place(container_id=match["id"], runtime=RUNTIMES.get(prefix or part.parent, ABSENT))
+        return NO_CGROUP
+    return CgroupFacts(container_id=match["id"], runtime=RUNTIMES.get(prefix or part.parent, ABSENT))
 
 
-def _fargate_place(segments: Sequence[str]) -> Place:
+def _fargate_facts(segments: Sequence[str]) -> CgroupFacts:
     for group, task, container in zip(segments, segments[1:], segments[2:], strict=False):
         number = container.removeprefix(task)
         if group == "ecs" and _FARGATE_TASK.match(task) and _FARGATE_NUMBER.match(number):
-            return Place(container_id=container)
-    return NOWHERE
+            return CgroupFacts(container_id=container)
+    return NO_CGROUP
 
 
 def _qos(above: Sequence[_Part]) -> Maybe[str]:
@@ -163,17 +164,17 @@ def _qos(above: Sequence[_Part]) -> Maybe[str]:
     return "guaranteed" if any("kubepods" in part.name for part in above) else ABSENT
 
 
-def _slurm_place(segments: Sequence[str]) -> Place:
-    """`job_J/step_S` wherever it hangs: slurm, slurm_<node>, slurmstepd.scope, <node>_slurmstepd.scope."""
+def _slurm_facts(segments: Sequence[str]) -> CgroupFacts:
+    """`job_J/step_S` below any of slurm, slurm_<node>, slurmstepd.scope, <node>_slurmstepd.scope."""
     for number, segment in enumerate(segments):
         below = segments[number + 1] if number + 1 < len(segments) else ""
         step = _STEP.match(below)
         job = _JOB.match(segment)
         if job and (step or _is_slurm(segments[:number])):
-            return Place(job=job[1], job_step=step[1] if step else ABSENT)
+            return CgroupFacts(job=job[1], job_step=step[1] if step else ABSENT)
         if step and _SLUID.match(segment):
-            return Place(sluid=segment, job_step=step[1])
-    return NOWHERE
+            return CgroupFacts(sluid=segment, job_step=step[1])
+    return NO_CGROUP
 
 
 def _is_slurm(above: Sequence[str]) -> bool:

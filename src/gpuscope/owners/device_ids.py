@@ -1,7 +1,7 @@
-"""From the ids schedulers use to the GPUs we see: one row of the table for each way a device is spelled.
+"""From the device ids that schedulers use to the visible GPUs: one row of the table for each form of an id.
 
-An id that fits no row, or names a GPU that is not visible here, is no error: the allocation is shown without
-a GPU.
+An id that matches no row, or that of a GPU that is not visible here, is no error: the allocation is shown
+without a GPU.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Uuid
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A GPU or instance, and which share of it where it is shared."""
+class MatchedDevice:
+    """A GPU or instance, and the number of the share if it is shared."""
 
     gpu: Device
     instance: MigInstance | None = None
@@ -24,16 +24,18 @@ class Target:
 
 
 class DeviceIndex:
-    """The visible GPUs by everything an id may name them by."""
+    """The visible GPUs by UUID, minor number, index and PCI address."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
-        self.by_uuid: dict[str, Target] = {}
+        self.by_uuid: dict[str, MatchedDevice] = {}
         self._by_minor: dict[int, Device] = {}
         self._by_index: dict[int, Device] = {}
         self._by_address: dict[str, Device] = {}
         for device in devices:
-            self.by_uuid[device.uuid] = Target(device)
-            self.by_uuid.update((instance.uuid, Target(device, instance)) for instance in device.instances)
+            self.by_uuid[device.uuid] = MatchedDevice(device)
+            self.by_uuid.update(
+                (instance.uuid, MatchedDevice(device, instance)) for instance in device.instances
+            )
             self._by_index[device.index] = device
             if device.minor_number is not ABSENT:
                 self._by_minor[device.minor_number] = device
@@ -47,11 +49,11 @@ class DeviceIndex:
     def by_address(self, address: str) -> Device | None:
         return self._by_address.get(_address(address))
 
-    def find(self, device_id: str) -> Target | None:
+    def find(self, device_id: str) -> MatchedDevice | None:
         known = self.by_uuid.get(device_id)
         if known is not None:
             return known
-        for row in ROWS:
+        for row in ID_PATTERNS:
             match = row.pattern.fullmatch(device_id)
             if match:
                 return row.resolve(self, match)
@@ -59,101 +61,103 @@ class DeviceIndex:
 
 
 def _address(text: str) -> str:
-    """Without the domain's leading zeros: sysfs writes four digits of it, the driver eight."""
+    """Without leading zeros of the domain: sysfs writes four digits, the driver eight."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain.lstrip('0') or '0'}:{rest}"
 
 
-Resolve = Callable[[DeviceIndex, re.Match[str]], Target | None]
+Resolve = Callable[[DeviceIndex, re.Match[str]], MatchedDevice | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    who: str
+class IdPattern:
+    used_by: str
     pattern: re.Pattern[str]
     resolve: Resolve
 
 
-def _instance(device: Device | None, gi: int, ci: int | None = None) -> Target | None:
+def _instance(device: Device | None, gi: int, ci: int | None = None) -> MatchedDevice | None:
     if device is None:
         return None
     for instance in device.instances:
         if instance.gpu_instance == gi and ci in (None, instance.compute_instance):
-            return Target(device, instance)
+            return MatchedDevice(device, instance)
     return None
 
 
-def _with_replica(target: Target | None, replica: str | None) -> Target | None:
+def _with_replica(target: MatchedDevice | None, replica: str | None) -> MatchedDevice | None:
     if target is None or replica is None:
         return target
-    return Target(target.gpu, target.instance, replica)
+    return MatchedDevice(target.gpu, target.instance, replica)
 
 
-def _old_mig(index: DeviceIndex, match: re.Match[str]) -> Target | None:
+def _old_mig(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     parent = index.by_uuid.get(match["gpu"])
     found = _instance(parent.gpu if parent else None, int(match["gi"]), int(match["ci"]))
     return _with_replica(found, match["replica"])
 
 
-def _replica(index: DeviceIndex, match: re.Match[str]) -> Target | None:
+def _replica(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     return _with_replica(index.by_uuid.get(match["id"]), match["replica"])
 
 
-def _device_file(index: DeviceIndex, match: re.Match[str]) -> Target | None:
+def _device_file(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     device, named = index.by_number(int(match["minor"])), match.groupdict()
     if named["gi"] is not None:
         return _with_replica(_instance(device, int(named["gi"])), named.get("replica"))
-    return _with_replica(None if device is None else Target(device), named.get("replica"))
+    return _with_replica(None if device is None else MatchedDevice(device), named.get("replica"))
 
 
-def _claimed_mig(index: DeviceIndex, match: re.Match[str]) -> Target | None:
+def _dra_mig(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     device = index.by_number(int(match["minor"]))
     if device is None:
         return None
-    # The name tells profile and placement, no id: the instance is sure only if it alone has the profile.
-    alike = [i for i in device.instances if i.profile is not ABSENT and _plain(i.profile) == match["profile"]]
-    return Target(device, alike[0]) if len(alike) == 1 else Target(device)
+    # The name has profile and placement but no id: the instance is known only if no other has its profile.
+    same_profile = [
+        i for i in device.instances if i.profile is not ABSENT and _plain(i.profile) == match["profile"]
+    ]
+    return MatchedDevice(device, same_profile[0]) if len(same_profile) == 1 else MatchedDevice(device)
 
 
 def _plain(profile: str) -> str:
     return re.sub(r"[^a-z0-9]", "", profile.lower())
 
 
-def _number(index: DeviceIndex, match: re.Match[str]) -> Target | None:
+def _number(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     device = index.by_number(int(match["minor"]))
-    return None if device is None else Target(device)
+    return None if device is None else MatchedDevice(device)
 
 
-def _pci(index: DeviceIndex, match: re.Match[str]) -> Target | None:
+def _pci(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
     device = index.by_address(match[0])
-    return None if device is None else Target(device)
+    return None if device is None else MatchedDevice(device)
 
 
-def _row(who: str, pattern: str, resolve: Resolve) -> Row:
-    return Row(who, re.compile(pattern, re.ASCII), resolve)
+def _id_pattern(used_by: str, pattern: str, resolve: Resolve) -> IdPattern:
+    return IdPattern(used_by, re.compile(pattern, re.ASCII), resolve)
 
 
 _N: Final = r"\d{1,4}"
-ROWS: Final[Sequence[Row]] = (
-    _row(
+ID_PATTERNS: Final[Sequence[IdPattern]] = (
+    _id_pattern(
         "MIG before driver 470",
         rf"MIG-(?P<gpu>GPU-[^/:]+)/(?P<gi>{_N})/(?P<ci>{_N})(?:::(?P<replica>{_N}))?",
         _old_mig,
     ),
-    _row("time-slicing and MPS", rf"(?P<id>(?:GPU|MIG)-.+)::(?P<replica>{_N})", _replica),
-    _row("HAMi", rf"(?P<id>GPU-\w+-\w+-\w+-\w+-\w+)-(?P<replica>{_N})", _replica),
-    _row("GKE", rf"nvidia(?P<minor>{_N})(?:/gi(?P<gi>{_N}))?(?:/vgpu(?P<replica>{_N}))?", _device_file),
-    _row("dynamic resource allocation", rf"gpu-(?P<minor>{_N})", _number),
-    _row(
+    _id_pattern("time-slicing and MPS", rf"(?P<id>(?:GPU|MIG)-.+)::(?P<replica>{_N})", _replica),
+    _id_pattern("HAMi", rf"(?P<id>GPU-\w+-\w+-\w+-\w+-\w+)-(?P<replica>{_N})", _replica),
+    _id_pattern("GKE", rf"nvidia(?P<minor>{_N})(?:/gi(?P<gi>{_N}))?(?:/vgpu(?P<replica>{_N}))?", _device_file),
+    _id_pattern("dynamic resource allocation", rf"gpu-(?P<minor>{_N})", _number),
+    _id_pattern(
         "dynamic resource allocation, MIG",
         rf"gpu-(?P<minor>{_N})-mig-(?P<profile>[a-z0-9]+)-{_N}-{_N}",
-        _claimed_mig,
+        _dra_mig,
     ),
-    _row("an address on the PCI bus", r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", _pci),
-    _row("a bare number: Slurm's, or an index", rf"(?P<minor>{_N})", _number),
-    _row("Slurm's prolog, MIG", rf"(?P<minor>{_N})\.(?P<gi>{_N})", _device_file),
+    _id_pattern("PCI address", r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", _pci),
+    _id_pattern("a number: Slurm's, or an index", rf"(?P<minor>{_N})", _number),
+    _id_pattern("Slurm's prolog, MIG", rf"(?P<minor>{_N})\.(?P<gi>{_N})", _device_file),
 )
 
 
-def uuid_of(target: Target) -> tuple[Uuid, Maybe[Uuid]]:
+def uuid_of(target: MatchedDevice) -> tuple[Uuid, Maybe[Uuid]]:
     return target.gpu.uuid, ABSENT if target.instance is None else target.instance.uuid

@@ -1,7 +1,7 @@
-"""Asks the kubelet or the API server over HTTPS, with the service account's token.
+"""GET requests to the kubelet or the API server over HTTPS, with the service account's token.
 
-The token is read for every call: it is replaced while we run. The server's certificate is checked against the
-cluster's authority; a kubelet with a certificate of its own making needs the operator's explicit consent.
+The token is read for every request, because Kubernetes replaces it. The server's certificate is verified with
+the cluster's CA; a kubelet with a self-signed certificate needs the setting `kubelet_insecure`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_BYTES: Final = 64 << 20
 
 
 def get(url: str, *, account: Path = SERVICE_ACCOUNT, insecure: bool = False, timeout: float = 10.0) -> bytes:
-    """The body of a 200 answer; raises SourceError that says what to change."""
+    """The body of a 200 response; raises a SourceError that says what to change."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise SourceError(f"{url!r} is not https://HOST:PORT/…")

@@ -1,8 +1,7 @@
 """Pods by UID from the names of the kubelet's log folders: no permission, no token, no network.
 
-`/var/log/pods/<namespace>_<pod>_<uid>/<container>/`; neither namespace nor pod can hold an underscore.
-Container ids are in the links of `/var/log/containers` beside it, where that is mounted too. Labels are not to
-be had here.
+`/var/log/pods/<namespace>_<pod>_<uid>/<container>/`; neither namespace nor pod can contain an underscore.
+Container ids are in the links of `/var/log/containers`, if that folder is mounted too. Labels are absent.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _LINK = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<i
 
 
 def read_pod_logs(folder: str) -> list[Pod]:
-    """Raises OSError where the folder cannot be read."""
+    """Raises OSError if the folder cannot be read."""
     ids = _container_ids(Path(folder).parent / "containers")
     pods = []
     with os.scandir(folder) as entries:
@@ -39,17 +38,17 @@ def read_pod_logs(folder: str) -> list[Pod]:
 
 def _containers(folder: str, ids: dict[str, list[str]]) -> Iterator[PodContainer]:
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is wanted
-    except OSError:  # the pod was deleted while we looked
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - only names are needed
+    except OSError:  # the pod was deleted in the meantime
         return
     for name in names:
-        # A container that was started again has a link for each life; any of them names it.
+        # A restarted container has a link for each start; all have its name.
         for container_id in ids.get(name, [""]):
             yield PodContainer(name, container_id or ABSENT)
 
 
 def _container_ids(folder: Path) -> dict[tuple[str, str], dict[str, list[str]]]:
-    """Ids by namespace and pod, then by container. A name cut at 255 characters is no use."""
+    """Ids by namespace and pod, then by container. A name cut at 255 characters does not match."""
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     try:
         names = os.listdir(folder)  # noqa: PTH208

@@ -1,7 +1,8 @@
-"""The kubelet's pod-resources v1 API: which container was given which devices.
+"""The kubelet's pod-resources v1 API: which container was allocated which devices.
 
-Its answers name pods, not their UIDs, and no container ids. Kubelets before 1.34 also list pods that have
-ended. Ordinary init and ephemeral containers are never in it: what they do on a GPU is known by cgroup alone.
+Its answers contain the names of pods, not their UIDs, and no container ids. Kubelets before 1.34 also list pods
+that have ended. Ordinary init and ephemeral containers are never listed: their processes are known by cgroup
+alone. A kubelet that restarts must not make every pod disappear, so an answer stays good for a minute.
 """
 
 from __future__ import annotations
@@ -9,18 +10,44 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from gpuscope.owners.claims import Claim
+from gpuscope.clock import Clock
+from gpuscope.owners.allocation_claims import AllocationClaim
 from gpuscope.owners.grpc.call import call
 from gpuscope.owners.grpc.protobuf import fields, message, text
+from gpuscope.settings import Settings
+from gpuscope.worker import FunctionReader, Timing, Worker
 
 LIST: Final = "/v1.PodResourcesLister/List"
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/pgpu", "amd.com/gpu")
 MAX_CLAIMS: Final = 100_000
 DRA_RESOURCE: Final = "gpu.nvidia.com"
+GOOD_FOR_SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 10.0
 
 
-def list_claims(socket: str, resource_names: Collection[str] = (), timeout: float = 10.0) -> tuple[Claim, ...]:
-    """Raises a SourceError when the kubelet does not answer, or not sensibly."""
+def kubelet_worker(settings: Settings, clock: Clock) -> Worker[tuple[AllocationClaim, ...]]:
+    reader = FunctionReader(
+        lambda: list_claims(settings.kubelet_socket, settings.resource_names, TIMEOUT_SECONDS)
+    )
+    return Worker(
+        "kubelet",
+        "allocations of this node's GPUs to pods",
+        lambda: reader,
+        Timing(
+            interval=settings.kubelet_interval,
+            deadline=GOOD_FOR_SECONDS,
+            slack=0.5 * settings.interval,
+            good_for=GOOD_FOR_SECONDS,
+        ),
+        clock,
+        reuse_equal=True,
+    )
+
+
+def list_claims(
+    socket: str, resource_names: Collection[str] = (), timeout: float = 10.0
+) -> tuple[AllocationClaim, ...]:
+    """Raises SourceError when the kubelet does not answer, or with something else."""
     return decode_list(call(socket, LIST, timeout=timeout), resource_names)
 
 
@@ -29,8 +56,8 @@ def is_gpu(resource: str, also: Collection[str] = ()) -> bool:
     return resource.startswith(GPU_RESOURCES) or resource in also
 
 
-def decode_list(answer: bytes, resource_names: Collection[str] = ()) -> tuple[Claim, ...]:
-    claims: dict[Claim, None] = {}  # a claim stands once, in the order it came
+def decode_list(answer: bytes, resource_names: Collection[str] = ()) -> tuple[AllocationClaim, ...]:
+    claims: dict[AllocationClaim, None] = {}  # each claim once, in the order of the answer
     for number, pod in fields(answer):
         if number == 1:
             claims.update(dict.fromkeys(_pod_claims(message(pod), resource_names)))
@@ -39,7 +66,7 @@ def decode_list(answer: bytes, resource_names: Collection[str] = ()) -> tuple[Cl
     return tuple(claims)
 
 
-def _pod_claims(pod: bytes, resource_names: Collection[str]) -> Iterator[Claim]:
+def _pod_claims(pod: bytes, resource_names: Collection[str]) -> Iterator[AllocationClaim]:
     name = namespace = ""
     containers = []
     for number, value in fields(pod):
@@ -52,7 +79,7 @@ def _pod_claims(pod: bytes, resource_names: Collection[str]) -> Iterator[Claim]:
     for container in containers:
         container_name, devices = _container_devices(container, resource_names)
         for resource, device_id in devices:
-            yield Claim(
+            yield AllocationClaim(
                 device_id=device_id,
                 resource=resource,
                 namespace=namespace,
@@ -84,7 +111,7 @@ def _plugin_devices(entry: bytes, resource_names: Collection[str]) -> list[tuple
 
 
 def _dynamic_devices(claim: bytes) -> list[tuple[str, str]]:
-    """Dynamic resource allocation: by driver and device, for the list of CDI names repeats other devices'."""
+    """Dynamic resource allocation: by driver and device, because CDI names repeat those of other devices."""
     devices = []
     for number, value in fields(claim):
         if number != 4:

@@ -1,7 +1,7 @@
-"""The pods of this node by UID and by container id, whichever way they were learned.
+"""The pods of this node by UID, by container id and by name.
 
-`/proc` gives UIDs, people want names. A static pod goes by a hash in its cgroup and by another UID in the API:
-both find it. A process in the agent's own pod shows its container id only, and is found by that.
+`/proc` has UIDs, people want names. A static pod has a hash in its cgroup and another UID in the API: both find
+it. A process in the agent's own pod shows only its container id, and is found by that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pod:
     running: Maybe[bool] = ABSENT  # False: ended, though the kubelet may still list it
 
     def container(self, container_id: str) -> PodContainer | None:
-        """By id; a pod with a single container needs none."""
+        """By id. A pod's only container is found without one."""
         for container in self.containers:
             if container.id == container_id:
                 return container
@@ -66,7 +66,7 @@ def index_pods(pods: Iterable[Pod]) -> Pods:
         for container in pod.containers:
             if container.id is not ABSENT:
                 by_container[container.id] = pod
-        # A finished pod and its successor may share a name: the one that runs counts.
+        # A pod that ended and its successor may have the same name: the running one is used.
         known = by_name.get((pod.namespace, pod.name))
         if known is None or known.running is False:
             by_name[pod.namespace, pod.name] = pod

@@ -1,6 +1,6 @@
-"""Pods from the kubelet's local pods API (Kubernetes 1.36 and newer): names, labels, container ids, all local.
+"""Pods from the kubelet's local pods API (Kubernetes 1.36 and newer): names, labels and container ids.
 
-The socket speaks gRPC and answers with core/v1 pods; only a handful of their fields are read.
+The socket speaks gRPC; responses contain core/v1 pods, of which a few fields are read.
 """
 
 from __future__ import annotations

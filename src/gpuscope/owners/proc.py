@@ -1,7 +1,7 @@
-"""What the kernel tells of a process: when it started, its name, its user, its cgroup.
+"""What the kernel says about a process: start time, name, user, cgroup, environment, command line.
 
-`start_ticks` is what makes a PID unique. A process may end between any two reads: that is `ProcessGone`, never
-an error. `environ` and `cmdline` may hang on a process that is stuck in the kernel, the others do not.
+PID and `start_ticks` together identify a process. It may end between any two reads: that is `ProcessGone`, not
+an error. `environ` and `cmdline` may hang if the process is stuck in the kernel; the other files do not.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Final
 
 from gpuscope.errors import SourceError
 
-_PIECE: Final = 1 << 14  # a larger buffer costs more to make than these files are worth
+_BUFFER_BYTES: Final = 1 << 14  # most of these files are smaller, and a larger buffer costs more
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
-INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"  # the kernel's own number for it
+INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"  # a constant of the kernel
 
 
 class ProcessGone(Exception):
-    """There is no such process, or we may not know of it (hidepid)."""
+    """There is no such process, or this user may not see it (hidepid)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ProcessStat:
     comm: str
     start_ticks: int
 
 
 class Proc:
-    """A procfs; in a container it may be the machine's, mounted somewhere else."""
+    """A procfs; in a container, the machine's may be mounted at another path."""
 
     def __init__(self, root: str = "/proc") -> None:
         self.root = root.rstrip("/") or "/"
         self._boot_time: float | None = None
 
-    def stat(self, pid: int) -> Stat:
+    def stat(self, pid: int) -> ProcessStat:
         return parse_stat(self._read(pid, "stat", 4096))
 
     def ids(self, pid: int) -> tuple[int, int]:
@@ -43,23 +43,23 @@ class Proc:
         return parse_ids(self._read(pid, "status", 4096))
 
     def cgroup(self, pid: int) -> str:
-        return self._read(pid, "cgroup", 1 << 16, to_the_end=True).decode("utf-8", "replace")
+        return self._read(pid, "cgroup", 1 << 16, until_eof=True).decode("utf-8", "replace")
 
-    def environ(self, pid: int, most: int = 1 << 20) -> bytes:
-        return self._read(pid, "environ", most)
+    def environ(self, pid: int, max_bytes: int = 1 << 20) -> bytes:
+        return self._read(pid, "environ", max_bytes)
 
-    def cmdline(self, pid: int, most: int = 4096) -> bytes:
-        return self._read(pid, "cmdline", most)
+    def cmdline(self, pid: int, max_bytes: int = 4096) -> bytes:
+        return self._read(pid, "cmdline", max_bytes)
 
     def started_at(self, start_ticks: int) -> float:
-        """Seconds since the epoch. The boot time is asked once: a corrected clock must not move the past."""
+        """Seconds since the epoch. The boot time is read once: setting the clock must not move start times."""
         if self._boot_time is None:
             self._boot_time = parse_boot_time(self._read_file(f"{self.root}/stat", 1 << 20, True))
         return self._boot_time + start_ticks / _TICKS_PER_SECOND
 
     def sees_the_machine(self) -> bool:
-        """Whether these PIDs are the machine's: not those of a container's own PID namespace."""
-        # A procfs mounted elsewhere was brought in on purpose, and shows the namespace it comes from.
+        """Whether these PIDs are those of the machine, not of a container's PID namespace."""
+        # A procfs at another path was mounted on purpose, and shows the namespace it comes from.
         if self.root != "/proc":
             return True
         try:
@@ -67,44 +67,44 @@ class Proc:
         except OSError:
             return True
 
-    def _read(self, pid: int, name: str, most: int, to_the_end: bool = False) -> bytes:
+    def _read(self, pid: int, name: str, max_bytes: int, until_eof: bool = False) -> bytes:
         try:
-            return self._read_file(f"{self.root}/{pid}/{name}", most, to_the_end)
+            return self._read_file(f"{self.root}/{pid}/{name}", max_bytes, until_eof)
         except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
             raise ProcessGone from None
 
     @staticmethod
-    def _read_file(path: str, most: int, to_the_end: bool) -> bytes:
-        # os.open and os.read: a Python file object costs three times as much, hundreds of times a second. The
-        # kernel hands out most of these files in one piece; those made of many lines may come a page at a time.
+    def _read_file(path: str, max_bytes: int, until_eof: bool) -> bytes:
+        # os.open and os.read: a Python file object costs three times as much, hundreds of times a second. One
+        # read returns most of these files whole; of a file with many lines it may return a page.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            text = piece = os.read(handle, min(most, _PIECE))
-            while piece and len(text) < most and (to_the_end or len(piece) == _PIECE):
-                piece = os.read(handle, min(most - len(text), _PIECE))
+            text = piece = os.read(handle, min(max_bytes, _BUFFER_BYTES))
+            while piece and len(text) < max_bytes and (until_eof or len(piece) == _BUFFER_BYTES):
+                piece = os.read(handle, min(max_bytes - len(text), _BUFFER_BYTES))
                 text += piece
             return text
         finally:
             os.close(handle)
 
 
-def parse_stat(text: bytes) -> Stat:
-    """The name may hold spaces, brackets and line ends: it stops at the last `)`."""
+def parse_stat(text: bytes) -> ProcessStat:
+    """The name may contain spaces, brackets and line ends: it ends at the last `)`."""
     opened, closed = text.find(b"("), text.rfind(b")")
     rest = text[closed + 1 :].split(None, 20)
     try:
         if opened < 0 or closed < opened:
             raise ValueError
-        return Stat(text[opened + 1 : closed].decode("utf-8", "replace"), int(rest[19]))
+        return ProcessStat(text[opened + 1 : closed].decode("utf-8", "replace"), int(rest[19]))
     except (ValueError, IndexError):
-        if not text:  # it ended while we read
+        if not text:  # the process ended during the read
             raise ProcessGone from None
-        raise SourceError("/proc/PID/stat is not in its usual form") from None
+        raise SourceError("/proc/PID/stat is not in the expected format") from None
 
 
 def parse_ids(text: bytes) -> tuple[int, int]:
     try:
-        # The name of the process stands first and cannot hold a line end: the kernel escapes it.
+        # The name of the process comes first and cannot contain a line end: the kernel escapes it.
         _, _, rest = text.partition(b"\nUid:")
         uid = int(rest.split(None, 1)[0])
         _, _, rest = rest.partition(b"\nGid:")
@@ -112,7 +112,7 @@ def parse_ids(text: bytes) -> tuple[int, int]:
     except (ValueError, IndexError):
         if not text:
             raise ProcessGone from None
-        raise SourceError("/proc/PID/status is not in its usual form") from None
+        raise SourceError("/proc/PID/status is not in the expected format") from None
 
 
 def parse_boot_time(text: bytes) -> float:

@@ -1,8 +1,8 @@
-"""A Slurm job's words about itself, from a process' environment: only where the cgroup says less.
+"""A process' Slurm variables from its environment, for what its cgroup does not say.
 
-The environment is the user's own text, and other users' can be read by root alone. The job's number counts only
-where no cgroup has one (proctrack/linuxproc, or the SLUID paths of 26.05); account, partition and array have no
-other place on the node.
+The environment is text of the user, and only root can read that of other users. The job id is used only if the
+cgroup has none (proctrack/linuxproc, or the SLUID paths of Slurm 26.05); account, partition and array are
+nowhere else on the node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WANTED: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmWords:
+class SlurmVariables:
     job: Maybe[str] = ABSENT
     job_step: Maybe[str] = ABSENT
     job_array: Maybe[str] = ABSENT
@@ -30,23 +30,23 @@ class SlurmWords:
     job_partition: Maybe[str] = ABSENT
 
 
-NO_WORDS: Final = SlurmWords()
+NO_VARIABLES: Final = SlurmVariables()
 
 
-def parse_environment(text: bytes) -> SlurmWords:
+def parse_environment(text: bytes) -> SlurmVariables:
     if b"SLURM_JOB" not in text:
-        return NO_WORDS
-    said: dict[bytes, str] = {}
+        return NO_VARIABLES
+    values: dict[bytes, str] = {}
     for entry in text.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         if equals and name in WANTED:
-            said.setdefault(name, value.decode("utf-8", "replace"))
+            values.setdefault(name, value.decode("utf-8", "replace"))
 
     def pick(pattern: re.Pattern[str], *names: bytes) -> Maybe[str]:
-        return next((said[name] for name in names if name in said and pattern.match(said[name])), ABSENT)
+        return next((values[name] for name in names if name in values and pattern.match(values[name])), ABSENT)
 
     array, task = pick(_NUMBER, b"SLURM_ARRAY_JOB_ID"), pick(_NUMBER, b"SLURM_ARRAY_TASK_ID")
-    return SlurmWords(
+    return SlurmVariables(
         job=pick(_NUMBER, b"SLURM_JOB_ID", b"SLURM_JOBID"),
         job_step=pick(_NAME, b"SLURM_STEP_ID", b"SLURM_STEPID"),
         job_array=ABSENT if array is ABSENT or task is ABSENT else f"{array}_{task}",

@@ -1,8 +1,8 @@
-"""Numbers of users and groups to names, as this machine knows them.
+"""Names of users and groups by number.
 
-A process in a container runs as a number the machine may not know. Then the owner of the subordinate range it
-lies in (rootless containers), else the container's own word for it, unless that would be somebody else's name
-here, else the number itself.
+A process in a container may run as a number that the machine does not know. Its name is then the owner of the
+subordinate range that contains it (rootless containers), else the container's own name for it unless a user of
+the machine has that name, else the number itself.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Final
 
 KEPT_SECONDS: Final = 300.0
 MAX_KEPT: Final = 1000
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 _NUMBER = re.compile(r"\d{1,10}\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?\Z", re.ASCII)
 
 
-class UserBook:
-    """`rootfs` is the machine's root where it is not ours: then its own files are read, not our resolver."""
+class UserNames:
+    """`rootfs`: the machine's root, if it is mounted at another path. Its files are read then, not NSS."""
 
     def __init__(self, rootfs: str = "/", clock: Callable[[], float] = time.monotonic) -> None:
         self._root = Path(rootfs)
-        self._ours = rootfs in ("", "/")
+        self._uses_nss = rootfs in ("", "/")
         self._clock = clock
         self._names: dict[tuple[str, int], str | None] = {}
         self._tables: dict[str, dict[int, str]] = {}
@@ -44,9 +44,9 @@ class UserBook:
         if owner is not None:
             return owner
         if container_passwd is not None:
-            said = parse_names(container_passwd()).get(uid)
-            if said is not None and not self._is_a_user(said):
-                return said
+            name = parse_names(container_passwd()).get(uid)
+            if name is not None and not self._is_a_user(name):
+                return name
         return str(uid)
 
     def group(self, gid: int) -> str:
@@ -63,7 +63,7 @@ class UserBook:
         return self._names[table, number]
 
     def _ask(self, table: str, number: int) -> str | None:
-        if not self._ours:
+        if not self._uses_nss:
             return self._table(table).get(number)
         try:
             if table == "passwd":
@@ -78,7 +78,7 @@ class UserBook:
         return self._tables[table]
 
     def _is_a_user(self, name: str) -> bool:
-        if not self._ours:
+        if not self._uses_nss:
             return name in self._table("passwd").values()
         try:
             pwd.getpwnam(name)
@@ -93,36 +93,36 @@ class UserBook:
 
 
 def read_text(path: Path) -> str:
-    """The beginning of one of the machine's own files; nothing where it cannot be read."""
+    """The beginning of a file of the machine; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+            return file.read(_MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
 def read_hostile_text(path: Path) -> str:
-    """A file inside a container, where anything may lie in its place.
+    """A file inside a container, whose users decide what is at that path.
 
-    A link could lead out of the container, opening a device could act on the machine, a pipe could make us
-    wait: only a plain file is opened, after it was seen to be one.
+    A link could lead out of the container, opening a device could have an effect, and a named pipe could block:
+    only a regular file is opened.
     """
     try:
-        place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
-        if not stat.S_ISREG(os.fstat(place).st_mode):
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             return ""
-        return read_text(Path(f"/proc/self/fd/{place}"))
+        return read_text(Path(f"/proc/self/fd/{handle}"))
     except OSError:
         return ""
     finally:
-        os.close(place)
+        os.close(handle)
 
 
 def parse_names(text: str) -> dict[int, str]:
-    """Number to name from `/etc/passwd` or `/etc/group`; the first line with a number counts, as in libc."""
+    """Number to name from `/etc/passwd` or `/etc/group`; the first line with a number is used, as in libc."""
     names: dict[int, str] = {}
     for line in text.split("\n"):
         cells = line.split(":")

@@ -79,6 +79,7 @@ class Ownership:
     allocations: Maybe[tuple[Allocation, ...]] = ABSENT
     uses: tuple[OwnerUse, ...] = ()
     unattributed: tuple[Unattributed, ...] = ()
+    job_lines: Mapping[str, tuple[str, ...]] = NOTHING  # of a batch system's job files, by file name
     failures: Mapping[str, int] = NOTHING  # lookups that failed since the start, by what failed
 
 

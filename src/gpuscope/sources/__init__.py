@@ -1,7 +1,8 @@
-"""Where numbers come from: what a source is, and how one is found.
+"""Where numbers come from: what a source is, and how one is loaded.
 
-Every module or package in this folder is one source and has a `SOURCE`; nothing else is edited to add one.
-It is imported only when it is used, so that an agent on NVML never loads the DCGM or the demo code.
+Each package in this folder is one source: `SOURCE` in its `__init__.py` says how it is opened, `PLAN` in its
+`plan.py` says when it is used and which settings it has. A new source edits nothing outside its package. The
+package is imported only when the source is used; its plan is read by every command (`source_plan.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gpuscope.settings import Settings
 
 
 class Tier(Enum):
-    """How often a number is read: at least these seconds apart, and never more than once a cycle."""
+    """How often a number is read: at least this many seconds apart, and at most once a cycle."""
 
     FAST = 0  # every cycle: utilisation, memory, power, clocks, processes
     MEDIUM = 10  # PCIe and NVLink throughput, throttle counters, fans
@@ -26,11 +27,11 @@ class Tier(Enum):
 
 
 class Source(Protocol):
-    """Somewhere numbers come from.
+    """Something that numbers are read from.
 
-    `read` may raise `SourceError`; only its runner catches. `NoAnswerYet` leaves the source open. It is called
-    from one thread at a time, with the tiers that are due; numbers of other tiers are repeated from their last
-    reading, and a tier's failed call makes its numbers absent, never old.
+    `read` may raise `SourceError`; only the source's worker catches it, and closes and reopens the source.
+    `NoAnswerYet` leaves it open. `read` is called by one thread at a time, with the tiers that are due. Numbers
+    of other tiers are repeated from their last read; a call that fails makes its numbers absent, never old.
     """
 
     def read(self, due: frozenset[Tier]) -> Reading: ...
@@ -40,18 +41,18 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """How a source presents itself. `open` may raise SourceMissing: what is not here, and what to do."""
+    """How a source is opened and timed. `open` may raise SourceMissing: what is missing, and what to do."""
 
     name: str
     summary: str
     open: Callable[[Settings], Source]
-    check: Callable[[Settings], None] = lambda settings: None  # raises UsageError for a setting it cannot use
+    check: Callable[[Settings], None] = lambda settings: None  # raises UsageError for a wrong setting
     interval_seconds: Callable[[Settings], float] = lambda settings: settings.interval
     deadline_seconds: Callable[[Settings], float] = lambda settings: max(5.0, 3 * settings.interval)
 
 
 def source_names() -> tuple[str, ...]:
-    """The modules of this folder by the names users type: `nvidia_smi.py` is `nvidia-smi`."""
+    """The packages of this folder by the names users type: `nvidia_smi` is `nvidia-smi`."""
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
 
 

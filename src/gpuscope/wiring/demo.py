@@ -7,21 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpuscope.clock import Clock, SystemClock
-from gpuscope.collect.allocations import Allocations
-from gpuscope.collect.collector import Collector, Planned
+from gpuscope.collect.collector import Collector, PlannedSource
 from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.counters import Integrator
-from gpuscope.collect.owner_counters import OwnerCounters
-from gpuscope.collect.ownership import OwnershipBook
-from gpuscope.collect.runner import Runner
-from gpuscope.collect.sessions import Sessions
 from gpuscope.collect.simulated_node import SimulatedNode
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.health.xids import explain_xid
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
 from gpuscope.sources.demo import DemoFleet, DemoSource, check_settings, log_fleet
-from gpuscope.wiring.owners import build_demo_allocations
+from gpuscope.wiring.owners import Outside, build_demo_outside, build_demo_owner_join
 
 MAX_GAP_SECONDS = 300.0
 """Between two snapshots that a counter integrates over: the past is simulated in steps of minutes."""
@@ -42,46 +38,40 @@ def build_demo(settings: Settings, clock: Clock | None = None) -> Demo:
     clock = clock or SystemClock()
     fleet = DemoFleet(settings, started_at=clock.now(), nodes=settings.demo_nodes or 1)
     log_fleet(fleet, settings)
-    allocations, workers = build_demo_allocations(settings, clock)
+    # A kubelet and a folder of job files describe one node: the first.
+    described = build_demo_outside(settings, clock)
     nodes = [
-        # A kubelet and a folder of job files describe one node: the first.
-        _build_node(settings, fleet, index, clock, *((allocations, workers) if index == 0 else (None, [])))
+        _build_node(settings, fleet, index, clock, described if index == 0 else Outside())
         for index in range(fleet.node_count)
     ]
     return Demo(fleet, nodes)
 
 
 def _build_node(
-    settings: Settings,
-    fleet: DemoFleet,
-    index: int,
-    clock: Clock,
-    allocations: Allocations | None,
-    workers: list[Planned],
+    settings: Settings, fleet: DemoFleet, index: int, clock: Clock, outside: Outside
 ) -> SimulatedNode:
     source = DemoSource(fleet, index, clock.now)
     name = settings.node if settings.node and fleet.node_count == 1 else source.name
-    build_composer = partial(_build_composer, settings, name, fleet.gpus_per_node, allocations)
+    build_composer = partial(_build_composer, settings, name, fleet.gpus_per_node, outside)
     spec = SourceSpec(name="demo", summary="a simulated node; no number is real", open=lambda settings: source)
     collector = Collector(
-        [Planned(Runner(spec, settings, clock)), *workers],
+        [PlannedSource(SourceWorker(spec, settings, clock))],
         node=name,
         interval=settings.interval,
         clock=clock,
         ledger=XidLedger(None),
+        owners=build_demo_owner_join(settings, MAX_GAP_SECONDS, outside),
         explain_xid=lambda code: explain_xid(code).meaning,
     )
     collector.composer = build_composer()
     return SimulatedNode(source, collector, build_composer, clock)
 
 
-def _build_composer(
-    settings: Settings, node: str, gpus: int, allocations: Allocations | None
-) -> SnapshotComposer:
+def _build_composer(settings: Settings, node: str, gpus: int, outside: Outside) -> SnapshotComposer:
     return SnapshotComposer(
         node,
         ledger=XidLedger(None),
-        integrator=Integrator(longest_gap_seconds=MAX_GAP_SECONDS),
-        ownership=OwnershipBook(Sessions(settings.idle_after), OwnerCounters(MAX_GAP_SECONDS), allocations),
+        integrator=Integrator(max_gap_seconds=MAX_GAP_SECONDS),
+        owners=build_demo_owner_join(settings, MAX_GAP_SECONDS, outside),
         expected_gpus=gpus,
     )

@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 
 from gpuscope.collect.collector import Collector
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.run_agent import CollectorThreads
 
 
-class RunningInTurns:
+class RoundRobin:
     def __init__(self, collectors: Sequence[Collector], interval: float) -> None:
-        self._nodes = [Running(collector) for collector in collectors]
+        self._nodes = [CollectorThreads(collector) for collector in collectors]
         self._interval = interval
         self._stop = threading.Event()
         self._cycle = threading.Thread(target=self._run, name="cycle", daemon=True)

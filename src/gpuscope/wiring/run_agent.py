@@ -1,11 +1,10 @@
-"""Builds and runs what collects: which sources, in what order of trust, which listeners, and how they stop."""
+"""Builds and runs a collector with its threads and listeners: for `agent`, `textfile` and one-shot commands."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Collection, Sequence
@@ -13,15 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuscope.clock import Clock, SystemClock
-from gpuscope.collect.collector import Collector, Planned, Wanted
+from gpuscope.collect.collector import Collector, PlannedSource
 from gpuscope.collect.expected import expected_gpus
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_policy import choose_sources
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.errors import NoGpuReadable
 from gpuscope.exposition.textfile_writer import TextfileWriter
 from gpuscope.health.xids import explain_xid
 from gpuscope.limits import Limits
-from gpuscope.readings import ABSENT, Device, Snapshot
+from gpuscope.readings import Snapshot
 from gpuscope.server.exporter import Exporter
 from gpuscope.server.http.messages import guarded
 from gpuscope.server.http.server import Server
@@ -32,62 +32,11 @@ from gpuscope.settings import Settings
 from gpuscope.sources import load_source
 from gpuscope.wiring.heap import keep_one_heap
 from gpuscope.wiring.listeners import build_server, fit_limits
-from gpuscope.wiring.owners import build_ownership
+from gpuscope.wiring.owners import build_owner_join
 
-FIRST_PROFILING_SECONDS = 5.0
-MAX_SECONDS_FOR_ONE_SHOT = 5.0  # a slow driver or nvidia-smi is waited for; one that hangs is not
+MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or nvidia-smi
 
 log = logging.getLogger("gpuscope")
-
-
-def _always(runners: Sequence[Runner]) -> bool:
-    return True
-
-
-def _nvml_down(runners: Sequence[Runner]) -> bool:
-    return any(runner.spec.name == "nvml" and runner.is_down() for runner in runners)
-
-
-def _profiling_missing(runners: Sequence[Runner]) -> bool:
-    """Whether some GPU that answers has no profiling numbers from the driver: DCGM may know them."""
-    for runner in runners:
-        reading = runner.fresh()
-        if runner.spec.name == "nvml" and reading is not ABSENT:
-            # Profiling needs two readings some time apart; from Hopper on they are worth waiting for.
-            waiting = runner.answering_for() < FIRST_PROFILING_SECONDS
-            return any(
-                device.sm_active_ratio is ABSENT and not (waiting and _profiles_itself(device))
-                for device in reading.devices
-                if not device.lost
-            )
-    return _nvml_down(runners)
-
-
-def _profiles_itself(device: Device) -> bool:
-    capability = device.compute_capability
-    return capability is not ABSENT and capability.partition(".")[0] not in ("", *"5678")
-
-
-def plan_sources(
-    settings: Settings, families: Collection[str], also: Collection[str] = ()
-) -> list[tuple[str, Wanted, str]]:
-    """Source names in order of trust, each with when it is wanted, and why for the log; `also` names some that
-    always are."""
-    if set(families) == {"host"}:  # a node without GPUs: nothing to look for
-        return [("host", _always, "")]
-    plan: list[tuple[str, Wanted, str]] = []
-    if settings.source == "auto":
-        plan.append(("nvml", _always, ""))
-        if shutil.which(settings.dcgmi_command.split()[0]):
-            plan.append(("dcgm", _profiling_missing, "the driver gives no profiling numbers for some GPU"))
-        wanted = _always if "nvidia-smi" in also else _nvml_down
-        plan.append(("nvidia-smi", wanted, "NVML does not answer"))
-    else:
-        plan.append((settings.source, _always, ""))
-    plan.append(("kernel-log", _always, ""))
-    if "host" in families:
-        plan.append(("host", _always, ""))
-    return plan
 
 
 def build_collector(
@@ -99,12 +48,10 @@ def build_collector(
         return build_demo(settings).collectors[0]
     clock = clock or SystemClock()
     plan = []
-    for name, wanted, why in plan_sources(settings, families, also):
-        spec = load_source(name)
+    for choice in choose_sources(settings, families, also):
+        spec = load_source(choice.name)
         spec.check(settings)
-        plan.append(Planned(Runner(spec, settings, clock), wanted, why))
-    ownership, owner_workers = build_ownership(settings, clock)
-    plan += owner_workers
+        plan.append(PlannedSource(SourceWorker(spec, settings, clock), choice.wanted, choice.why))
     state_dir = settings.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     return Collector(
         plan,
@@ -113,19 +60,18 @@ def build_collector(
         clock=clock,
         ledger=XidLedger(Path(state_dir) / "xids.json" if state_dir else None),
         expected_gpus=expected_gpus(settings),
-        ownership=ownership,
+        owners=build_owner_join(settings, clock),
         explain_xid=lambda code: explain_xid(code).meaning,
     )
 
 
-class Running:
-    """A collector with its threads; stops them in the right order, even if one of them hangs."""
+class CollectorThreads:
+    """The threads of a collector and its workers; stops them in the right order, even if one hangs."""
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
         self._workers = [
-            threading.Thread(target=planned.runner.run, name=planned.runner.spec.name, daemon=True)
-            for planned in collector.plan
+            threading.Thread(target=worker.run, name=worker.name, daemon=True) for worker in collector.workers
         ]
         self._cycle = threading.Thread(target=collector.run, name="cycle", daemon=True)
 
@@ -151,8 +97,8 @@ def build_exporter(plan: ListenerPlan) -> Exporter:
     return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title, needs_gpus=needs_gpus)
 
 
-def read_once(running: Running, reads: int = 2, seconds_apart: float = 1.0) -> Snapshot:
-    """A snapshot for one-shot commands; reads twice where a number needs two readings."""
+def read_once(running: CollectorThreads, reads: int = 2, seconds_apart: float = 1.0) -> Snapshot:
+    """A snapshot for one-shot commands; reads twice, because some numbers need two readings."""
     running.start_workers()
     try:
         running.collector.tick()
@@ -172,13 +118,18 @@ def require_gpu(snapshot: Snapshot) -> None:
 
 
 def write_textfile(
-    running: Running, exporter: Exporter, writer: TextfileWriter, *, every: float, stop: threading.Event
+    running: CollectorThreads,
+    exporter: Exporter,
+    writer: TextfileWriter,
+    *,
+    every: float,
+    stop: threading.Event,
 ) -> None:
-    """Rewrites the file at a fixed beat until `stop` is set, then takes it away."""
+    """Rewrites the file every `every` seconds until `stop` is set, then removes it."""
     keep_one_heap()
     running.start()
     try:
-        # A file without GPUs would look like GPUs lost, and the slow numbers come with the second reading.
+        # A file without GPUs would look as if they were lost; slow numbers come with the second reading.
         while not stop.wait(0.05) and running.collector.ticks < 3:
             pass
         while not stop.is_set():
@@ -192,13 +143,13 @@ def write_textfile(
         writer.remove()
 
 
-def serve_agent(running: Running, plans: Sequence[ListenerPlan], settings: Settings) -> None:
+def serve_agent(running: CollectorThreads, plans: Sequence[ListenerPlan], settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     keep_one_heap()
     asyncio.run(_serve_agent(running, plans, fit_limits(settings, len(plans))))
 
 
-async def _serve_agent(running: Running, plans: Sequence[ListenerPlan], limits: Limits) -> None:
+async def _serve_agent(running: CollectorThreads, plans: Sequence[ListenerPlan], limits: Limits) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -218,7 +169,7 @@ async def _serve_agent(running: Running, plans: Sequence[ListenerPlan], limits: 
 
 
 def _with_limits(plan: ListenerPlan, limits: Limits) -> ListenerPlan:
-    """A stand-in shows what the exporter it stands in for shows, and nothing else."""
+    """Only for the native family: a stand-in serves what the original serves, and nothing else."""
     if "native" not in plan.families:
         return plan
     return replace(plan, builders=(*plan.builders, HttpLimitBuilder(limits)))

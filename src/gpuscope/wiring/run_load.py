@@ -19,7 +19,7 @@ from gpuscope.load.device_process import DeviceLoad
 from gpuscope.load.duty_cycle import Progress
 from gpuscope.load.kinds import KINDS
 from gpuscope.load.selection import find_reading
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.run_agent import CollectorThreads
 
 END_SECONDS = 5.0
 """How long a child may take to end after its time; then it is killed."""
@@ -70,7 +70,7 @@ class ChildLoad:
 
 
 def run_load(
-    running: Running,
+    running: CollectorThreads,
     gpus: Sequence[LoadedGpu],
     load: DeviceLoad,
     show: Callable[[float, LoadedGpu, object], None],

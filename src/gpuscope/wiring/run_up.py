@@ -31,8 +31,8 @@ from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import Web, build_web
 from gpuscope.wiring.querying import build_engine, shown_flags
-from gpuscope.wiring.round_robin import RunningInTurns
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.round_robin import RoundRobin
+from gpuscope.wiring.run_agent import CollectorThreads
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
 
@@ -80,7 +80,9 @@ def _run(settings: Settings, collectors: Sequence[Collector], simulated: Sequenc
                 collector.subscribe(feed.take)
         app = _build_app(settings, listen, web, store, list(zip(collectors, feeds, strict=True)), history)
         running = (
-            Running(collectors[0]) if len(collectors) == 1 else RunningInTurns(collectors, settings.interval)
+            CollectorThreads(collectors[0])
+            if len(collectors) == 1
+            else RoundRobin(collectors, settings.interval)
         )
         stack.callback(running.stop)
         running.start()

@@ -1,7 +1,8 @@
-"""A unary gRPC call over a unix socket: one connection, one question, one answer.
+"""A unary gRPC call over a unix socket: one connection, one request, one response.
 
-The connection is made anew each time, for a restarted kubelet puts another socket in the same place. The answer
-may be large (a busy node's is over 4 MiB): the windows are opened wide at the start, so that it never stalls.
+Each call opens a new connection, because a restarted kubelet creates another socket at the same path. The
+response may be large (over 4 MiB on a busy node): flow control windows are opened fully, so that it never
+stalls.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from gpuscope.errors import SourceError
 from gpuscope.owners.grpc.hpack import HeaderDecoder
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-MAX_ANSWER_BYTES: Final = 64 << 20
-_MOST_FRAME: Final = 1 << 20
-_MOST_HEADERS: Final = 1 << 16
+MAX_RESPONSE_BYTES: Final = 64 << 20
+_MAX_FRAME_BYTES: Final = 1 << 20
+_MAX_HEADER_BYTES: Final = 1 << 16
 _WINDOW: Final = (1 << 31) - 1
 _FIRST_WINDOW: Final = 65535
 
@@ -38,7 +39,7 @@ STATUS_NAMES: Final = {str(number): name for number, name in enumerate(_NAMES)}
 
 
 class CallError(SourceError):
-    """The call gave no answer; `status` is gRPC's name for why, empty where it never got that far."""
+    """The call gave no response; `status` is gRPC's name of the reason, empty if the server gave none."""
 
     def __init__(self, why: str, status: str = "") -> None:
         super().__init__(f"{status}: {why}" if status and why else why or status)
@@ -46,71 +47,73 @@ class CallError(SourceError):
 
 
 def call(
-    path: str, method: str, request: bytes = b"", *, timeout: float, most: int = MAX_ANSWER_BYTES
+    path: str, method: str, request: bytes = b"", *, timeout: float, max_bytes: int = MAX_RESPONSE_BYTES
 ) -> bytes:
-    """The answer's message. `method` is `/v1.PodResourcesLister/List`; raises CallError, within `timeout`."""
+    """The response's message. `method` is like `/v1.PodResourcesLister/List`. Raises CallError."""
     deadline = time.monotonic() + timeout
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
             connection.connect(path)
-            connection.sendall(_opening(method, request))
-            return _Answer(most).read(_Wire(connection, deadline))
+            connection.sendall(_request_bytes(method, request))
+            return CallResponse(max_bytes).read(FrameReader(connection, deadline))
     except TimeoutError:
         raise CallError(f"{path} did not answer within {timeout:g} s") from None
     except OSError as error:
         raise CallError(f"{path}: {error.strerror or error}") from None
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def encode_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, stream) + payload
 
 
-def _opening(method: str, request: bytes) -> bytes:
-    settings = struct.pack("!HIHIHI", 0x2, 0, 0x4, _WINDOW, 0x5, _MOST_FRAME)  # no push, windows, frame size
+def _request_bytes(method: str, request: bytes) -> bytes:
+    settings = struct.pack(
+        "!HIHIHI", 0x2, 0, 0x4, _WINDOW, 0x5, _MAX_FRAME_BYTES
+    )  # no push, windows, frame size
     headers = b"\x83\x86" + _literal(b":path", method.encode()) + _literal(b":authority", b"localhost")
     headers += _literal(b"content-type", b"application/grpc") + _literal(b"te", b"trailers")
     body = struct.pack("!BI", 0, len(request)) + request
     return b"".join(
         (
             PREFACE,
-            _frame(SETTINGS, 0, 0, settings),
-            _frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", _WINDOW - _FIRST_WINDOW)),
-            _frame(HEADERS, END_HEADERS, 1, headers),
-            _frame(DATA, END_STREAM, 1, body),
+            encode_frame(SETTINGS, 0, 0, settings),
+            encode_frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", _WINDOW - _FIRST_WINDOW)),
+            encode_frame(HEADERS, END_HEADERS, 1, headers),
+            encode_frame(DATA, END_STREAM, 1, body),
         )
     )
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """A header the other side need not remember; both parts are shorter than 127 bytes."""
+    """A header that the server does not add to its table; both parts are shorter than 127 bytes."""
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
-class _Wire:
-    """Frames from a socket until a deadline; answers what the protocol wants answered."""
+class FrameReader:
+    """Frames from a socket until a deadline; acknowledges settings and pings."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
         self._deadline = deadline
 
-    def frames(self) -> Iterator[tuple[int, int, int, bytes]]:
+    def read(self) -> Iterator[tuple[int, int, int, bytes]]:
         """Kind, flags, stream and payload."""
         while True:
-            head = self._exactly(9)
+            head = self._receive(9)
             length = int.from_bytes(head[:3], "big")
             kind, flags, stream = struct.unpack("!BBI", head[3:])
-            if length > _MOST_FRAME:
-                raise CallError("what answers there does not speak gRPC")
-            payload = self._exactly(length)
+            if length > _MAX_FRAME_BYTES:
+                raise CallError("the server does not speak gRPC")
+            payload = self._receive(length)
             if kind == SETTINGS and not flags & ACK:
-                self._connection.sendall(_frame(SETTINGS, ACK, 0, b""))
+                self._connection.sendall(encode_frame(SETTINGS, ACK, 0, b""))
             elif kind == PING and not flags & ACK:
-                self._connection.sendall(_frame(PING, ACK, 0, payload[:8]))
+                self._connection.sendall(encode_frame(PING, ACK, 0, payload[:8]))
             else:
                 yield kind, flags, stream & 0x7FFFFFFF, payload
 
-    def _exactly(self, count: int) -> bytes:
+    def _receive(self, count: int) -> bytes:
         data = bytearray()
         while len(data) < count:
             left = self._deadline - time.monotonic()
@@ -119,38 +122,38 @@ class _Wire:
             self._connection.settimeout(left)
             piece = self._connection.recv(min(count - len(data), 1 << 18))
             if not piece:
-                raise CallError("the connection ended in the middle of an answer")
+                raise CallError("the connection closed before the response was complete")
             data += piece
         return bytes(data)
 
 
 @dataclass(slots=True)
-class _Answer:
-    most: int
+class CallResponse:
+    max_bytes: int
     body: bytearray = field(default_factory=bytearray)
     headers: dict[str, str] = field(default_factory=dict)
     _decoder: HeaderDecoder = field(default_factory=HeaderDecoder)
     _block: bytearray = field(default_factory=bytearray)
     _ends_after_block: bool = False
 
-    def read(self, wire: _Wire) -> bytes:
-        for kind, flags, stream, payload in wire.frames():
+    def read(self, frames: FrameReader) -> bytes:
+        for kind, flags, stream, payload in frames.read():
             if kind == GOAWAY and (len(payload) < 8 or int.from_bytes(payload[:4], "big") & 0x7FFFFFFF < 1):
-                raise CallError("the other side hung up before it answered", "UNAVAILABLE")
+                raise CallError("the server closed the connection before it responded", "UNAVAILABLE")
             if kind == PUSH_PROMISE:
-                raise CallError("what answers there does not speak gRPC")
+                raise CallError("the server does not speak gRPC")
             if stream == 1 and self._take(kind, flags, payload):
                 return self._message()
         raise AssertionError("frames never end without an exception")
 
     def _take(self, kind: int, flags: int, payload: bytes) -> bool:
-        """Whether that was all."""
+        """Whether the response is complete."""
         if kind == RST_STREAM:
-            raise CallError("the call was broken off", "CANCELLED")
+            raise CallError("the server cancelled the call", "CANCELLED")
         if kind == DATA:
             self.body += _unpadded(payload, flags)
-            if len(self.body) > self.most:
-                raise CallError(f"the answer is larger than {self.most >> 20} MiB", "RESOURCE_EXHAUSTED")
+            if len(self.body) > self.max_bytes:
+                raise CallError(f"the response is larger than {self.max_bytes >> 20} MiB", "RESOURCE_EXHAUSTED")
             return bool(flags & END_STREAM)
         if kind == HEADERS:
             block = _unpadded(payload, flags)
@@ -160,8 +163,8 @@ class _Answer:
             self._block += payload
         else:
             return False
-        if len(self._block) > _MOST_HEADERS:
-            raise CallError("the answer's headers have no end")
+        if len(self._block) > _MAX_HEADER_BYTES:
+            raise CallError("the response's headers are too large")
         if not flags & END_HEADERS:
             return False
         self.headers.update(self._decoder.decode(bytes(self._block)))
@@ -172,10 +175,10 @@ class _Answer:
         if status != "0":
             raise self._failure(status)
         if len(self.body) < 5 or self.body[0] != 0:
-            raise CallError("the answer is not a plain gRPC message")
+            raise CallError("the response is not an uncompressed gRPC message")
         length = int.from_bytes(self.body[1:5], "big")
         if length != len(self.body) - 5:
-            raise CallError("the answer breaks off")
+            raise CallError("the response is truncated")
         return bytes(self.body[5:])
 
     def _failure(self, status: str | None) -> CallError:
@@ -191,5 +194,5 @@ def _unpadded(payload: bytes, flags: int) -> bytes:
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
-        raise CallError("what answers there does not speak gRPC")
+        raise CallError("the server does not speak gRPC")
     return payload[1 : len(payload) - payload[0]]

@@ -1,7 +1,7 @@
-"""HTTP/2's compressed headers, as much of them as tells whether a call worked.
+"""HTTP/2's compressed headers (HPACK): the part that is needed to know whether a call succeeded.
 
-Of the static table only `:status` has a meaning here; other names read as empty. Texts with characters that no
-gRPC header holds (beyond 15 bits in the Huffman code) read as `?`.
+Of the static table only `:status` is used; other names decode to empty text. Text with characters that no gRPC
+header has (more than 15 bits in the Huffman code) decodes to `?`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from gpuscope.errors import SourceError
 _STATIC_ENTRIES: Final = 61
 _FIRST_STATUS: Final = 8
 _STATUSES: Final = ("200", "204", "206", "304", "400", "404", "500")
-_MOST_TABLE_BYTES: Final = 4096
-_MOST_TEXT: Final = 8192
+_MAX_TABLE_BYTES: Final = 4096
+_MAX_TEXT: Final = 8192
 
-# The code is canonical: the characters of each length, in order, are all there is to know.
+# The Huffman code is canonical: it follows from the characters of each length in order.
 _BY_LENGTH: Final = {
     5: "012aceiost",
     6: " %-./3456789=A_bdfghlmnpru",
@@ -32,7 +32,7 @@ _BY_LENGTH: Final = {
 
 
 class HeaderError(SourceError):
-    """Not a header block."""
+    """Not a valid header block."""
 
 
 def _codes() -> dict[tuple[int, int], str]:
@@ -47,7 +47,7 @@ def _codes() -> dict[tuple[int, int], str]:
 
 
 _CODES: Final = _codes()
-_LONGEST: Final = max(_BY_LENGTH)
+_MAX_CODE_LENGTH: Final = max(_BY_LENGTH)
 
 
 def decode_huffman(data: bytes) -> str:
@@ -60,15 +60,15 @@ def decode_huffman(data: bytes) -> str:
             if character is not None:
                 characters.append(character)
                 bits = length = 0
-            elif length > _LONGEST:
+            elif length > _MAX_CODE_LENGTH:
                 return "?"
     if length > 7 or bits != (1 << length) - 1:
-        raise HeaderError("a header's text breaks off")
+        raise HeaderError("the text of a header is truncated")
     return "".join(characters)
 
 
 class HeaderDecoder:
-    """For one connection: later blocks may point at what earlier ones said."""
+    """For one connection: later blocks refer to entries of earlier ones."""
 
     def __init__(self) -> None:
         self._dynamic: list[tuple[str, str]] = []
@@ -80,48 +80,48 @@ class HeaderDecoder:
             if first & 0x80:
                 index, at = _integer(block, at, 7)
                 headers.append(self._entry(index))
-            elif first & 0xE0 == 0x20:  # a new size of the table; we offer no more than we keep anyway
+            elif first & 0xE0 == 0x20:  # a new size of the table: ignored, ours is bounded
                 _, at = _integer(block, at, 5)
             else:
-                remembered = bool(first & 0x40)
-                index, at = _integer(block, at, 6 if remembered else 4)
+                indexed = bool(first & 0x40)
+                index, at = _integer(block, at, 6 if indexed else 4)
                 if index:
                     name = self._entry(index)[0]
                 else:
                     name, at = _text(block, at)
                 value, at = _text(block, at)
                 headers.append((name, value))
-                if remembered:
-                    self._remember(name, value)
+                if indexed:
+                    self._add_entry(name, value)
         return headers
 
     def _entry(self, index: int) -> tuple[str, str]:
         if index == 0:
-            raise HeaderError("a header has no number")
+            raise HeaderError("a header has index 0")
         if index > _STATIC_ENTRIES:
             if index - _STATIC_ENTRIES > len(self._dynamic):
-                raise HeaderError("a header points at nothing")
+                raise HeaderError("a header refers to an unknown entry")
             return self._dynamic[index - _STATIC_ENTRIES - 1]
         if _FIRST_STATUS <= index < _FIRST_STATUS + len(_STATUSES):
             return ":status", _STATUSES[index - _FIRST_STATUS]
         return "", ""
 
-    def _remember(self, name: str, value: str) -> None:
+    def _add_entry(self, name: str, value: str) -> None:
         self._dynamic.insert(0, (name, value))
-        # What the other side has dropped it will not ask for; ours must only not grow without end.
-        del self._dynamic[_MOST_TABLE_BYTES // 32 :]
+        # The server does not refer to entries it has dropped; this table only must not grow without bound.
+        del self._dynamic[_MAX_TABLE_BYTES // 32 :]
 
 
 def _integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
-    most = (1 << prefix) - 1
-    value = block[at] & most
+    largest = (1 << prefix) - 1
+    value = block[at] & largest
     at += 1
-    if value < most:
+    if value < largest:
         return value, at
     shift = 0
     while True:
         if at >= len(block) or shift > 28:
-            raise HeaderError("a header's number breaks off")
+            raise HeaderError("an integer of a header is truncated")
         byte = block[at]
         at += 1
         value += (byte & 0x7F) << shift
@@ -132,10 +132,10 @@ def _integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
 
 def _text(block: bytes, at: int) -> tuple[str, int]:
     if at >= len(block):
-        raise HeaderError("a header breaks off")
+        raise HeaderError("a header is truncated")
     huffman = bool(block[at] & 0x80)
     length, at = _integer(block, at, 7)
-    if length > len(block) - at or length > _MOST_TEXT:
-        raise HeaderError("a header breaks off")
+    if length > len(block) - at or length > _MAX_TEXT:
+        raise HeaderError("a header is truncated")
     data = block[at : at + length]
     return decode_huffman(data) if huffman else data.decode("latin-1"), at + length

@@ -1,7 +1,7 @@
-"""Protocol buffers on the wire: the fields of a message, one by one, and nothing else.
+"""Protocol Buffers' wire format: the fields of a message, one by one.
 
-Unknown fields are the reader's to skip. A message that breaks off, or a wire type that no longer exists, is
-`WireError`.
+The caller skips fields it does not know. A truncated message, or a wire type that is not used any more, raises
+`ProtobufError`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Value = int | bytes
 
 
-class WireError(SourceError):
-    """Not a protocol buffers message, or not all of it."""
+class ProtobufError(SourceError):
+    """Not a Protocol Buffers message, or a truncated one."""
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field: an int of a varint, bytes of all the others."""
+    """Number and value of each field: an int for a varint, bytes for every other type."""
     at, end = 0, len(message)
     while at < end:
         key, at = _varint(message, at)
         kind, number = key & 7, key >> 3
         if number == 0:
-            raise WireError("a field without a number")
+            raise ProtobufError("a field has number 0")
         if kind == BYTES:
             length, at = _varint(message, at)
         elif kind == VARINT:
@@ -36,9 +36,9 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         elif kind in (FIXED64, FIXED32):
             length = 8 if kind == FIXED64 else 4
         else:
-            raise WireError(f"wire type {kind}")
+            raise ProtobufError(f"unknown wire type {kind}")
         if length > end - at:
-            raise WireError("a message breaks off")
+            raise ProtobufError("a message is truncated")
         yield number, message[at : at + length]
         at += length
 
@@ -47,14 +47,14 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     try:
         return read_varint(message, at, len(message))
     except VarintError as error:
-        raise WireError(str(error)) from None
+        raise ProtobufError(str(error)) from None
 
 
 def text(value: Value) -> str:
-    """A string field; a number where a string belongs is nothing."""
+    """A string field; empty if the field is a number."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
 def message(value: Value) -> bytes:
-    """A message within a message; a number where one belongs is an empty one."""
+    """An embedded message; empty if the field is a number."""
     return value if isinstance(value, bytes) else b""

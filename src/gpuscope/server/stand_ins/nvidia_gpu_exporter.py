@@ -13,6 +13,7 @@ from gpuscope.server.stand_ins import StandIn
 from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
 from gpuscope.setting_values import parse_duration, parse_listen
 from gpuscope.settings import Settings
+from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
 from gpuscope.sources.nvidia_smi.source import queryable_fields
 
 _TIMEOUTS = "connections have limits of their own here"
@@ -89,8 +90,9 @@ def _check(options: Options, settings: Settings, values: Mapping[str, str]) -> N
         )
     unknown = [field for field in options.query_field_names if field not in KNOWN_FIELDS]
     if unknown and uses_command:  # a driver newer than our list may have it
-        command = values.get("nvidia-smi-command", settings.nvidia_smi_command)
-        listed = queryable_fields(command, settings.nvidia_smi_timeout)
+        own = settings.view(NvidiaSmiSettings)
+        command = values.get("nvidia-smi-command", own.nvidia_smi_command)
+        listed = queryable_fields(command, own.nvidia_smi_timeout)
         unknown = [field for field in unknown if field not in listed]
     if unknown:
         near = get_close_matches(unknown[0], KNOWN_FIELDS, 1, 0.8)

@@ -20,6 +20,7 @@ from gpuscope.sources.dcgm.devices import DeviceMaker, Values, to_driver
 from gpuscope.sources.dcgm.dmon_table import Entity
 from gpuscope.sources.dcgm.field_ids import id_lists, parse_field_list, profiling_steps, usable_ids, wanted_ids
 from gpuscope.sources.dcgm.hierarchy import MigSlot, parse_hierarchy
+from gpuscope.sources.dcgm.plan import DcgmSettings
 from gpuscope.sources.dcgm.stream import DmonStream
 
 log = logging.getLogger("gpuscope.source")
@@ -34,7 +35,8 @@ _REFUSALS = frozenset({250, 223, 222, 220, 219, 218})
 class DcgmSource:
     def __init__(self, settings: Settings) -> None:
         self._command = dcgmi_command(settings)
-        self._host = ["--host", settings.dcgm_host] if settings.dcgm_host else []
+        host = settings.view(DcgmSettings).dcgm_host
+        self._host = ["--host", host] if host else []
         self._interval = settings.interval
         self._silence = max(5.0, 5 * settings.interval)
         self._makes = DeviceMaker()

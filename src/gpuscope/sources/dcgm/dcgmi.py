@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.settings import Settings
+from gpuscope.sources.dcgm.plan import DcgmSettings
 
 NO_ENGINE = 235  # 256 - 21: DCGM's exit codes are its (negative) return codes
 
@@ -25,10 +26,11 @@ _HINTS = {
 
 
 def dcgmi_command(settings: Settings) -> list[str]:
+    command = settings.view(DcgmSettings).dcgmi_command
     try:
-        words = shlex.split(settings.dcgmi_command)
+        words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"--dcgmi-command: {settings.dcgmi_command!r}: {error}") from None
+        raise UsageError(f"--dcgmi-command: {command!r}: {error}") from None
     if not words:
         raise UsageError("--dcgmi-command is empty; give the command, for instance dcgmi")
     return words

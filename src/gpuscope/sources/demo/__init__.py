@@ -16,6 +16,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec, Tier
 from gpuscope.sources.demo.fleet import DemoFleet, node_name
 from gpuscope.sources.demo.models import MODELS
+from gpuscope.sources.demo.plan import DemoSettings
 from gpuscope.sources.demo.scenarios import SCENARIOS
 
 __all__ = [
@@ -80,12 +81,13 @@ def open_node(
 
 
 def log_fleet(fleet: DemoFleet, settings: Settings) -> None:
+    own = settings.view(DemoSettings)
     log.warning(
         "simulated fleet: %d × %d GPUs, seed %d, scenarios: %s; no number is real",
         fleet.node_count,
         fleet.gpus_per_node,
-        settings.seed,
-        ", ".join(settings.scenario) or "none",
+        own.seed,
+        ", ".join(own.scenario) or "none",
     )
 
 

@@ -20,6 +20,7 @@ from gpuscope.sources.demo import hardware_ids as identity
 from gpuscope.sources.demo.jobs import digest
 from gpuscope.sources.demo.models import Model, find_model
 from gpuscope.sources.demo.physics import CurveCache
+from gpuscope.sources.demo.plan import DemoSettings
 from gpuscope.sources.demo.scenarios import ScenarioNode, ScheduledScenario, apply_scenarios, parse_scenarios
 from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
 from gpuscope.sources.demo.simulated_gpu import Gpu, Slice
@@ -70,10 +71,11 @@ class DemoFleet:
         self, settings: Settings, *, started_at: float | None = None, nodes: int | None = None
     ) -> None:
         self.started_at = time.time() if started_at is None else started_at
-        self._seed = settings.seed
-        self._gpus = settings.demo_gpus
-        self._model = settings.demo_model
-        self._scenarios: tuple[ScheduledScenario, ...] = parse_scenarios(settings.scenario)
+        own = settings.view(DemoSettings)
+        self._seed = own.seed
+        self._gpus = own.demo_gpus
+        self._model = own.demo_model
+        self._scenarios: tuple[ScheduledScenario, ...] = parse_scenarios(own.scenario)
         if self._model:
             find_model(self._model)
         count = nodes if nodes is not None else settings.demo_nodes

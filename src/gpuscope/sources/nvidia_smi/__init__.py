@@ -10,15 +10,26 @@ from __future__ import annotations
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
 from gpuscope.sources.nvidia_smi.command import Command
+from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
 from gpuscope.sources.nvidia_smi.source import NvidiaSmi
 
 
 def _command(settings: Settings) -> Command:
-    return Command(settings.nvidia_smi_command, settings.nvidia_smi_timeout)
+    own = settings.view(NvidiaSmiSettings)
+    return Command(own.nvidia_smi_command, own.nvidia_smi_timeout)
 
 
 def _check(settings: Settings) -> None:
     _command(settings)
+
+
+def _interval_seconds(settings: Settings) -> float:
+    return settings.view(NvidiaSmiSettings).nvidia_smi_interval
+
+
+def _deadline_seconds(settings: Settings) -> float:
+    own = settings.view(NvidiaSmiSettings)
+    return max(15.0, 3 * own.nvidia_smi_interval, own.nvidia_smi_interval + 2 * own.nvidia_smi_timeout)
 
 
 def _open(settings: Settings) -> NvidiaSmi:
@@ -30,8 +41,6 @@ SOURCE = SourceSpec(
     summary="devices, MIG instances and processes from the nvidia-smi command",
     open=_open,
     check=_check,
-    interval_seconds=lambda settings: settings.nvidia_smi_interval,
-    deadline_seconds=lambda settings: max(
-        15.0, 3 * settings.nvidia_smi_interval, settings.nvidia_smi_interval + 2 * settings.nvidia_smi_timeout
-    ),
+    interval_seconds=_interval_seconds,
+    deadline_seconds=_deadline_seconds,
 )

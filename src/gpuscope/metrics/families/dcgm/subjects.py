@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuscope.metrics.families.dcgm.device_selector import Entity
 from gpuscope.metrics.families.dcgm.field_values import Values
-from gpuscope.metrics.families.dcgm.hpc_jobs import HpcJobs, jobs_of
+from gpuscope.metrics.families.dcgm.hpc_jobs import jobs_of
 from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.families.dcgm.pod_labels import PodMapper, PodOnDevice
 from gpuscope.metrics.families.dcgm.series_labels import LabelMaker, Pairs
@@ -59,12 +59,11 @@ class SubjectMaker:
     def __init__(self, options: DcgmOptions, attributes: Sequence[Attributes]) -> None:
         self._options = options
         self._attributes = attributes
-        self._hpc_jobs = HpcJobs(options.hpc_job_mapping_dir) if options.hpc_job_mapping_dir else None
         self._maker = LabelMaker(options)
         self._pods = PodMapper(options) if options.kubernetes else None
 
     def scene(self, snapshot: Snapshot, values: Values, label_rows: Sequence[Counter]) -> Scene:
-        jobs = self._hpc_jobs.read() if self._hpc_jobs is not None else {}
+        jobs = snapshot.ownership.job_lines if self._options.hpc_job_mapping_dir else {}
         hostname = self._options.hostname(snapshot.node)
         mapped = self._pods.of(snapshot) if self._pods is not None else None
 

@@ -9,17 +9,18 @@ import gc
 import os
 import sys
 
-from gpuscope.collect.owner_counters import OwnerCounters
-from gpuscope.collect.ownership import OwnershipBook
-from gpuscope.collect.sessions import Sessions
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
-from gpuscope.owners.lookup import ProcessLookup
-from gpuscope.owners.proc import Proc, Stat
-from gpuscope.owners.users import UserBook
+from gpuscope.owners.owner_accounts import OwnerAccounts
+from gpuscope.owners.owner_join import OwnerJoin
+from gpuscope.owners.proc import Proc, ProcessStat
+from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.owners.process_lookup import ProcessLookup
+from gpuscope.owners.users import UserNames
 from gpuscope.readings import Counters, Pid, Process, Snapshot
 from gpuscope.settings import Settings
 from tests.fakes import gpu
+from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import pod_cgroup
 
 AT_ONCE = 250
@@ -29,8 +30,8 @@ CYCLES = 400 if os.environ.get("SLOW") == "1" else 80
 class BusyProc(Proc):
     """Every PID is there, each in a pod of its own, by a user of its own."""
 
-    def stat(self, pid: int) -> Stat:
-        return Stat("short", 100 + pid)
+    def stat(self, pid: int) -> ProcessStat:
+        return ProcessStat("short", 100 + pid)
 
     def ids(self, pid: int) -> tuple[int, int]:
         return 1_000_000 + pid, 1_000_000 + pid
@@ -47,10 +48,8 @@ class BusyProc(Proc):
 
 def test_a_churn_of_processes() -> None:
     proc = BusyProc()
-    lookup = ProcessLookup(proc, UserBook("/nonexistent"))
-    book = OwnershipBook(
-        Sessions(60.0, proc, lookup, lambda: lookup.read(frozenset())), OwnerCounters(longest_gap_seconds=100)
-    )
+    lookup = ImmediateLookup(ProcessLookup(proc, UserNames("/nonexistent")))
+    join = OwnerJoin(ProcessEnricher(60.0, proc, lookup), OwnerAccounts(max_gap_seconds=100))
     devices = (gpu(0, memory_used_bytes=1e9), gpu(1, memory_used_bytes=1e9))
     builders = [load_family(name).build(Settings()) for name in ("native", "sessions")]
     lines, blocks = [], []
@@ -61,7 +60,7 @@ def test_a_churn_of_processes() -> None:
             for n in range(AT_ONCE)
         )
         counters = {device.uuid: Counters(energy_joules=100.0 * cycle) for device in devices}
-        sessions, ownership = book.advance(
+        sessions, ownership = join.advance(
             processes, devices, counters, simulated=False, now=float(cycle), monotonic=float(cycle)
         )
         if (cycle + 1) % (CYCLES // 10) == 0:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.collect.owner_counters import KEPT_SECONDS, MAX_ACCOUNTS, MAX_GONE, OwnerCounters
+from gpuscope.owners.owner_accounts import KEPT_SECONDS, MAX_ACCOUNTS, MAX_GONE, OwnerAccounts
 from gpuscope.readings import (
     ABSENT,
     Allocation,
@@ -54,7 +54,7 @@ def test_four_pods_on_one_gpu() -> None:
     shares = {"a": 0.4, "b": 0.2, "c": 0.1, "d": 0.0}
     processes = [process(n, pod(name), (n + 1) * GIB, sm) for n, (name, sm) in enumerate(shares.items())]
     device = gpu(0, memory_used_bytes=12 * GIB, utilization_ratio=0.9)
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     for second in range(11):
         of_gpu = {GPU: Counters(busy_seconds=0.9 * second, energy_joules=300.0 * second)}
         uses, left = counters.advance(processes, [device], ABSENT, of_gpu, 100.0 + second)
@@ -75,7 +75,7 @@ def test_four_pods_on_one_gpu() -> None:
 
 def test_several_processes_of_one_owner_add_up_and_a_process_has_all_its_owners() -> None:
     owner = Owner(user="alice", job="17")
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     uses, left = counters.advance(
         [process(1, owner, GIB, 0.1), process(2, owner, ABSENT, 0.2)],
         [gpu(0, memory_used_bytes=3 * GIB)],
@@ -97,7 +97,7 @@ def test_under_mig_memory_is_told_by_instance_and_work_is_absent_not_zero() -> N
         MigInstance(uuid=second, gpu_instance=7, compute_instance=1, memory_used_bytes=8 * GIB),
     )
     device = gpu(0, memory_used_bytes=20 * GIB, instances=instances)
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     running = [process(1, pod("a"), 3 * GIB, ABSENT, first), process(2, pod("b"), 4 * GIB, ABSENT, second)]
     for at in range(3):
         of_gpu = {GPU: Counters(energy_joules=100.0 * at)}
@@ -113,7 +113,7 @@ def test_under_mig_memory_is_told_by_instance_and_work_is_absent_not_zero() -> N
 
 
 def test_an_allocation_holds_a_gpu_without_a_process_and_a_stranger_is_seen() -> None:
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     allocations = [Allocation(gpu_uuid=GPU, namespace="ml", pod="given")]
     for second in range(6):
         uses, _ = counters.advance(
@@ -126,7 +126,7 @@ def test_an_allocation_holds_a_gpu_without_a_process_and_a_stranger_is_seen() ->
 
 
 def test_a_pause_is_not_filled_with_guesses() -> None:
-    counters = OwnerCounters(longest_gap_seconds=30.0)
+    counters = OwnerAccounts(max_gap_seconds=30.0)
     running = [process(1, pod("a"), GIB, 1.0)]
     for at, energy in ((0.0, 0.0), (1.0, 100.0), (1000.0, 90_000.0), (1001.0, 90_100.0)):
         uses, left = counters.advance(running, [gpu(0)], ABSENT, {GPU: Counters(energy_joules=energy)}, at)
@@ -136,7 +136,7 @@ def test_a_pause_is_not_filled_with_guesses() -> None:
 
 
 def test_a_drivers_counter_that_starts_over_charges_nothing_backwards() -> None:
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     for at, energy in ((0.0, 500.0), (1.0, 600.0), (2.0, 10.0), (3.0, 20.0)):
         uses, _ = counters.advance(
             [process(1, pod("a"), GIB, 1.0)], [gpu(0)], ABSENT, {GPU: Counters(energy_joules=energy)}, at
@@ -145,7 +145,7 @@ def test_a_drivers_counter_that_starts_over_charges_nothing_backwards() -> None:
 
 
 def test_who_left_is_shown_for_a_while_and_then_forgotten() -> None:
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     counters.advance([process(1, pod("a"))], [gpu(0)], ABSENT, {}, 0.0)
     uses, _ = counters.advance([], [gpu(0)], ABSENT, {}, 1.0)
     assert [use.here for use in uses] == [False]
@@ -154,7 +154,7 @@ def test_who_left_is_shown_for_a_while_and_then_forgotten() -> None:
 
 
 def test_a_churn_of_short_owners_leaves_a_bounded_number_of_accounts() -> None:
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     most = 0
     for second in range(10):
         running = [process(n, pod(f"job-{second}-{n}"), GIB, 0.0) for n in range(1000)]
@@ -167,7 +167,7 @@ def test_a_churn_of_short_owners_leaves_a_bounded_number_of_accounts() -> None:
 
 def test_more_owners_than_there_are_accounts_are_unattributed_not_lost() -> None:
     running = [process(n, pod(f"p{n}"), 1.0, 0.0) for n in range(MAX_ACCOUNTS + 10)]
-    uses, left = OwnerCounters().advance(
+    uses, left = OwnerAccounts().advance(
         running, [gpu(0, memory_used_bytes=float(len(running)))], ABSENT, {}, 0.0
     )
     assert len(uses) == MAX_ACCOUNTS
@@ -186,7 +186,7 @@ ratios = st.one_of(st.just(ABSENT), st.floats(0, 1))
 def test_what_is_charged_and_what_is_left_is_never_more_than_there_was(
     running: list[tuple[str, Maybe[float], Maybe[float]]], steps: list[tuple[float, float, float]]
 ) -> None:
-    counters = OwnerCounters()
+    counters = OwnerAccounts()
     at = energy = busy = 0.0
     processes = [process(n, pod(name), memory, sm) for n, (name, memory, sm) in enumerate(running)]
     for seconds, ratio, watts in steps:

@@ -1,8 +1,8 @@
-"""What each user, pod and job has of the GPUs, and has had: held and busy seconds, its share of the energy.
+"""An account for each user, pod and job on each GPU: what it has now, held and busy seconds, energy.
 
 Integrated at the agent's own clock from the driver's samples for the owner's own processes. A GPU's energy is
-charged by the share of its time an owner's processes used; idle power, what the driver does not assign (MIG)
-and processes nobody owns are left over as unattributed, once for each kind of owner, and never shared out.
+charged by the share of the time that the owner's processes used. Idle power, what the driver does not assign
+(MIG) and processes without an owner stay unattributed, once for each kind of owner; they are never distributed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.collect.owner_places import Holding, Place, Places, lay_out, minus, plus
+from gpuscope.owners.gpu_units import GpuUnit, GpuUnits, Holding, group_by_unit, minus, plus
 from gpuscope.readings import (
     ABSENT,
     Allocation,
@@ -26,12 +26,12 @@ from gpuscope.readings import (
 )
 
 KEPT_SECONDS: Final = 300.0  # an owner that left: long enough for the last scrape to see its counters
-MAX_GONE: Final = 256  # of those, when they are many
-MAX_ACCOUNTS: Final = 4096  # further owners stay unattributed: how many names there are is not ours to say
+MAX_GONE: Final = 256  # owners that left and whose counters are kept
+MAX_ACCOUNTS: Final = 4096  # further owners stay unattributed: users decide how many names there are
 
 
 @dataclass(slots=True)
-class _Account:
+class _OwnerAccount:
     """One owner on one GPU or instance."""
 
     gpu_uuid: Uuid
@@ -60,14 +60,14 @@ class _Gain:
     energy_joules: Maybe[float]
 
 
-class OwnerCounters:
-    """One `advance` for every cycle; a long pause is not filled with guesses."""
+class OwnerAccounts:
+    """Call `advance` once a cycle. After a gap longer than `max_gap_seconds` nothing is charged for it."""
 
-    def __init__(self, longest_gap_seconds: float = 30.0) -> None:
-        self._longest_gap = longest_gap_seconds
+    def __init__(self, max_gap_seconds: float = 30.0) -> None:
+        self._max_gap = max_gap_seconds
         self._last_at: float | None = None
         self._last_counters: Mapping[Uuid, Counters] = {}
-        self._accounts: dict[tuple[OwnerKey, Uuid], _Account] = {}
+        self._accounts: dict[tuple[OwnerKey, Uuid], _OwnerAccount] = {}
         self._left: dict[tuple[str, Uuid], _Sum] = {}
         self._kinds = {"user"}
 
@@ -81,16 +81,16 @@ class OwnerCounters:
     ) -> tuple[tuple[OwnerUse, ...], tuple[Unattributed, ...]]:
         """`counters` are the GPUs' own of this cycle, `at` is monotonic."""
         elapsed = 0.0 if self._last_at is None else at - self._last_at
-        if not 0 <= elapsed <= self._longest_gap:
+        if not 0 <= elapsed <= self._max_gap:
             elapsed = 0.0
-        places = lay_out(devices, processes, allocations)
-        self._kinds |= {owner.kind for place in places.values() for owner in place.owners}
+        units = group_by_unit(devices, processes, allocations)
+        self._kinds |= {owner.kind for unit in units.values() for owner in unit.owners}
         gains = {device.uuid: self._gain(device.uuid, counters, elapsed) for device in devices}
-        charged = self._charge(places, gains, elapsed, at)
-        self._keep_what_is_left(gains, charged)
+        charged = self._charge(units, gains, elapsed, at)
+        self._add_unattributed(gains, charged)
         self._last_at, self._last_counters = at, counters
         self._forget(at, gains)
-        return tuple(self._uses(places, allocations is not ABSENT)), tuple(self._unattributed(devices, places))
+        return tuple(self._uses(units, allocations is not ABSENT)), tuple(self._unattributed(devices, units))
 
     def _gain(self, uuid: Uuid, counters: Mapping[Uuid, Counters], elapsed: float) -> _Gain:
         now = counters.get(uuid, Counters())
@@ -106,17 +106,17 @@ class OwnerCounters:
         )
 
     def _charge(
-        self, places: Places, gains: Mapping[Uuid, _Gain], elapsed: float, at: float
+        self, units: GpuUnits, gains: Mapping[Uuid, _Gain], elapsed: float, at: float
     ) -> dict[tuple[str, Uuid], _Sum]:
-        """Adds this cycle to every owner's account; how much that was, by kind and GPU."""
+        """Adds this cycle to every owner's account, and returns how much that was by kind and GPU."""
         charged: dict[tuple[str, Uuid], _Sum] = {}
-        for uuid, place in places.items():
-            gpu = place.device.uuid
-            energy, everyone = gains[gpu].energy_joules, place.total.sm_ratio
+        for uuid, unit in units.items():
+            gpu = unit.device.uuid
+            energy, everyone = gains[gpu].energy_joules, unit.total.sm_ratio
             # The samples of several processes may add up to more than the whole.
             scale = 1.0 if everyone is ABSENT else max(1.0, everyone)
-            for owner, now in place.owners.items():
-                account = self._account(owner, uuid, place, at)
+            for owner, now in unit.owners.items():
+                account = self._account(owner, uuid, unit, at)
                 if account is None:
                     continue
                 account.here_at = at
@@ -130,14 +130,14 @@ class OwnerCounters:
                 charged.setdefault((owner.kind, gpu), _Sum()).add(busy, joules)
         return charged
 
-    def _account(self, owner: OwnerKey, uuid: Uuid, place: Place, at: float) -> _Account | None:
+    def _account(self, owner: OwnerKey, uuid: Uuid, unit: GpuUnit, at: float) -> _OwnerAccount | None:
         account = self._accounts.get((owner, uuid))
         if account is None and len(self._accounts) < MAX_ACCOUNTS:
-            account = _Account(place.device.uuid, place.instance_uuid, at)
+            account = _OwnerAccount(unit.device.uuid, unit.instance_uuid, at)
             self._accounts[owner, uuid] = account
         return account
 
-    def _keep_what_is_left(self, gains: Mapping[Uuid, _Gain], charged: Mapping[tuple[str, Uuid], _Sum]) -> None:
+    def _add_unattributed(self, gains: Mapping[Uuid, _Gain], charged: Mapping[tuple[str, Uuid], _Sum]) -> None:
         for uuid, gain in gains.items():
             for kind in self._kinds:
                 part = charged.get((kind, uuid), _Sum())
@@ -145,14 +145,14 @@ class OwnerCounters:
                     minus(gain.busy_seconds, part.busy_seconds), minus(gain.energy_joules, part.energy_joules)
                 )
 
-    def _unattributed(self, devices: Sequence[Device], places: Places) -> Iterable[Unattributed]:
+    def _unattributed(self, devices: Sequence[Device], units: GpuUnits) -> Iterable[Unattributed]:
         for device in devices:
             if device.lost or not device.processes_known:
                 continue
             for kind in sorted(self._kinds):
                 left = self._left[kind, device.uuid]
-                # Of a split GPU only energy is known as a whole; the rest belongs to its instances.
-                whole = places.get(device.uuid)
+                # For a split GPU only energy is known as a whole; the rest belongs to its instances.
+                whole = units.get(device.uuid)
                 owned = Holding() if whole is None else self._owned(device.uuid, whole, kind)
                 yield Unattributed(
                     kind=kind,
@@ -164,34 +164,34 @@ class OwnerCounters:
                     energy_joules=left.energy_joules,
                 )
                 for instance in device.instances:
-                    yield self._unattributed_instance(instance.uuid, places, kind)
+                    yield self._unattributed_instance(instance.uuid, units, kind)
 
-    def _unattributed_instance(self, uuid: Uuid, places: Places, kind: str) -> Unattributed:
-        place = places[uuid]
+    def _unattributed_instance(self, uuid: Uuid, units: GpuUnits, kind: str) -> Unattributed:
+        unit = units[uuid]
         memory: Maybe[float] = ABSENT
-        if place.memory_of == uuid:
-            memory = place.memory_used
-            for other, sharing in places.items():
+        if unit.memory_of == uuid:
+            memory = unit.memory_used
+            for other, sharing in units.items():
                 if sharing.memory_of == uuid:
                     memory = minus(memory, self._owned(other, sharing, kind).memory_bytes)
         return Unattributed(
             kind=kind,
-            gpu_uuid=place.device.uuid,
+            gpu_uuid=unit.device.uuid,
             instance_uuid=uuid,
-            processes=place.total.processes - self._owned(uuid, place, kind).processes,
+            processes=unit.total.processes - self._owned(uuid, unit, kind).processes,
             memory_bytes=memory,
         )
 
-    def _owned(self, uuid: Uuid, place: Place, kind: str) -> Holding:
-        """What all owners of one kind have here, as far as they have an account."""
-        return place.owned(
-            owner for owner in place.owners if owner.kind == kind and (owner, uuid) in self._accounts
+    def _owned(self, uuid: Uuid, unit: GpuUnit, kind: str) -> Holding:
+        """What all owners of one kind that have an account have here together."""
+        return unit.owned(
+            owner for owner in unit.owners if owner.kind == kind and (owner, uuid) in self._accounts
         )
 
-    def _uses(self, places: Places, scheduler_known: bool) -> Iterable[OwnerUse]:
+    def _uses(self, units: GpuUnits, scheduler_known: bool) -> Iterable[OwnerUse]:
         nothing = Holding()
         for (owner, uuid), account in self._accounts.items():
-            now = places[uuid].owners.get(owner) if uuid in places else None
+            now = units[uuid].owners.get(owner) if uuid in units else None
             allocated = now is not None and scheduler_known and owner.kind == "pod"
             holding = now or nothing
             yield OwnerUse(
@@ -211,7 +211,7 @@ class OwnerCounters:
     def _forget(self, at: float, gpus: Mapping[Uuid, _Gain]) -> None:
         left = [(account.here_at, key) for key, account in self._accounts.items() if account.here_at < at]
         gone = [key for here_at, key in left if at - here_at > KEPT_SECONDS]
-        if len(left) > MAX_GONE:  # a churn of short owners: those that left longest ago go first
+        if len(left) > MAX_GONE:  # many short-lived owners: those that left first are forgotten first
             left.sort()
             gone += [key for _, key in left[:-MAX_GONE]]
         for key in gone:

@@ -1,4 +1,4 @@
-"""Docker's and Podman's word on containers, and the prolog's on jobs."""
+"""Names and images of containers from Docker's API."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.attribute import ContainerName
-from gpuscope.owners.containers import ContainerNames, decode_inspect
-from gpuscope.owners.job_files import JobFiles, read_job_files
+from gpuscope.owners.attribution import ContainerInfo
+from gpuscope.owners.docker_containers import DockerReader, decode_inspect
 from gpuscope.readings import ABSENT
 
 ID = "a" * 64
@@ -56,55 +55,26 @@ def docker(path: Path, known: dict[str, object]) -> Iterator[list[str]]:
 def test_a_container_is_asked_for_once_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
     told = {ID: {"Name": "/trainer", "Config": {"Image": "pytorch:2"}}}
     with docker(tmp_path / "d.sock", told) as asked:
-        names = ContainerNames([str(tmp_path / "d.sock")])
-        assert names.want(frozenset([ID, "b" * 64])) == {}
-        names.read(frozenset())
-        names.read(frozenset())
-        expected = {ID: ContainerName("trainer", "pytorch:2"), "b" * 64: ContainerName()}
-        assert names.want(frozenset([ID])) == expected
+        reader = DockerReader([str(tmp_path / "d.sock")])
+        reader.want(frozenset([ID, "b" * 64]))
+        known = reader.read().value
+        assert known == {ID: ContainerInfo("trainer", "pytorch:2"), "b" * 64: ContainerInfo()}
+        assert reader.read().value is known
         assert len(asked) == 2
-        names.read(frozenset())
-        assert names.known.keys() == {ID}
+        reader.want(frozenset([ID]))
+        assert reader.read().value.keys() == {ID}
 
 
 def test_a_socket_that_is_not_there_is_said_and_asked_again(tmp_path: Path) -> None:
-    names = ContainerNames([str(tmp_path / "d.sock")])
-    names.want(frozenset([ID]))
+    reader = DockerReader([str(tmp_path / "d.sock")])
+    reader.want(frozenset([ID]))
     with pytest.raises(SourceError, match=r"d\.sock"):
-        names.read(frozenset())
+        reader.read()
     with docker(tmp_path / "d.sock", {ID: {"Name": "/x"}}):
-        names.read(frozenset())
-    assert names.known == {ID: ContainerName("x", ABSENT)}
+        assert reader.read().value == {ID: ContainerInfo("x", ABSENT)}
 
 
 @given(st.one_of(st.binary(max_size=60), st.just(b"[1]"), st.just(b'{"Name": {}, "Config": []}')))
 def test_any_answer(body: bytes) -> None:
     with suppress(SourceError):
         decode_inspect(body)
-
-
-def test_job_files_of_both_kinds(tmp_path: Path) -> None:
-    (tmp_path / "0").write_text("24\n\n24\n25\n")  # as dcgm-exporter wants them
-    (tmp_path / "2.7").write_text("26")
-    (tmp_path / "GPU-5a5a7118-e550-79a1-597e-7631e126c57a").write_text("27 1001\n")  # as jobstats writes them
-    (tmp_path / "1").write_text("28_3 1001 alice ml gpu 1700000000\nnot a job\n")
-    (tmp_path / "README").write_text("99\n")
-    (tmp_path / "3").mkdir()
-    claims = [(claim.device_id, claim.job) for claim in read_job_files(str(tmp_path))]
-    assert claims == [
-        ("0", "24"),
-        ("0", "25"),
-        ("1", "28_3"),
-        ("2.7", "26"),
-        ("GPU-5a5a7118-e550-79a1-597e-7631e126c57a", "27"),
-    ]
-
-
-def test_a_missing_folder_is_absent_not_empty(tmp_path: Path) -> None:
-    files = JobFiles(str(tmp_path / "none"))
-    with pytest.raises(SourceError, match="none"):
-        files.read(frozenset())
-    assert files.claims is ABSENT
-    (tmp_path / "none").mkdir()
-    files.read(frozenset())
-    assert files.claims == ()

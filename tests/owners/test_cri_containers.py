@@ -12,18 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.clock import SystemClock
-from gpuscope.collect.runner import Runner
-from gpuscope.collect.sessions import Sessions
 from gpuscope.errors import SourceError, SourceMissing
-from gpuscope.owners.attribute import ContainerName
-from gpuscope.owners.cri import LIST_CONTAINERS, CriNames, cri_spec, decode_containers, list_containers
-from gpuscope.owners.lookup import ProcessLookup
+from gpuscope.owners.attribution import ContainerInfo
+from gpuscope.owners.cri_containers import (
+    LIST_CONTAINERS,
+    CriReader,
+    cri_worker,
+    decode_containers,
+    list_containers,
+)
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.users import UserBook
+from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.owners.process_lookup import ProcessLookup
+from gpuscope.owners.users import UserNames
 from gpuscope.readings import ABSENT, Pid, Process, Uuid
 from gpuscope.settings import Settings
-from gpuscope.wiring.owners import _outside
+from gpuscope.wiring.owners import build_outside
+from tests.fakes import FakeClock
 from tests.owners.fake_kubelet import field, running_kubelet
+from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import CONTAINER, POD_UID, ProcTree, pod_cgroup
 
 ID, OTHER = "a" * 64, "b" * 64
@@ -69,36 +76,33 @@ def test_names_and_images_are_listed_once_for_each_new_container(tmp_path: Path)
         runtime.answer = lambda context: (
             container(ID, "main", "pytorch:2") + container(OTHER, "side", "envoy:1")
         )
-        names = CriNames([str(runtime.path)])
-        names.read(frozenset())
+        names = CriReader([str(runtime.path)])
+        assert names.read().value == {}
         assert not runtime.asked, "nobody is wanted"
-        assert names.want(frozenset([ID, "e" * 64])) == {}
-        names.read(frozenset())
-        told = names.want(frozenset([ID]))
-        assert told == {ID: ContainerName("main", "pytorch:2"), "e" * 64: ContainerName()}
-        names.read(frozenset())
-        assert names.known == {ID: ContainerName("main", "pytorch:2")}, "who is gone is forgotten"
-        kept = names.known
-        names.read(frozenset())
-        assert names.known is kept
+        names.want(frozenset([ID, "e" * 64]))
+        assert names.read().value == {ID: ContainerInfo("main", "pytorch:2"), "e" * 64: ContainerInfo()}
+        names.want(frozenset([ID]))
+        kept = names.read().value
+        assert kept == {ID: ContainerInfo("main", "pytorch:2")}, "who is gone is forgotten"
+        assert names.read().value is kept
         assert runtime.asked == [LIST_CONTAINERS]
 
 
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        (container(ID, "main", "img:1", labels=kubernetes("trainer")), ContainerName("trainer", "img:1")),
-        (container(ID, "main", DIGEST, asked_for="img:2"), ContainerName("main", "img:2")),
-        (container(ID, "main", "c" * 64, asked_for="img:2"), ContainerName("main", "img:2")),
-        (container(ID, "main", DIGEST, ref="img@" + DIGEST), ContainerName("main", "img@" + DIGEST)),
-        (container(ID, "main", DIGEST, ref=DIGEST), ContainerName("main", DIGEST)),
-        (container(ID, "main", "img@" + DIGEST, asked_for="img:2"), ContainerName("main", "img@" + DIGEST)),
-        (container(ID), ContainerName()),
-        (field(1, field(1, ID)), ContainerName()),
-        (field(1, field(1, ID) + field(3, 7) + field(4, 7) + field(8, 7)), ContainerName()),
+        (container(ID, "main", "img:1", labels=kubernetes("trainer")), ContainerInfo("trainer", "img:1")),
+        (container(ID, "main", DIGEST, asked_for="img:2"), ContainerInfo("main", "img:2")),
+        (container(ID, "main", "c" * 64, asked_for="img:2"), ContainerInfo("main", "img:2")),
+        (container(ID, "main", DIGEST, ref="img@" + DIGEST), ContainerInfo("main", "img@" + DIGEST)),
+        (container(ID, "main", DIGEST, ref=DIGEST), ContainerInfo("main", DIGEST)),
+        (container(ID, "main", "img@" + DIGEST, asked_for="img:2"), ContainerInfo("main", "img@" + DIGEST)),
+        (container(ID), ContainerInfo()),
+        (field(1, field(1, ID)), ContainerInfo()),
+        (field(1, field(1, ID) + field(3, 7) + field(4, 7) + field(8, 7)), ContainerInfo()),
     ],
 )
-def test_the_name_from_the_label_and_the_image_as_people_know_it(told: bytes, expected: ContainerName) -> None:
+def test_the_name_from_the_label_and_the_image_as_people_know_it(told: bytes, expected: ContainerInfo) -> None:
     assert decode_containers(told, {ID}) == {ID: expected}
 
 
@@ -106,7 +110,7 @@ def test_only_the_wanted_are_kept_and_the_first_of_twins() -> None:
     answer = (
         container(OTHER, "x") + container(ID, "one") + container(ID, "two") + field(2, "later") + field(1, 5)
     )
-    assert decode_containers(answer, {ID}) == {ID: ContainerName("one")}
+    assert decode_containers(answer, {ID}) == {ID: ContainerInfo("one")}
 
 
 @pytest.mark.parametrize("name", ['a"} 1\n# HELP x', "\0\x1b[31m", "../../etc", "名\u202e", "x" * 100_000])
@@ -114,35 +118,37 @@ def test_hostile_names_are_text_of_bounded_length(tmp_path: Path, name: str) -> 
     with running_kubelet(tmp_path / "c.sock") as runtime:
         runtime.answer = lambda context: container(ID, name, name, labels=label(name, name))
         told = list_containers(str(runtime.path), {ID})
-    assert told == {ID: ContainerName(name[:256], name[:256])}
+    assert told == {ID: ContainerInfo(name[:256], name[:256])}
 
 
 def test_a_name_that_is_no_utf8() -> None:
     told = decode_containers(field(1, field(1, ID) + field(3, field(1, b"a\xff\xfe"))), {ID})
-    assert told == {ID: ContainerName("a\ufffd\ufffd")}
+    assert told == {ID: ContainerInfo("a\ufffd\ufffd")}
 
 
 def test_a_socket_that_is_not_there_is_said_and_asked_again(tmp_path: Path) -> None:
-    names = CriNames([str(tmp_path / "c.sock")])
+    names = CriReader([str(tmp_path / "c.sock")])
     names.want(frozenset([ID]))
     with pytest.raises(SourceMissing, match=r"c\.sock: No such file"):
-        names.read(frozenset())
+        names.read()
     with running_kubelet(tmp_path / "c.sock") as runtime:
         runtime.answer = lambda context: container(ID, "x")
-        names.read(frozenset())
-    assert names.known == {ID: ContainerName("x", ABSENT)}
+        known = names.read().value
+    assert known == {ID: ContainerInfo("x", ABSENT)}
 
 
 def test_what_is_known_stays_while_the_runtime_restarts(tmp_path: Path) -> None:
-    names = CriNames([str(tmp_path / "c.sock")])
+    names, clock = CriReader([str(tmp_path / "c.sock")]), FakeClock()
+    worker = cri_worker(names, Settings(), clock)
     names.want(frozenset([ID]))
     with running_kubelet(tmp_path / "c.sock") as runtime:
         runtime.answer = lambda context: container(ID, "x")
-        names.read(frozenset())
+        worker.read_once()
     names.want(frozenset([ID, OTHER]))
-    with pytest.raises(SourceMissing):
-        names.read(frozenset())
-    assert names.known == {ID: ContainerName("x")}
+    worker.read_once()
+    assert not worker.status().up
+    clock.pass_seconds(3600.0)
+    assert worker.fresh() == {ID: ContainerInfo("x")}
 
 
 @pytest.mark.parametrize("answer", [b"\xff" * 40, b"\x0a\x7f", field(1, b"\x0a\x7fabc"), b"\x0b"])
@@ -150,10 +156,10 @@ def test_a_runtime_that_answers_garbage_does_not_silence_another(tmp_path: Path,
     with running_kubelet(tmp_path / "bad.sock") as bad, running_kubelet(tmp_path / "good.sock") as good:
         bad.answer = lambda context: answer
         good.answer = lambda context: container(ID, "x")
-        names = CriNames([str(bad.path), str(good.path)])
+        names = CriReader([str(bad.path), str(good.path)])
         names.want(frozenset([ID, OTHER]))
-        reading = names.read(frozenset())
-        assert names.known == {ID: ContainerName("x")}, "the other may be the silent one's: asked again"
+        reading = names.read()
+        assert reading.value == {ID: ContainerInfo("x")}, "the other may be the silent one's: asked again"
         assert [str(bad.path) in why for why in reading.failures] == [True]
         with pytest.raises(SourceError):
             list_containers(str(bad.path), {ID})
@@ -167,15 +173,16 @@ def test_a_containerd_without_cri_is_no_failure_beside_a_runtime_that_has_it(tmp
     with running_kubelet(tmp_path / "docker.sock") as docker, running_kubelet(tmp_path / "k3s.sock") as k3s:
         docker.answer = unimplemented
         k3s.answer = lambda context: container(ID, "x")
-        names = CriNames([str(docker.path), str(k3s.path)])
+        names = CriReader([str(docker.path), str(k3s.path)])
         names.want(frozenset([ID, OTHER]))
-        assert not names.read(frozenset()).failures
-        assert names.known == {ID: ContainerName("x"), OTHER: ContainerName()}
-        alone = CriNames([str(docker.path)])
+        result = names.read()
+        assert not result.failures
+        assert result.value == {ID: ContainerInfo("x"), OTHER: ContainerInfo()}
+        alone = CriReader([str(docker.path)])
         alone.want(frozenset([ID]))
         for _ in range(2):
             with pytest.raises(SourceMissing, match=r"docker\.sock: UNIMPLEMENTED: unknown service"):
-                alone.read(frozenset())
+                alone.read()
 
 
 def test_a_runtime_that_hangs_is_given_up(tmp_path: Path) -> None:
@@ -191,63 +198,67 @@ def test_a_runtime_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 
 def test_auto_asks_the_usual_places_that_exist_under_the_machines_root(tmp_path: Path) -> None:
-    names = CriNames(["auto"], str(tmp_path))
+    names = CriReader(["auto"], str(tmp_path))
     names.want(frozenset([ID]))
     with pytest.raises(SourceMissing, match=r"no CRI socket: .*run/crio/crio\.sock"):
-        names.read(frozenset())
+        names.read()
     with running_kubelet(tmp_path / "run/crio/crio.sock") as runtime:
         runtime.answer = lambda context: container(ID, "x")
-        assert not names.read(frozenset()).failures
-    assert names.known == {ID: ContainerName("x")}
+        result = names.read()
+    assert not result.failures
+    assert result.value == {ID: ContainerInfo("x")}
 
 
 def test_a_place_that_may_not_be_looked_at_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/containerd").symlink_to("x" * 300)  # looking there fails, for root as well
-    names = CriNames(["auto"], str(tmp_path))
+    names = CriReader(["auto"], str(tmp_path))
     names.want(frozenset([ID]))
     with running_kubelet(tmp_path / "run/k3s/containerd/containerd.sock") as runtime:
         runtime.answer = lambda context: container(ID, "x")
-        names.read(frozenset())
-    assert names.known == {ID: ContainerName("x")}
+        known = names.read().value
+    assert known == {ID: ContainerInfo("x")}
 
 
 def test_a_failing_runtime_is_the_workers_to_report(tmp_path: Path) -> None:
-    names = CriNames([str(tmp_path / "c.sock")])
+    names = CriReader([str(tmp_path / "c.sock")])
     names.want(frozenset([ID]))
-    runner = Runner(cri_spec(names), Settings(), SystemClock())
-    runner.cycle()
-    status = runner.status()
+    worker = cri_worker(names, Settings(), SystemClock())
+    worker.read_once()
+    status = worker.status()
     assert (status.name, status.up, status.failures) == ("cri", False, 1)
     assert "c.sock" in status.why
 
 
 def test_nobody_is_asked_unless_the_settings_allow_it() -> None:
-    outside = _outside(Settings(kubelet_socket=NO_KUBELET), {})
-    assert not outside.specs
-    assert outside.containers(frozenset([ID]), frozenset([OTHER])) == {}
+    outside = build_outside(Settings(kubelet_socket=NO_KUBELET), SystemClock(), {})
+    assert not outside.workers
+    assert outside.names().containers(frozenset([ID]), frozenset([OTHER])) == {}
 
 
 def test_pods_containers_are_asked_of_cri_and_never_of_docker(tmp_path: Path) -> None:
     with running_kubelet(tmp_path / "c.sock") as runtime:
         runtime.answer = lambda context: container(OTHER, "main", "img:1")
-        outside = _outside(
+        outside = build_outside(
             Settings(
                 kubelet_socket=NO_KUBELET,
                 container_sockets=(str(tmp_path / "no-docker.sock"),),
                 cri_sockets=(str(runtime.path),),
             ),
+            SystemClock(),
             {},
         )
-        docker, cri = (spec.open(Settings()) for spec in outside.specs)
-        first = outside.containers(frozenset(), frozenset([OTHER]))
-        assert not docker.read(frozenset()).failures, "it was asked for nobody"
-        cri.read(frozenset())
-        told = outside.containers(frozenset([ID]), frozenset([OTHER]))
-        assert (first, told) == ({}, {OTHER: ContainerName("main", "img:1")})
-        assert outside.containers(frozenset([ID]), frozenset([OTHER])) is told
-        cri.read(frozenset())
-        assert outside.containers(frozenset([ID]), frozenset([OTHER])) == told, "an unknown one has no name"
+        docker, cri = outside.workers
+        names = outside.names()
+        first = names.containers(frozenset(), frozenset([OTHER]))
+        docker.read_once()
+        assert docker.status().up, "it was asked for nobody"
+        cri.read_once()
+        told = names.containers(frozenset([ID]), frozenset([OTHER]))
+        assert (first, told) == ({}, {OTHER: ContainerInfo("main", "img:1")})
+        assert names.containers(frozenset([ID]), frozenset([OTHER])) is told
+        cri.read_once()
+        assert names.containers(frozenset([ID]), frozenset([OTHER])) == told, "an unknown one has no name"
 
 
 def test_a_process_in_a_pod_gets_its_name_and_image(tmp_path: Path) -> None:
@@ -255,17 +266,20 @@ def test_a_process_in_a_pod_gets_its_name_and_image(tmp_path: Path) -> None:
     tree.add(7, cgroup=pod_cgroup())
     tree.add(8, cgroup=f"0::/../cri-containerd-{OTHER}.scope\n")  # as the agent's own pod shows
     proc = Proc(str(tree.root))
-    lookup = ProcessLookup(proc, UserBook(str(tmp_path)))
+    lookup = ImmediateLookup(ProcessLookup(proc, UserNames(str(tmp_path))))
     told = container(CONTAINER, "main", DIGEST, asked_for="pytorch:2") + container(OTHER, "own", "gpuscope:1")
     with running_kubelet(tmp_path / "c.sock") as runtime:
         runtime.answer = lambda context: told
-        outside = _outside(Settings(kubelet_socket=NO_KUBELET, cri_sockets=(str(runtime.path),)), {})
-        sessions = Sessions(60.0, proc, lookup, lambda: lookup.read(frozenset()), outside)
+        given = Settings(kubelet_socket=NO_KUBELET, cri_sockets=(str(runtime.path),))
+        outside = build_outside(given, SystemClock(), {})
+        enricher = ProcessEnricher(60.0, proc, lookup, outside.names())
         processes = [Process(pid=Pid(pid), gpu_uuid=Uuid("GPU-0")) for pid in (7, 8)]
-        before = sessions.advance(processes, simulated=False, now=1.0, monotonic=1.0)
+        before = enricher.advance(processes, simulated=False, now=1.0, monotonic=1.0)
         assert [one.owner.container for one in before] == [ABSENT, ABSENT], "nobody waits for the runtime"
-        outside.specs[0].open(Settings()).read(frozenset())
-        after = sessions.advance(processes, simulated=False, now=2.0, monotonic=2.0)
+        assert not any(one.looked_up for one in before), "they are published when the runtime has answered"
+        outside.workers[0].read_once()
+        after = enricher.advance(processes, simulated=False, now=2.0, monotonic=2.0)
+    assert all(one.looked_up for one in after)
     owners = [(one.owner.pod_uid, one.owner.container, one.owner.image) for one in after]
     assert owners == [(POD_UID, "main", "pytorch:2"), (ABSENT, "own", "gpuscope:1")]
 
@@ -283,4 +297,4 @@ def test_any_answer(answer: bytes) -> None:
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_name(name: str, image: str) -> None:
     told = decode_containers(container(ID, "ignored" if name else "", image, labels=kubernetes(name)), {ID})
-    assert told == {ID: ContainerName(name[:256] or ABSENT, image[:256] or ABSENT)}
+    assert told == {ID: ContainerInfo(name[:256] or ABSENT, image[:256] or ABSENT)}

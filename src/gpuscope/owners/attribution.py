@@ -1,48 +1,48 @@
-"""The owner of a process, put together from what /proc, Kubernetes and the container runtime say."""
+"""The owner of a process, made from what /proc, Kubernetes and the container runtimes say about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuscope.owners.lookup import Found
 from gpuscope.owners.pods import NO_PODS, Pods
+from gpuscope.owners.process_lookup import KernelFacts
 from gpuscope.readings import ABSENT, Maybe, Owner
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerName:
-    """A container's name and image, as its runtime tells them."""
+class ContainerInfo:
+    """A container's name and image, as its runtime gives them."""
 
     name: Maybe[str] = ABSENT
     image: Maybe[str] = ABSENT
 
 
-Containers = Mapping[str, ContainerName]
+ContainerInfos = Mapping[str, ContainerInfo]
 
 
-def owner_of(found: Found, pods: Pods = NO_PODS, containers: Containers = {}) -> Owner:  # noqa: B006 - read only
-    place, slurm = found.place, found.slurm
-    container_id = place.container_id
-    pod = pods.find(place.pod_uid, container_id)
-    named = ContainerName() if container_id is ABSENT else containers.get(container_id, ContainerName())
+def owner_of(facts: KernelFacts, pods: Pods = NO_PODS, containers: ContainerInfos = {}) -> Owner:  # noqa: B006 - read only
+    cgroup, slurm = facts.cgroup, facts.slurm
+    container_id = cgroup.container_id
+    pod = pods.find(cgroup.pod_uid, container_id)
+    named = ContainerInfo() if container_id is ABSENT else containers.get(container_id, ContainerInfo())
     container, image = named.name, named.image
     if pod is not None and container_id is not ABSENT:
         inside = pod.container(container_id)
         container = inside.name if inside is not None else container
         image = inside.image if inside is not None and inside.image is not ABSENT else image
     return Owner(
-        user=found.user,
-        group=found.group,
+        user=facts.user,
+        group=facts.group,
         container_id=container_id,
         container=container,
         image=image,
         pod=ABSENT if pod is None else pod.name,
         namespace=ABSENT if pod is None else pod.namespace,
-        pod_uid=place.pod_uid if pod is None else pod.uid,
+        pod_uid=cgroup.pod_uid if pod is None else pod.uid,
         pod_labels=() if pod is None else pod.labels,
-        job=place.job if place.job is not ABSENT else slurm.job,
-        job_step=place.job_step if place.job_step is not ABSENT else slurm.job_step,
+        job=cgroup.job if cgroup.job is not ABSENT else slurm.job,
+        job_step=cgroup.job_step if cgroup.job_step is not ABSENT else slurm.job_step,
         job_array=slurm.job_array,
         job_account=slurm.job_account,
         job_partition=slurm.job_partition,

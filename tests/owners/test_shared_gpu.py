@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuscope.clock import SystemClock
-from gpuscope.collect.collector import Collector, Planned
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.collector import Collector, PlannedSource
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
 from gpuscope.settings import Settings
-from gpuscope.wiring.owners import build_ownership
-from gpuscope.wiring.run_agent import Running
+from gpuscope.wiring.owners import build_owner_join
+from gpuscope.wiring.run_agent import CollectorThreads
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
 from tests.owners.trees import ProcTree, add_pod_log, pod_cgroup
@@ -65,17 +65,16 @@ class Node:
 @contextmanager
 def collecting(node: Node) -> Iterator[Collector]:
     clock = SystemClock()
-    ownership, workers = build_ownership(node.settings, clock, {})
-    gpus = Runner(spec_of(FakeSource(node.reading), "gpus"), node.settings, clock)
+    gpus = SourceWorker(spec_of(FakeSource(node.reading), "gpus"), node.settings, clock)
     collector = Collector(
-        [Planned(gpus), *workers],
+        [PlannedSource(gpus)],
         node="n",
         interval=node.settings.interval,
         clock=clock,
         ledger=XidLedger(None),
-        ownership=ownership,
+        owners=build_owner_join(node.settings, clock, {}),
     )
-    running = Running(collector)
+    running = CollectorThreads(collector)
     running.start()
     try:
         yield collector

@@ -1,4 +1,4 @@
-"""What a scheduler says it handed out, in its own words, before any GPU is looked for."""
+"""What a scheduler says it allocated, before the device id is matched with a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpuscope.readings import ABSENT, Maybe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class AllocationClaim:
     """One device of one container, or one GPU of one job."""
 
     device_id: str

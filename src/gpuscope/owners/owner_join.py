@@ -1,6 +1,7 @@
-"""Joins what is used with what was handed out: processes get owners, owners accounts, allocations a verdict.
+"""Joins what is used with what was allocated: processes get owners, owners accounts, allocations `used`.
 
-One failing part costs its own facts and nothing else: without owners the processes stay as the driver gave
+In go a cycle's processes, devices and counters; out come the processes with their owners, and an `Ownership`.
+A part that fails costs its own facts and nothing else: without owners the processes stay as the driver listed
 them.
 """
 
@@ -10,11 +11,11 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gpuscope.collect.owner_counters import OwnerCounters
-from gpuscope.collect.owner_places import holders_of, owners_of, place_of
-from gpuscope.collect.sessions import Sessions
+from gpuscope.owners.gpu_units import allocation_holders, process_owners, unit_of
+from gpuscope.owners.owner_accounts import OwnerAccounts
+from gpuscope.owners.process_enricher import ProcessEnricher
 from gpuscope.readings import (
     ABSENT,
     Allocation,
@@ -28,33 +29,42 @@ from gpuscope.readings import (
     Unattributed,
     Uuid,
 )
+from gpuscope.worker import Worker
 
-log = logging.getLogger("gpuscope.collect")
+if TYPE_CHECKING:
+    from gpuscope.owners.job_files import JobFiles
+
+log = logging.getLogger("gpuscope.owners")
 
 Processes = Maybe[tuple[Process, ...]]
 
 
 class Scheduler(Protocol):
-    """Whom the GPUs were given to; ABSENT while nobody could be asked."""
+    """Who was allocated which GPU; ABSENT while no scheduler has answered."""
 
     def allocations(self, devices: Sequence[Device]) -> Maybe[tuple[Allocation, ...]]: ...
 
 
-class OwnershipBook:
+class OwnerJoin:
     def __init__(
         self,
-        sessions: Sessions | None = None,
-        counters: OwnerCounters | None = None,
+        enricher: ProcessEnricher | None = None,
+        accounts: OwnerAccounts | None = None,
         scheduler: Scheduler | None = None,
+        job_files: Worker[JobFiles] | None = None,
+        workers: Sequence[Worker[Any]] = (),
     ) -> None:
-        self._sessions = sessions or Sessions()
-        self._counters = counters or OwnerCounters()
+        self.workers = workers
+        """Every worker that the parts take values from; the collector wakes them."""
+        self._enricher = enricher or ProcessEnricher()
+        self._accounts = accounts or OwnerAccounts()
         self._scheduler = scheduler
+        self._job_files = job_files
         self._failures: Counter[str] = Counter()
 
     def stop_waiting(self) -> None:
-        """The next cycle is the last: no process is held back for its owner any more."""
-        self._sessions.stop_waiting()
+        """The next cycle is the last one: no process is held back until its owner is known."""
+        self._enricher.stop_waiting()
 
     def advance(
         self,
@@ -68,7 +78,7 @@ class OwnershipBook:
     ) -> tuple[Processes, Ownership]:
         if processes is not ABSENT:
             try:
-                processes = self._sessions.advance(processes, simulated=simulated, now=now, monotonic=monotonic)
+                processes = self._enricher.advance(processes, simulated=simulated, now=now, monotonic=monotonic)
             except Exception:
                 self._failed("sessions")
         allocations = self._allocations(devices, processes)
@@ -76,20 +86,21 @@ class OwnershipBook:
         left: tuple[Unattributed, ...] = ()
         try:
             present = () if processes is ABSENT else processes
-            uses, left = self._counters.advance(present, devices, allocations, counters, monotonic)
+            uses, left = self._accounts.advance(present, devices, allocations, counters, monotonic)
         except Exception:
             self._failed("owner_counters")
-        failures = {**self._sessions.failures(), **self._failures}
+        job_files = ABSENT if self._job_files is None else self._job_files.fresh()
         return processes, Ownership(
             allocations=allocations,
             uses=uses,
-            # Without the list of processes nothing can be told apart: all would look unattributed.
+            # Without the list of processes everything would look unattributed.
             unattributed=() if processes is ABSENT else left,
-            failures=failures,
+            job_lines={} if job_files is ABSENT else job_files.lines,
+            failures={**self._enricher.failures(), **self._failures},
         )
 
     def _allocations(self, devices: Sequence[Device], processes: Processes) -> Maybe[tuple[Allocation, ...]]:
-        # Until a GPU has been read, an id that none answers to would look like one that none has.
+        # Before the first GPU has been read, every device id would look like that of an unknown GPU.
         if self._scheduler is None or not devices:
             return ABSENT
         try:
@@ -101,23 +112,23 @@ class OwnershipBook:
 
     def _failed(self, part: str) -> None:
         if not self._failures[part]:
-            log.exception("%s failed; other numbers go on", part)
+            log.exception("%s failed; everything else is still collected", part)
         self._failures[part] += 1
 
 
 def mark_used(allocations: Sequence[Allocation], processes: Processes) -> list[Allocation]:
-    """Each allocation, saying whether a process of that pod or job is on that very GPU or instance.
+    """Sets `used` where a process of that pod or job is on that very GPU or instance.
 
-    Two pods cannot both have an unshared device: if one of them has a process there, the other has ended and an
-    old kubelet still lists it. If none has, both are shown.
+    Two pods cannot both have an unshared device: if one of them has a process on it, the other has ended and an
+    old kubelet still lists it. If neither has, both are kept.
     """
     present: set[tuple[OwnerKey, Uuid]] = set()
     for process in () if processes is ABSENT else processes:
-        present |= {(owner, place_of(process)) for owner in owners_of(process)}
+        present |= {(owner, unit_of(process)) for owner in process_owners(process)}
     marked, taken = [], set()
     for allocation in allocations:
         uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
-        used = uuid is not ABSENT and any((owner, uuid) in present for owner in holders_of(allocation))
+        used = uuid is not ABSENT and any((owner, uuid) in present for owner in allocation_holders(allocation))
         if used and _is_whole(allocation):
             taken.add(allocation.device_id)
         marked.append(replace(allocation, used=True) if used else allocation)

@@ -1,23 +1,24 @@
 """Claims become allocations: the scheduler's device ids are matched with the GPUs that are visible now.
 
-Kubelets before 1.34 still list pods that have ended: one the node's pods know as ended is dropped, and where
-two pods claim the same unshared device, the one with a process on it has it (`ownership.mark_used`).
+Kubelets before 1.34 still list pods that have ended. A claim of a pod that is known to have ended is dropped;
+where two pods claim the same unshared device, the one with a process on it has it (`owner_join.mark_used`).
+ABSENT while no scheduler has answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gpuscope.owners.claims import Claim
+from gpuscope.owners.allocation_claims import AllocationClaim
 from gpuscope.owners.device_ids import DeviceIndex, uuid_of
 from gpuscope.owners.pods import Pods
 from gpuscope.readings import ABSENT, Allocation, Device, Maybe, Uuid
 
-Claims = Maybe[tuple[Claim, ...]]
+Claims = Maybe[tuple[AllocationClaim, ...]]
 
 
-class Allocations:
-    """`claims` are asked every cycle and matched anew only when they, the pods or the GPUs changed."""
+class AllocationMatcher:
+    """`claims` are taken every cycle, and matched again only after they, the pods or the GPUs changed."""
 
     def __init__(self, claims: Sequence[Callable[[], Claims]], pods: Callable[[], Pods]) -> None:
         self._claims = claims
@@ -55,14 +56,14 @@ def _identity(devices: Sequence[Device]) -> list[tuple[Uuid, int, Maybe[int], tu
     ]
 
 
-def _has_ended(claim: Claim, pods: Pods) -> bool:
+def _has_ended(claim: AllocationClaim, pods: Pods) -> bool:
     if claim.pod is ABSENT or claim.namespace is ABSENT:
         return False
     pod = pods.by_name.get((claim.namespace, claim.pod))
     return pod is not None and pod.running is False
 
 
-def to_allocation(claim: Claim, index: DeviceIndex, pods: Pods) -> Allocation:
+def to_allocation(claim: AllocationClaim, index: DeviceIndex, pods: Pods) -> Allocation:
     target = index.find(claim.device_id)
     gpu: Maybe[Uuid] = ABSENT
     instance: Maybe[Uuid] = ABSENT

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 
 import pytest
 
-from gpuscope.collect.runner import Runner
+from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.errors import NoAnswerYet, SourceError
 from gpuscope.readings import ABSENT, Reading
 from gpuscope.settings import Settings
@@ -14,15 +15,15 @@ from gpuscope.sources import Tier
 from tests.fakes import FakeClock, FakeSource, Hanging, gpu, spec_of
 
 
-def runner_of(source: FakeSource, clock: FakeClock) -> Runner:
-    return Runner(spec_of(source), Settings(), clock)
+def worker_of(source: FakeSource, clock: FakeClock) -> SourceWorker:
+    return SourceWorker(spec_of(source), Settings(), clock)
 
 
 def test_tiers_are_read_at_their_own_pace() -> None:
     clock, source = FakeClock(), FakeSource(Reading)
-    runner = runner_of(source, clock)
+    worker = worker_of(source, clock)
     for _ in range(61):
-        runner.cycle()
+        worker.read_once()
         clock.pass_seconds(1.0)
     counts = {tier: sum(tier in due for due in source.asked) for tier in Tier}
     assert counts == {Tier.FAST: 61, Tier.MEDIUM: 7, Tier.SLOW: 2}
@@ -30,13 +31,13 @@ def test_tiers_are_read_at_their_own_pace() -> None:
 
 def test_a_reading_goes_stale_at_its_deadline() -> None:
     clock, source = FakeClock(), FakeSource(lambda: Reading(devices=(gpu(),)))
-    runner = runner_of(source, clock)
-    runner.cycle()
-    assert runner.fresh() is not ABSENT
+    worker = worker_of(source, clock)
+    worker.read_once()
+    assert worker.fresh() is not ABSENT
     clock.pass_seconds(6.0)
-    assert runner.fresh() is ABSENT
-    assert not runner.status().up
-    assert "no answer for 6 s" in runner.status().why
+    assert worker.fresh() is ABSENT
+    assert not worker.status().up
+    assert "no answer for 6 s" in worker.status().why
 
 
 def test_a_source_without_an_answer_yet_stays_open_and_its_reading_grows_old(
@@ -50,14 +51,14 @@ def test_a_source_without_an_answer_yet_stays_open_and_its_reading_grows_old(
         return Reading(devices=(gpu(),))
 
     source = FakeSource(answer)
-    runner = runner_of(source, clock)
-    runner.cycle()
+    worker = worker_of(source, clock)
+    worker.read_once()
     slow[0] = True
     for _ in range(8):
         clock.pass_seconds(1.0)
-        runner.cycle()
-        assert (runner.fresh() is ABSENT) == (not runner.status().up)
-    status = runner.status()
+        worker.read_once()
+        assert (worker.fresh() is ABSENT) == (not worker.status().up)
+    status = worker.status()
     assert status.why == "no answer for 8 s: GPU 0: nvmlX has not returned"
     assert status.last_success_at == clock.now() - 8
     assert (source.closed, status.failures) == (0, 0)
@@ -66,9 +67,9 @@ def test_a_source_without_an_answer_yet_stays_open_and_its_reading_grows_old(
     ]
     slow[0] = False
     clock.pass_seconds(1.0)
-    runner.cycle()
-    assert runner.status().up
-    assert runner.fresh() is not ABSENT
+    worker.read_once()
+    assert worker.status().up
+    assert worker.fresh() is not ABSENT
 
 
 def test_a_failure_is_a_gap_a_count_and_one_log_line_per_episode(caplog: pytest.LogCaptureFixture) -> None:
@@ -89,19 +90,19 @@ def test_a_failure_is_a_gap_a_count_and_one_log_line_per_episode(caplog: pytest.
         return now
 
     source = FakeSource(answer)
-    runner = runner_of(source, clock)
+    worker = worker_of(source, clock)
     with caplog.at_level(logging.INFO):
         for _ in range(5):
-            runner.cycle()
+            worker.read_once()
     assert [r.message for r in caplog.records if "gone" in r.message] == ["source fake: gone"] * 2
-    assert runner.fresh() is ABSENT
-    assert runner.status().failures == 3
+    assert worker.fresh() is ABSENT
+    assert worker.status().failures == 3
     assert source.closed == 3, "a source that failed is closed and opened anew"
 
 
 def test_new_rubbish_each_time_is_one_line_per_episode(caplog: pytest.LogCaptureFixture) -> None:
     clock, number = FakeClock(), itertools.count()
-    codes = {5: 9, 6: 15, 7: 127, 8: 3}  # a few kinds of failure are told, not each exit code there is
+    codes = {5: 9, 6: 15, 7: 127, 8: 3}  # at most four kinds of failure are logged
 
     def fails() -> Reading:
         turn = next(number)
@@ -109,12 +110,12 @@ def test_new_rubbish_each_time_is_one_line_per_episode(caplog: pytest.LogCapture
             return Reading()
         raise SourceError(f"nvidia-smi lists no GPU: rubbish {turn}", code=codes.get(turn, 0))
 
-    runner = runner_of(FakeSource(fails), clock)
+    worker = worker_of(FakeSource(fails), clock)
     with caplog.at_level(logging.INFO):
         for _ in range(25):
-            runner.cycle()
-    told = [r.message.rpartition(" ")[2] for r in caplog.records if "rubbish" in r.message]
-    assert told == ["0", "5", "6", "21"]
+            worker.read_once()
+    logged = [found[1] for r in caplog.records if (found := re.search(r"rubbish (\d+)", r.message))]
+    assert logged == ["0", "5", "6", "7", "21"]
 
 
 def test_reopening_backs_off() -> None:
@@ -123,93 +124,95 @@ def test_reopening_backs_off() -> None:
     def fails() -> Reading:
         raise SourceError("no driver")
 
-    runner = runner_of(FakeSource(fails), clock)
-    attempts = 0
+    source = FakeSource(fails)
+    worker = worker_of(source, clock)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
     for _ in range(120):
-        if runner.start_cycle_if_due():
-            attempts += 1
-            runner.cycle()
-            runner._idle.set()
+        if worker.wake_if_due():
+            assert worker.wait(5.0)
         clock.pass_seconds(1.0)
-    assert 6 <= attempts <= 12
+    worker.stop()
+    thread.join(5.0)
+    assert 6 <= len(source.asked) <= 12
 
 
 def test_failing_calls_are_counted_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     failing = [{"fan speed": 2}, {"fan speed": 1}, {}]
-    runner = runner_of(FakeSource(lambda: Reading(failures=failing.pop(0))), clock)
+    worker = worker_of(FakeSource(lambda: Reading(failures=failing.pop(0))), clock)
     with caplog.at_level(logging.INFO):
         for _ in range(3):
-            runner.cycle()
-    assert runner.status().failures == 3
-    assert runner.status().up
-    assert sum("fan speed fails" in r.message for r in caplog.records) == 1
-    assert sum("fan speed answers again" in r.message for r in caplog.records) == 1
+            worker.read_once()
+    assert worker.status().failures == 3
+    assert worker.status().up
+    assert sum("fan speed: failed" in r.message for r in caplog.records) == 1
+    assert sum("fan speed: answers again" in r.message for r in caplog.records) == 1
 
 
 def test_a_read_that_hangs_blocks_nobody_and_is_not_started_twice() -> None:
     clock, hanging = FakeClock(), Hanging()
-    runner = runner_of(FakeSource(hanging), clock)
-    worker = threading.Thread(target=runner.run, daemon=True)
-    worker.start()
-    assert runner.start_cycle_if_due()
-    assert not runner.wait(0.01)
+    worker = worker_of(FakeSource(hanging), clock)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    assert worker.wake_if_due()
+    assert not worker.wait(0.01)
     clock.pass_seconds(60.0)
-    assert not runner.start_cycle_if_due(), "at most one stuck worker per source"
-    assert not runner.status().up
+    assert not worker.wake_if_due(), "at most one stuck worker per source"
+    assert not worker.status().up
     hanging.release.set()
-    assert runner.wait(5.0)
-    assert runner.status().up
-    runner.stop()
-    worker.join(5.0)
-    assert not worker.is_alive()
+    assert worker.wait(5.0)
+    assert worker.status().up
+    worker.stop()
+    thread.join(5.0)
+    assert not thread.is_alive()
 
 
 def test_a_first_read_that_hangs_is_not_down_until_its_deadline_and_then_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock, hanging = FakeClock(), Hanging()
-    runner = runner_of(FakeSource(hanging), clock)
-    worker = threading.Thread(target=runner.run, daemon=True)
-    worker.start()
+    worker = worker_of(FakeSource(hanging), clock)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
     with caplog.at_level(logging.INFO):
-        assert not runner.is_down(), "nobody has asked it yet"
-        assert runner.start_cycle_if_due()
+        assert not worker.is_down(), "nobody has asked it yet"
+        assert worker.wake_if_due()
         clock.pass_seconds(1.0)
-        assert not runner.is_down()
+        assert not worker.is_down()
         clock.pass_seconds(10.0)
-        assert runner.is_down()
+        assert worker.is_down()
         for _ in range(3):
-            runner.start_cycle_if_due()
+            worker.wake_if_due()
             clock.pass_seconds(1.0)
-        assert "no answer for 14 s" in runner.status().why
+        assert "no answer for 14 s" in worker.status().why
         hanging.release.set()
-        assert runner.wait(5.0)
-    assert not runner.is_down()
+        assert worker.wait(5.0)
+    assert not worker.is_down()
     said = [record.message for record in caplog.records]
-    assert said == ["source fake: no answer for 11 s", "source fake answers: a fake"]
-    runner.stop()
-    worker.join(5.0)
+    assert said == ["source fake: no answer for 11 s", "source fake: answers (a fake), after 3 s"]
+    worker.stop()
+    thread.join(5.0)
 
 
 def test_a_source_that_nobody_wants_any_more_is_closed() -> None:
     clock, source = FakeClock(), FakeSource(Reading)
-    runner = runner_of(source, clock)
-    worker = threading.Thread(target=runner.run, daemon=True)
-    worker.start()
-    assert runner.start_cycle_if_due()
-    assert runner.wait(5.0)
-    runner.wanted = False
+    worker = worker_of(source, clock)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    assert worker.wake_if_due()
+    assert worker.wait(5.0)
+    worker.wanted = False
     for _ in range(3):
-        assert not runner.start_cycle_if_due()
-        assert runner.wait(5.0)
+        assert not worker.wake_if_due()
+        assert worker.wait(5.0)
     assert source.closed == 1
-    assert not runner.is_down()
-    assert runner.fresh() is ABSENT
-    runner.wanted = True
+    assert not worker.is_down()
+    assert worker.fresh() is ABSENT
+    worker.wanted = True
     clock.pass_seconds(1.0)
-    assert runner.start_cycle_if_due()
-    assert runner.wait(5.0)
-    assert runner.fresh() is not ABSENT
-    runner.stop()
-    worker.join(5.0)
+    assert worker.wake_if_due()
+    assert worker.wait(5.0)
+    assert worker.fresh() is not ABSENT
+    worker.stop()
+    thread.join(5.0)

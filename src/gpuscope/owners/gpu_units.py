@@ -1,7 +1,7 @@
 """The GPUs and MIG instances of one cycle, each with what every owner has on it now.
 
-A GPU that is split has no place of its own, only its instances have. Compute instances of one GPU instance
-share its memory, and each shows all of it: it counts once, under the first of them.
+A unit is what can be held: a whole GPU, or, where a GPU is split, each of its instances. Compute instances of
+one GPU instance share its memory, and each reports all of it: it counts once, under the first of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Proce
 
 @dataclass(slots=True)
 class Holding:
-    """What somebody has on one place."""
+    """What one owner, or all together, have on one unit."""
 
     processes: int = 0
     memory_bytes: Maybe[float] = ABSENT
@@ -33,8 +33,8 @@ class Holding:
 
 
 @dataclass(slots=True)
-class Place:
-    """A GPU or an instance. `memory_of` is the place whose memory it shares; mostly its own."""
+class GpuUnit:
+    """A GPU or an instance. `memory_of` is the unit whose memory it uses: mostly itself."""
 
     device: Device
     instance_uuid: Maybe[Uuid]
@@ -51,49 +51,49 @@ class Place:
         return together
 
 
-Places = Mapping[Uuid, Place]
+GpuUnits = Mapping[Uuid, GpuUnit]
 
 
-def place_of(process: Process) -> Uuid:
+def unit_of(process: Process) -> Uuid:
     """What the process is on: its MIG instance, or the whole GPU."""
     return process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
 
 
-def lay_out(
+def group_by_unit(
     devices: Sequence[Device], processes: Sequence[Process], allocations: Maybe[Sequence[Allocation]]
-) -> Places:
-    places: dict[Uuid, Place] = {}
+) -> GpuUnits:
+    units: dict[Uuid, GpuUnit] = {}
     for device in devices:
         if device.lost:
             continue
         if not device.instances:
-            places[device.uuid] = Place(device, ABSENT, device.memory_used_bytes, device.uuid)
+            units[device.uuid] = GpuUnit(device, ABSENT, device.memory_used_bytes, device.uuid)
         first_of: dict[int, Uuid] = {}
         for instance in device.instances:
             first = first_of.setdefault(instance.gpu_instance, instance.uuid)
-            places[instance.uuid] = Place(device, instance.uuid, instance.memory_used_bytes, first)
+            units[instance.uuid] = GpuUnit(device, instance.uuid, instance.memory_used_bytes, first)
     for process in processes:
-        place = places.get(place_of(process))
-        if place is not None:
-            place.total.add(process)
-            for owner in owners_of(process):
-                place.owners.setdefault(owner, Holding()).add(process)
+        unit = units.get(unit_of(process))
+        if unit is not None:
+            unit.total.add(process)
+            for owner in process_owners(process):
+                unit.owners.setdefault(owner, Holding()).add(process)
     if allocations is not ABSENT:
-        _add_allocations(places, allocations)
-    return places
+        _add_allocations(units, allocations)
+    return units
 
 
-def _add_allocations(places: Places, allocations: Sequence[Allocation]) -> None:
+def _add_allocations(units: GpuUnits, allocations: Sequence[Allocation]) -> None:
     for allocation in allocations:
         uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
-        place = None if uuid is ABSENT else places.get(uuid)
-        if place is None:
+        unit = None if uuid is ABSENT else units.get(uuid)
+        if unit is None:
             continue
-        for owner in holders_of(allocation):
-            place.owners.setdefault(owner, Holding()).allocated = True
+        for owner in allocation_holders(allocation):
+            unit.owners.setdefault(owner, Holding()).allocated = True
 
 
-def owners_of(process: Process) -> Iterable[OwnerKey]:
+def process_owners(process: Process) -> Iterable[OwnerKey]:
     owner = process.owner
     if owner.user is not ABSENT:
         yield OwnerKey("user", owner.user)
@@ -103,7 +103,7 @@ def owners_of(process: Process) -> Iterable[OwnerKey]:
         yield OwnerKey("job", owner.job)
 
 
-def holders_of(allocation: Allocation) -> Iterable[OwnerKey]:
+def allocation_holders(allocation: Allocation) -> Iterable[OwnerKey]:
     if allocation.pod is not ABSENT:
         yield OwnerKey("pod", allocation.pod, "" if allocation.namespace is ABSENT else allocation.namespace)
     if allocation.job is not ABSENT:

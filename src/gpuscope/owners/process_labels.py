@@ -1,8 +1,8 @@
-"""The labels of each process' series: fixed when it is first published, and published when its lookup is done.
+"""The labels of each process' series: fixed when the process is first published, which waits for its owner.
 
-A process waits until everybody who may know its owner has answered, or for `OWNER_WAIT_SECONDS`. After that its
-labels stay, also when it renames itself, a pod's name comes late, or the kubelet goes away: each change would
-cut the series, and with it every average over it.
+A process waits until every lookup that may know its owner has answered, or for `OWNER_WAIT_SECONDS`. After
+that its labels stay the same, also when it renames itself, a pod's name arrives late, or the kubelet stops
+answering: each change would cut the series in two, and make every average over it wrong.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gpuscope.owners.lookup import ProcessKey
+from gpuscope.owners.process_lookup import ProcessKey
 from gpuscope.readings import ABSENT, Maybe, Owner, Process, ProcessLabels, Uuid
 
 OWNER_WAIT_SECONDS: Final = 30.0  # six times the interval at which the kubelet is asked
 
 
-class LabelKeeper:
-    """Between `begin` and `end` every process that is there is asked for once; the others are forgotten."""
+class StableLabels:
+    """Call `labels_of` once for every present process between `begin` and `end`; the others are forgotten."""
 
     def __init__(self, wait_seconds: float = OWNER_WAIT_SECONDS) -> None:
         self._wait = wait_seconds
@@ -28,7 +28,7 @@ class LabelKeeper:
         self._monotonic = 0.0
 
     def stop_waiting(self) -> None:
-        """For who looks only once: the next cycle publishes every process with what is known then."""
+        """For one-shot commands: the next cycle publishes every process with what is known then."""
         self._wait, self._kept = 0.0, {}
 
     def begin(self, monotonic: float) -> None:
@@ -40,19 +40,19 @@ class LabelKeeper:
     def labels_of(
         self,
         process: Process,
-        place: Uuid,
+        unit: Uuid,
         key: ProcessKey,
         command: Maybe[str],
         owner: Owner,
         is_pending: Callable[[float], bool],
     ) -> Maybe[ProcessLabels]:
-        """ABSENT while the process waits. `is_pending` is given the time at which it was first seen."""
-        labels = self._kept.get((key, place))
+        """ABSENT while the process waits. `is_pending` takes the time at which the process was first seen."""
+        labels = self._kept.get((key, unit))
         if labels is None:
             since = self._waiting.get(key, self._monotonic)
             if self._monotonic - since < self._wait and is_pending(since):
                 self._now_waiting[key] = since
                 return ABSENT
             labels = ProcessLabels(process.kind, command, owner)
-        self._now_kept[key, place] = labels
+        self._now_kept[key, unit] = labels
         return labels

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.ownership import OwnershipBook, mark_used
-from gpuscope.collect.sessions import Sessions
-from gpuscope.owners.cgroup import Place
-from gpuscope.owners.lookup import ProcessLookup
+from gpuscope.owners.cgroup import CgroupFacts
+from gpuscope.owners.owner_join import OwnerJoin, mark_used
 from gpuscope.owners.pods import Pod, PodContainer, Pods, index_pods
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.users import UserBook
+from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.owners.process_lookup import ProcessLookup
+from gpuscope.owners.users import UserNames
 from gpuscope.readings import (
     ABSENT,
     ACTIVE,
@@ -29,6 +29,7 @@ from gpuscope.readings import (
     Process,
     Uuid,
 )
+from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import BOOTED_AT, CONTAINER, POD_UID, ProcTree, pod_cgroup
 
 
@@ -37,16 +38,16 @@ def process(pid: int = 7, sm: Maybe[float] = 0.0, **more: object) -> Process:
 
 
 class Watch:
-    """Sessions and a time that is moved by hand."""
+    """An enricher and a time that is moved by hand."""
 
-    def __init__(self, sessions: Sessions, simulated: bool = False) -> None:
-        self.sessions = sessions
+    def __init__(self, enricher: ProcessEnricher, simulated: bool = False) -> None:
+        self.enricher = enricher
         self.simulated = simulated
         self.at = 1000.0
 
     def see(self, *processes: Process, after: float = 1.0) -> tuple[Process, ...]:
         self.at += after
-        return self.sessions.advance(
+        return self.enricher.advance(
             processes, simulated=self.simulated, now=5000.0 + self.at, monotonic=self.at
         )
 
@@ -58,18 +59,18 @@ class FixedNames:
     def pods(self) -> Pods:
         return self._pods
 
-    def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
+    def containers(self, outside_pods: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
         return {}
 
-    def is_pending(self, place: Place, since: float) -> bool:
+    def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
         return False
 
 
-def sessions_of(tree: ProcTree, rootfs: Path, pods: Pods | None = None) -> Sessions:
+def enricher_of(tree: ProcTree, rootfs: Path, pods: Pods | None = None) -> ProcessEnricher:
     proc = Proc(str(tree.root))
-    lookup = ProcessLookup(proc, UserBook(str(rootfs)))
+    lookup = ProcessLookup(proc, UserNames(str(rootfs)))
     names = FixedNames(pods) if pods is not None else None
-    return Sessions(60.0, proc, lookup, lambda: lookup.read(frozenset()), names)  # type: ignore[arg-type]
+    return ProcessEnricher(60.0, proc, ImmediateLookup(lookup), names)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def tree(tmp_path: Path) -> ProcTree:
 
 
 def test_idle_after_a_minute_without_sm_activity_and_active_at_once() -> None:
-    watch = Watch(Sessions(60.0))
+    watch = Watch(ProcessEnricher(60.0))
     assert watch.see(process(sm=0.5))[0].state == ACTIVE
     assert watch.see(process(sm=0.0), after=59)[0].state == ACTIVE
     (idle,) = watch.see(process(sm=0.0), after=1)
@@ -90,21 +91,21 @@ def test_idle_after_a_minute_without_sm_activity_and_active_at_once() -> None:
 
 
 def test_who_was_never_seen_at_work_is_unknown_until_watched_long_enough() -> None:
-    watch = Watch(Sessions(60.0))
+    watch = Watch(ProcessEnricher(60.0))
     assert watch.see(process())[0].state == UNKNOWN
     assert watch.see(process(), after=59)[0].state == UNKNOWN
     assert watch.see(process(), after=1)[0].state == IDLE
 
 
 def test_where_the_driver_cannot_say_the_state_is_unknown_never_idle() -> None:
-    watch = Watch(Sessions(60.0))
+    watch = Watch(ProcessEnricher(60.0))
     for _ in range(5):
         assert watch.see(process(sm=ABSENT), after=100)[0].state == UNKNOWN
 
 
 def test_a_reused_pid_is_another_session(tree: ProcTree, tmp_path: Path) -> None:
     tree.add(7, uid=1001, start_ticks=1000)
-    watch = Watch(sessions_of(tree, tmp_path))
+    watch = Watch(enricher_of(tree, tmp_path))
     (first,) = watch.see(process(sm=0.5))
     assert (first.owner.user, first.started_at, first.state) == ("alice", BOOTED_AT + 10, ACTIVE)
     tree.add(7, uid=0, start_ticks=9000)
@@ -114,16 +115,16 @@ def test_a_reused_pid_is_another_session(tree: ProcTree, tmp_path: Path) -> None
 
 def test_a_process_that_ended_before_proc_was_asked_stays_without_owner(tree: ProcTree, tmp_path: Path) -> None:
     tree.add(7)
-    watch = Watch(sessions_of(tree, tmp_path))
+    watch = Watch(enricher_of(tree, tmp_path))
     here, gone = watch.see(process(7, command="python3"), process(8, command="gone"))
     assert here.owner.user == "root"
     assert (gone.owner, gone.started_at, gone.command) == (NOBODY, ABSENT, "gone")
-    assert watch.sessions.failures() == {"process": 1}
+    assert watch.enricher.failures() == {"process": 1}
 
 
 def test_the_name_in_proc_fills_in_for_the_drivers(tree: ProcTree, tmp_path: Path) -> None:
     tree.add(7, comm="train) (x")
-    assert Watch(sessions_of(tree, tmp_path)).see(process())[0].command == "train) (x"
+    assert Watch(enricher_of(tree, tmp_path)).see(process())[0].command == "train) (x"
 
 
 def test_pods_by_uid_and_the_agents_own_by_container(tree: ProcTree, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_pods_by_uid_and_the_agents_own_by_container(tree: ProcTree, tmp_path: P
     tree.add(7, cgroup=pod_cgroup())
     tree.add(8, cgroup=f"0::/../cri-containerd-{'f' * 64}.scope\n")
     tree.add(9, cgroup=pod_cgroup("0" * 8 + POD_UID[8:], "e" * 64))
-    seen = Watch(sessions_of(tree, tmp_path, index_pods([pod]))).see(process(7), process(8), process(9))
+    seen = Watch(enricher_of(tree, tmp_path, index_pods([pod]))).see(process(7), process(8), process(9))
     first, second, stranger = (one.owner for one in seen)
     assert (first.namespace, first.pod, first.container, first.image) == ("ml", "train-0", "main", "img:1")
     assert first.pod_labels == (("app", "train"),)
@@ -148,7 +149,7 @@ def test_pods_by_uid_and_the_agents_own_by_container(tree: ProcTree, tmp_path: P
 
 def test_simulated_processes_keep_the_owners_they_bring(tree: ProcTree, tmp_path: Path) -> None:
     tree.add(7, uid=1001)
-    watch = Watch(sessions_of(tree, tmp_path), simulated=True)
+    watch = Watch(enricher_of(tree, tmp_path), simulated=True)
     (simulated,) = watch.see(process(7, sm=0.3, owner=Owner(user="demo"), started_at=5.0))
     assert (simulated.owner.user, simulated.started_at, simulated.state) == ("demo", 5.0, ACTIVE)
 
@@ -159,42 +160,39 @@ def test_in_a_pid_namespace_of_our_own_another_program_is_not_taken_for_it(
     monkeypatch.setattr(Proc, "sees_the_machine", lambda self: False)
     tree.add(7, comm="sh")
     tree.add(8, comm="python3")
-    watch = Watch(sessions_of(tree, tmp_path))
+    watch = Watch(enricher_of(tree, tmp_path))
     wrong, right, nameless = watch.see(
         process(7, command="python3"), process(8, command="python3"), process(8, command=ABSENT)
     )
     assert (wrong.owner, right.owner.user, nameless.owner) == (NOBODY, "root", NOBODY)
-    assert watch.sessions.failures() == {"pid_mismatch": 2}
+    assert watch.enricher.failures() == {"pid_mismatch": 2}
 
 
 def test_churn_leaves_nothing_behind(tree: ProcTree, tmp_path: Path) -> None:
-    sessions = sessions_of(tree, tmp_path)
-    watch = Watch(sessions)
+    enricher = enricher_of(tree, tmp_path)
+    watch = Watch(enricher)
     for number in range(300):
         tree.add(7, start_ticks=1000 + number)
         watch.see(process(7, sm=0.5))
-    assert len(sessions._owners) == 1
-    assert len(sessions._states._watched) == 1
-    assert sessions._lookup is not None
-    assert len(sessions._lookup.known) == 1
+    assert enricher.kept() == 3, "what it was, whose it is, and what it does, of one process"
 
 
-class Broken(Sessions):
+class Broken(ProcessEnricher):
     def advance(self, *_: object, **__: object) -> tuple[Process, ...]:
         raise RuntimeError("boom")
 
 
 def test_a_failing_part_costs_its_own_facts_only(caplog: pytest.LogCaptureFixture) -> None:
-    book = OwnershipBook(Broken())
+    join = OwnerJoin(Broken())
     for _ in range(3):
-        processes, ownership = book.advance((process(),), (), {}, simulated=False, now=0.0, monotonic=0.0)
+        processes, ownership = join.advance((process(),), (), {}, simulated=False, now=0.0, monotonic=0.0)
     assert processes == (process(),)
     assert ownership.failures == {"sessions": 3}
     assert len(caplog.records) == 1, "said once, counted always"
 
 
 def test_without_a_process_list_nothing_is_unattributed() -> None:
-    processes, ownership = OwnershipBook().advance(ABSENT, (), {}, simulated=False, now=0.0, monotonic=0.0)
+    processes, ownership = OwnerJoin().advance(ABSENT, (), {}, simulated=False, now=0.0, monotonic=0.0)
     assert processes is ABSENT
     assert ownership.unattributed == ()
 
@@ -241,7 +239,7 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
     untold = {f.name for f in fields(Process) if getattr(whole, f.name) == f.default}
     found_out = {"state", "idle_since", "labels", "looked_up"}
     assert untold == found_out, "this test tells every field but those that are found out"
-    assert Watch(Sessions()).see(whole) == (replace(whole, state=ACTIVE),)
+    assert Watch(ProcessEnricher()).see(whole) == (replace(whole, state=ACTIVE),)
 
 
 def test_before_a_gpu_was_read_nothing_is_said_of_allocations() -> None:
@@ -249,10 +247,10 @@ def test_before_a_gpu_was_read_nothing_is_said_of_allocations() -> None:
         def allocations(self, devices: Sequence[Device]) -> tuple[Allocation, ...]:
             return (Allocation(device_id="1", resource="slurm", job="4711"),)
 
-    book = OwnershipBook(scheduler=Given())
+    join = OwnerJoin(scheduler=Given())
 
     def allocations(*devices: Device) -> object:
-        return book.advance(ABSENT, devices, {}, simulated=False, now=1.0, monotonic=1.0)[1].allocations
+        return join.advance(ABSENT, devices, {}, simulated=False, now=1.0, monotonic=1.0)[1].allocations
 
     assert allocations() is ABSENT
     assert allocations(Device(uuid=Uuid("GPU-0"), index=0)) == Given().allocations(())

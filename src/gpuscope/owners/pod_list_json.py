@@ -1,4 +1,4 @@
-"""Pods from JSON: the kubelet's `/pods` and the API server's list answer in the same form."""
+"""Pods from JSON: the kubelet's `/pods` and the API server's list have the same format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def decode_pod_list(answer: bytes, keep_label: KeepLabel) -> list[Pod]:
         items = json.loads(answer)["items"] or []
         return list(_pods(items, keep_label))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise SourceError("the answer is no list of pods") from None
+        raise SourceError("the answer is not a list of pods") from None
 
 
 def _pods(items: list[dict[str, Any]], keep_label: KeepLabel) -> Iterator[Pod]:

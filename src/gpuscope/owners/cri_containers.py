@@ -1,12 +1,13 @@
-"""Names and images of containers under containerd or CRI-O, from the CRI socket, where that is allowed.
+"""Names and images of containers under containerd or CRI-O, from the CRI socket.
 
-Whoever may open such a socket is root on the machine, so none is asked unless the settings name it, or say
-`auto` for the usual places. One question lists all containers; it is put only while a wanted one is not known.
-The image is often told as a mere digest; what the user called it comes in a field only newer runtimes have.
+Access to such a socket is root access to the machine, so only sockets named in the settings are used; `auto`
+means the usual paths. One call lists all containers; it is made only while a wanted container is unknown. The
+image is often given as a digest only; the name the user wrote is in a field that only newer runtimes have.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -14,13 +15,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpuscope.clock import Clock
 from gpuscope.errors import SourceError, SourceMissing
-from gpuscope.owners.attribute import ContainerName, Containers
+from gpuscope.owners.attribution import ContainerInfo, ContainerInfos
 from gpuscope.owners.grpc.call import CallError, call
 from gpuscope.owners.grpc.protobuf import Value, fields, message, text
-from gpuscope.readings import ABSENT, Reading
+from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
-from gpuscope.sources import SourceSpec, Tier
+from gpuscope.worker import ReadResult, Timing, Worker
 
 LIST_CONTAINERS: Final = "/runtime.v1.RuntimeService/ListContainers"
 AUTO: Final = "auto"
@@ -31,43 +33,43 @@ USUAL_SOCKETS: Final = (
 )
 TIMEOUT_SECONDS: Final = 5.0
 NAME_LABEL: Final = "io.kubernetes.container.name"
-_MOST_BYTES: Final = 16 << 20  # what the runtimes themselves allow
-_MOST_NAME: Final = 256
+_MAX_BYTES: Final = 16 << 20  # what the runtimes themselves allow
+_MAX_NAME: Final = 256
 _DIGEST: Final = re.compile(r"(sha256:)?[0-9a-f]{64}")
 
 
-class CriNames:
-    """Like the process lookup: the collector says whom it wants, the worker asks, `known` has the answers."""
+class CriReader:
+    """The reader of the worker. Another thread says with `want` which containers are present."""
 
     def __init__(self, sockets: Sequence[str], root: str = "/") -> None:
         self._named = tuple(path for path in sockets if path != AUTO)
         self._usual = tuple(str(Path(root, path)) for path in USUAL_SOCKETS) if AUTO in sockets else ()
         self._wanted: frozenset[str] = frozenset()
-        self.known: Containers = {}
+        self._known: ContainerInfos = {}
 
-    def want(self, container_ids: frozenset[str]) -> Containers:
+    def want(self, container_ids: frozenset[str]) -> None:
         self._wanted = container_ids
-        return self.known
 
-    def read(self, due: frozenset[Tier]) -> Reading:
-        wanted, known = self._wanted, self.known
+    def read(self) -> ReadResult[ContainerInfos]:
+        """The same mapping as before unless it changes. Raises SourceMissing when no runtime answered."""
+        wanted, known = self._wanted, self._known
         now = {one: known[one] for one in wanted if one in known}
         failures: Counter[str] = Counter()
         if missing := wanted - known.keys():
             found, failures = self._ask(missing)
             now.update(found)
-            if not failures:  # every runtime answered: the others are none of theirs, and not asked for again
-                now.update(dict.fromkeys(missing - found.keys(), ContainerName()))
+            if not failures:  # every runtime answered and none knows the others: they are not asked about again
+                now.update(dict.fromkeys(missing - found.keys(), ContainerInfo()))
         if now != known:
-            self.known = now
-        return Reading(failures=failures)
+            self._known = now
+        return ReadResult(self._known, failures)
 
     def close(self) -> None:
         pass
 
-    def _ask(self, missing: frozenset[str]) -> tuple[dict[str, ContainerName], Counter[str]]:
-        """What was found, and who failed; raises when nobody answered."""
-        found: dict[str, ContainerName] = {}
+    def _ask(self, missing: frozenset[str]) -> tuple[dict[str, ContainerInfo], Counter[str]]:
+        """What was found, and which runtimes failed; raises when none answered."""
+        found: dict[str, ContainerInfo] = {}
         failures, silent, answered = Counter[str](), [], False
         for path in self._sockets():
             try:
@@ -76,7 +78,7 @@ class CriNames:
             except SourceError as error:
                 why = str(error) if path in str(error) else f"{path}: {error}"
                 silent.append(why)
-                # Docker's own containerd has no CRI: beside another runtime that is no failure.
+                # Docker's own containerd has no CRI: that is no failure if another runtime answers.
                 if not (isinstance(error, CallError) and error.status == "UNIMPLEMENTED"):
                     failures[why] += 1
         if not answered:
@@ -84,22 +86,24 @@ class CriNames:
         return found, failures
 
     def _sockets(self) -> tuple[str, ...]:
-        # Not `Path.exists`: a folder that may not be entered must not keep the other places from being tried.
+        # Not `Path.exists`: it raises for a folder that may not be entered, and the other paths must be tried.
         paths = self._named + tuple(path for path in self._usual if os.path.exists(path))  # noqa: PTH110
         if not paths:
-            raise SourceMissing(f"no CRI socket: {', '.join(self._usual)} are not here, or not for this user")
+            raise SourceMissing(
+                f"no CRI socket: {', '.join(self._usual)} do not exist, or this user may not see them"
+            )
         return tuple(dict.fromkeys(paths))
 
 
 def list_containers(
     path: str, wanted: Collection[str], timeout: float = TIMEOUT_SECONDS
-) -> dict[str, ContainerName]:
-    """Those of the wanted that this runtime knows; raises a SourceError when it does not answer sensibly."""
-    return decode_containers(call(path, LIST_CONTAINERS, timeout=timeout, most=_MOST_BYTES), wanted)
+) -> dict[str, ContainerInfo]:
+    """Those wanted containers that this runtime knows; raises SourceError if it gives no valid answer."""
+    return decode_containers(call(path, LIST_CONTAINERS, timeout=timeout, max_bytes=_MAX_BYTES), wanted)
 
 
-def decode_containers(answer: bytes, wanted: Collection[str]) -> dict[str, ContainerName]:
-    found: dict[str, ContainerName] = {}
+def decode_containers(answer: bytes, wanted: Collection[str]) -> dict[str, ContainerInfo]:
+    found: dict[str, ContainerInfo] = {}
     for number, value in fields(answer):
         if number != 1:
             continue
@@ -110,7 +114,7 @@ def decode_containers(answer: bytes, wanted: Collection[str]) -> dict[str, Conta
     return found
 
 
-def _container(container: bytes) -> ContainerName:
+def _container(container: bytes) -> ContainerInfo:
     name = label = image_ref = ""
     image = b""
     for number, value in fields(container):
@@ -122,15 +126,13 @@ def _container(container: bytes) -> ContainerName:
             image_ref = text(value)
         elif number == 8:
             label = _name_label(value) or label
-    return ContainerName(
-        (label or name)[:_MOST_NAME] or ABSENT, _image(image, image_ref)[:_MOST_NAME] or ABSENT
-    )
+    return ContainerInfo((label or name)[:_MAX_NAME] or ABSENT, _image(image, image_ref)[:_MAX_NAME] or ABSENT)
 
 
 def _image(spec: bytes, image_ref: str) -> str:
-    """The first that a person would know it by; a digest only where there is nothing else."""
-    told = [word for word in (_text_field(spec, 1), _text_field(spec, 18), image_ref) if word]
-    return next((word for word in told if not _DIGEST.fullmatch(word)), told[0] if told else "")
+    """The first name that is not a digest; a digest if there is nothing else."""
+    names = [word for word in (_text_field(spec, 1), _text_field(spec, 18), image_ref) if word]
+    return next((word for word in names if not _DIGEST.fullmatch(word)), names[0] if names else "")
 
 
 def _name_label(entry: Value) -> str:
@@ -146,10 +148,17 @@ def _text_field(data: bytes, wanted: int) -> str:
     return found
 
 
-def cri_spec(names: CriNames) -> SourceSpec:
-    def open_names(settings: Settings) -> CriNames:
-        return names
-
-    return SourceSpec(
-        name="cri", summary="names and images of containers, from containerd or CRI-O", open=open_names
+def cri_worker(reader: CriReader, settings: Settings, clock: Clock) -> Worker[ContainerInfos]:
+    return Worker(
+        "cri",
+        "names and images of containers, from containerd or CRI-O",
+        lambda: reader,
+        # A container keeps its name, so what is known stays good while the runtime restarts.
+        Timing(
+            interval=settings.interval,
+            deadline=max(5.0, 3 * settings.interval),
+            slack=0.5 * settings.interval,
+            good_for=math.inf,
+        ),
+        clock,
     )

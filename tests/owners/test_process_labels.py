@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuscope.collect.process_labels import OWNER_WAIT_SECONDS
-from gpuscope.collect.sessions import Sessions
 from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
-from gpuscope.owners.cgroup import Place
-from gpuscope.owners.lookup import ProcessLookup
+from gpuscope.owners.cgroup import CgroupFacts
 from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, Pods, index_pods
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.users import UserBook
+from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.owners.process_labels import OWNER_WAIT_SECONDS
+from gpuscope.owners.process_lookup import ProcessLookup
+from gpuscope.owners.users import UserNames
 from gpuscope.readings import ABSENT, Device, Pid, Process, Snapshot, Uuid
+from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import CONTAINER, POD_UID, ProcTree, pod_cgroup
 
 GPU = Uuid("GPU-0")
@@ -30,11 +31,11 @@ class LateNames:
     def pods(self) -> Pods:
         return self.pods_now
 
-    def containers(self, wanted: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
+    def containers(self, outside_pods: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
         return {}
 
-    def is_pending(self, place: Place, since: float) -> bool:
-        return place.pod_uid is not ABSENT and self.pods_now is NO_PODS
+    def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
+        return cgroup.pod_uid is not ABSENT and self.pods_now is NO_PODS
 
 
 class Published:
@@ -44,14 +45,8 @@ class Published:
         self.tree = ProcTree(folder / "proc")
         self.names = LateNames()
         proc = Proc(str(self.tree.root))
-        lookup = ProcessLookup(proc, UserBook(str(folder)))
-        self.sessions = Sessions(
-            60.0,
-            proc,
-            lookup,
-            lambda: lookup.read(frozenset()),
-            self.names,  # type: ignore[arg-type]
-        )
+        lookup = ProcessLookup(proc, UserNames(str(folder)))
+        self.enricher = ProcessEnricher(60.0, proc, ImmediateLookup(lookup), self.names)  # type: ignore[arg-type]
         self.metrics = ProcessMetrics()
         self.at = 1000.0
         self.series: dict[str, set[tuple[tuple[str, str], ...]]] = {}
@@ -60,7 +55,7 @@ class Published:
         """Values by metric of the one process."""
         self.at += after
         given = Process(pid=Pid(7), gpu_uuid=GPU, sm_ratio=sm, memory_bytes=1.0, **more)  # type: ignore[arg-type]
-        processes = self.sessions.advance([given], simulated=False, now=self.at, monotonic=self.at)
+        processes = self.enricher.advance([given], simulated=False, now=self.at, monotonic=self.at)
         snapshot = Snapshot(
             node="n", taken_at=self.at, devices=(Device(uuid=GPU, index=0),), processes=processes
         )
@@ -147,5 +142,5 @@ def test_who_looks_once_does_not_wait(tmp_path: Path) -> None:
     published = Published(tmp_path)
     published.tree.add(7, cgroup=pod_cgroup())
     assert published.see(0.5) == {}
-    published.sessions.stop_waiting()
+    published.enricher.stop_waiting()
     assert published.see(0.5) != {}

@@ -1,0 +1,58 @@
+"""Active, idle or unknown: what a process does on a GPU, judged by when it last used the SMs.
+
+A process is idle only if the driver was asked all the time and reported no SM activity. Where the driver does
+not report it, as under MIG, the state is unknown; so it is until a process has been watched for long enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Maybe, Uuid
+
+ActivityKey = tuple[int, Maybe[float], Uuid]
+"""PID, start time, and the GPU or instance."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Since when a process has been watched, and when it last used the SMs; monotonic."""
+
+    since: float
+    active_at: float | None = None
+
+
+class ActivityStates:
+    """Call `state_of` once for every present process between `begin` and `end`; the others are forgotten."""
+
+    def __init__(self, idle_after: float) -> None:
+        self._idle_after = idle_after
+        self._watched: dict[ActivityKey, _Watched] = {}
+        self._seen: dict[ActivityKey, _Watched] = {}
+        self._now = self._monotonic = 0.0
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def begin(self, now: float, monotonic: float) -> None:
+        self._now, self._monotonic, self._seen = now, monotonic, {}
+
+    def end(self) -> None:
+        self._watched = self._seen
+
+    def state_of(self, key: ActivityKey, sm_ratio: Maybe[float]) -> tuple[str, Maybe[float]]:
+        """The state, and since when the process is idle."""
+        if sm_ratio is ABSENT:
+            return UNKNOWN, ABSENT
+        watched = self._watched.get(key)
+        if watched is None:
+            watched = _Watched(self._monotonic)
+        self._seen[key] = watched
+        if sm_ratio > 0:
+            watched.active_at = self._monotonic
+            return ACTIVE, ABSENT
+        quiet = self._monotonic - (watched.since if watched.active_at is None else watched.active_at)
+        if quiet >= self._idle_after:
+            return IDLE, self._now - quiet
+        # Never seen active and watched for too short a time: it may have been active just before that.
+        return (UNKNOWN if watched.active_at is None else ACTIVE), ABSENT

@@ -1,0 +1,249 @@
+"""Adds to each GPU process what the driver does not know: start time, owner, state and stable labels.
+
+In go the processes the driver lists; out come the same processes with these facts. A process that ended before
+`/proc` was read keeps what the driver said about it and has no owner; one that is ending keeps what was known.
+Simulated processes bring their owners and are never looked up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from gpuscope.errors import SourceError
+from gpuscope.owners.attribution import ContainerInfos, owner_of
+from gpuscope.owners.cgroup import CgroupFacts
+from gpuscope.owners.gpu_units import unit_of
+from gpuscope.owners.pods import NO_PODS, Pods
+from gpuscope.owners.proc import Proc
+from gpuscope.owners.process_activity import ActivityStates
+from gpuscope.owners.process_labels import StableLabels
+from gpuscope.owners.process_lookup import FactsByProcess, KernelFacts, ProcessKey, keys_of
+from gpuscope.readings import ABSENT, Maybe, Owner, Process, ProcessLabels, Uuid
+
+
+class Names(Protocol):
+    """Names of pods and containers, as Kubernetes and the container runtimes last gave them."""
+
+    def pods(self) -> Pods: ...
+
+    def containers(self, outside_pods: frozenset[str], in_pods: frozenset[str]) -> ContainerInfos:
+        """By container id. The same object until something changes."""
+        ...
+
+    def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
+        """Whether a lookup that may know this pod or container has not answered since then (monotonic)."""
+        ...
+
+
+class Lookup(Protocol):
+    """Facts about processes, found in another thread; those of a new process may come with a later call."""
+
+    def facts_of(self, keys: Collection[ProcessKey]) -> FactsByProcess: ...
+
+    def failures(self) -> Mapping[str, int]: ...
+
+
+_NO_FACTS: Final = KernelFacts()
+_NO_CONTAINERS: Final[ContainerInfos] = {}
+
+
+class NoNames:
+    """For a machine without Kubernetes and without container runtimes."""
+
+    def pods(self) -> Pods:
+        return NO_PODS
+
+    def containers(self, outside_pods: frozenset[str], in_pods: frozenset[str]) -> ContainerInfos:
+        return _NO_CONTAINERS
+
+    def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
+        return False
+
+
+class ProcessEnricher:
+    """Without `proc` or `lookup` only states are judged."""
+
+    def __init__(
+        self,
+        idle_after: float = 60.0,
+        proc: Proc | None = None,
+        lookup: Lookup | None = None,
+        names: Names | None = None,
+    ) -> None:
+        self._states = ActivityStates(idle_after)
+        self._labels = StableLabels()
+        self._known: dict[int, _Known] = {}  # by PID, of the last cycle
+        self._proc = proc
+        self._lookup = lookup
+        self._names = names or NoNames()
+        self._owners: dict[ProcessKey, _CachedOwner] = {}
+        self._failures: Counter[str] = Counter()
+        self._pids_are_the_machines = proc is None or proc.sees_the_machine()
+
+    def kept(self) -> int:
+        """How many records it keeps about processes."""
+        return len(self._known) + len(self._owners) + len(self._states)
+
+    def failures(self) -> Mapping[str, int]:
+        """Lookups that failed since the start, by what could not be learned."""
+        return {**self._failures, **(self._lookup.failures() if self._lookup else {})}
+
+    def stop_waiting(self) -> None:
+        self._labels.stop_waiting()
+
+    def advance(
+        self, processes: Sequence[Process], *, simulated: bool, now: float, monotonic: float
+    ) -> tuple[Process, ...]:
+        looked_up = None if simulated or self._proc is None else self._identify(processes, self._proc)
+        self._states.begin(now, monotonic)
+        self._labels.begin(monotonic)
+        done = []
+        for number, process in enumerate(processes):
+            known = looked_up[number] if looked_up is not None else None
+            if known is None:
+                known = _Known(process.started_at, process.command, process.owner)
+            unit = unit_of(process)
+            key = (int(process.pid), known.started_at, unit)
+            state, idle_since = self._states.state_of(key, process.sm_ratio)
+            done.append(_enriched(process, known, state, idle_since, *self._labels_of(process, unit, known)))
+        self._states.end()
+        self._labels.end()
+        return tuple(done)
+
+    def _labels_of(self, process: Process, unit: Uuid, known: _Known) -> tuple[Maybe[ProcessLabels], bool]:
+        """The labels of its series, and whether its owner was looked up."""
+        key, facts = known.key, known.facts
+        if key is None:  # nothing to look up, and nothing to recognise it by in the next cycle
+            return ABSENT, True
+
+        def is_pending(since: float) -> bool:
+            return facts is None or self._names.is_pending(facts.cgroup, since)
+
+        labels = self._labels.labels_of(process, unit, key, known.command, known.owner, is_pending)
+        return labels, labels is not ABSENT
+
+    def _identify(self, processes: Sequence[Process], proc: Proc) -> list[_Known | None]:
+        """What is known about each process; None for one that is gone or is not the driver's."""
+        keys = keys_of({int(process.pid) for process in processes}, proc)
+        facts: FactsByProcess = {}
+        if self._lookup is not None:
+            facts = self._lookup.facts_of([key for key, _ in keys.values()])
+        pods = self._names.pods()
+        containers = self._names.containers(*_container_ids(facts.values()))
+        result: list[_Known | None] = []
+        owners = {}
+        for process in processes:
+            key, comm = keys.get(int(process.pid), (None, ""))
+            if key is None:
+                self._failures["process"] += 1
+                # The driver still lists a process that is ending: it must not lose its owner before it goes.
+                result.append(self._known.get(int(process.pid)))
+            elif not self._pids_are_the_machines and not is_same_program(process, comm):
+                self._failures["pid_mismatch"] += 1
+                result.append(None)
+            else:
+                answer = facts.get(key) if self._lookup is not None else _NO_FACTS
+                own_facts = answer or _NO_FACTS
+                owners[key] = cached = self._make_owner(key, own_facts, pods, containers)
+                command = _command(process, comm, own_facts)
+                result.append(_Known(self._started_at(key), command, cached.owner, key, answer))
+        self._owners = owners
+        self._known = {
+            int(process.pid): one for process, one in zip(processes, result, strict=True) if one is not None
+        }
+        return result
+
+    def _started_at(self, key: ProcessKey) -> Maybe[float]:
+        try:
+            return ABSENT if self._proc is None else self._proc.started_at(key.start_ticks)
+        except (OSError, SourceError):
+            self._failures["boot_time"] += 1
+            return ABSENT
+
+    def _make_owner(
+        self, key: ProcessKey, facts: KernelFacts, pods: Pods, containers: ContainerInfos
+    ) -> _CachedOwner:
+        cached = self._owners.get(key)
+        if cached and cached.facts is facts and cached.pods is pods and cached.containers is containers:
+            return cached
+        owner = owner_of(facts, pods, containers)
+        if cached and owner.pod is ABSENT and cached.owner.pod is not ABSENT:
+            owner = cached.owner  # a running process stays in its pod while the kubelet does not answer
+        # The same object while nothing changes: label sets are cached by it.
+        return _CachedOwner(
+            facts, pods, containers, cached.owner if cached and cached.owner == owner else owner
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedOwner:
+    """An owner, and what it was made from."""
+
+    facts: KernelFacts
+    pods: Pods
+    containers: ContainerInfos
+    owner: Owner
+
+
+class _Known(NamedTuple):
+    started_at: Maybe[float]
+    command: Maybe[str]
+    owner: Owner
+    key: ProcessKey | None = None  # None: not in /proc, or simulated
+    facts: KernelFacts | None = None  # None: the lookup has not answered yet
+
+
+def _command(process: Process, comm: str, facts: KernelFacts) -> Maybe[str]:
+    if facts.command_line is not ABSENT:
+        return facts.command_line
+    return process.command if process.command is not ABSENT else (comm or ABSENT)
+
+
+def _enriched(
+    process: Process,
+    known: _Known,
+    state: str,
+    idle_since: Maybe[float],
+    labels: Maybe[ProcessLabels],
+    looked_up: bool,
+) -> Process:
+    """`dataclasses.replace` costs five times as much, and this runs for every process every second."""
+    return Process(
+        pid=process.pid,
+        gpu_uuid=process.gpu_uuid,
+        instance_uuid=process.instance_uuid,
+        kind=process.kind,
+        command=known.command,
+        driver_name=process.driver_name,
+        started_at=known.started_at,
+        memory_bytes=process.memory_bytes,
+        sm_ratio=process.sm_ratio,
+        memory_ratio=process.memory_ratio,
+        encoder_ratio=process.encoder_ratio,
+        decoder_ratio=process.decoder_ratio,
+        owner=known.owner,
+        state=state,
+        idle_since=idle_since,
+        labels=labels,
+        looked_up=looked_up,
+    )
+
+
+def _container_ids(facts: Iterable[KernelFacts]) -> tuple[frozenset[str], frozenset[str]]:
+    """Ids of containers outside pods, and in pods: Docker knows no useful name for the latter."""
+    outside: set[str] = set()
+    in_pods: set[str] = set()
+    for one in facts:
+        if one.cgroup.container_id is not ABSENT:
+            (outside if one.cgroup.pod_uid is ABSENT else in_pods).add(one.cgroup.container_id)
+    return frozenset(outside), frozenset(in_pods)
+
+
+def is_same_program(process: Process, comm: str) -> bool:
+    """Whether `/proc`'s name fits the driver's: in another PID namespace the PID is another process'."""
+    if process.command is ABSENT:
+        return False
+    return process.command[:15] == comm[:15]

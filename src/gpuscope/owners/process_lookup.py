@@ -1,0 +1,176 @@
+"""Everything the kernel and this machine's files say about a process, looked up once in its life.
+
+The collector reads start times only. The rest (user databases, environment, container files) may hang, so a
+worker reads it: the collector says which processes are present, and takes what is known. A part that cannot be
+read is absent and counted under its name; the other parts stay. Facts are kept by PID and start time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from gpuscope.clock import Clock
+from gpuscope.errors import SourceError
+from gpuscope.owners.cgroup import NO_CGROUP, CgroupFacts, parse_cgroup
+from gpuscope.owners.proc import Proc, ProcessGone
+from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
+from gpuscope.owners.users import UserNames, read_hostile_text
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.settings import Settings
+from gpuscope.worker import ReadResult, Timing, Worker
+
+MAX_COMMAND: Final = 512
+MAX_WAIT_SECONDS: Final = 0.25  # for a new process; only a user database that hangs takes longer
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKey:
+    """Identifies a process: the kernel reuses a PID alone."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFacts:
+    cgroup: CgroupFacts = NO_CGROUP
+    user: Maybe[str] = ABSENT
+    group: Maybe[str] = ABSENT
+    slurm: SlurmVariables = NO_VARIABLES
+    command_line: Maybe[str] = ABSENT  # only with --full-commands: it may hold secrets
+
+
+FactsByProcess = Mapping[ProcessKey, KernelFacts]
+
+
+class ProcessLookup:
+    """The reader of the lookup's worker. Another thread says with `want` which processes are present."""
+
+    def __init__(self, proc: Proc, users: UserNames, full_commands: bool = False) -> None:
+        self._proc = proc
+        self._users = users
+        self._full_commands = full_commands
+        self._wanted: frozenset[ProcessKey] = frozenset()
+        self._known: FactsByProcess = {}
+        self.failures: Counter[str] = Counter()
+        """Lookups that failed since the start, by what could not be read."""
+
+    def want(self, keys: Collection[ProcessKey]) -> None:
+        self._wanted = frozenset(keys)
+
+    def read(self) -> ReadResult[FactsByProcess]:
+        """The same mapping as before unless a process came or went; what it holds never changes."""
+        wanted, known = self._wanted, self._known
+        if wanted != known.keys():
+            self._known = {key: known[key] if key in known else self.look_up(key) for key in wanted}
+        return ReadResult(self._known)
+
+    def close(self) -> None:
+        pass
+
+    def look_up(self, key: ProcessKey) -> KernelFacts:
+        pid = key.pid
+        try:
+            cgroup = self._cgroup(pid)
+            user, group = self._user(pid, cgroup)
+            variables = self._slurm(pid, cgroup)
+            line = self._command_line(pid) if self._full_commands else ABSENT
+            return KernelFacts(cgroup=cgroup, user=user, group=group, slurm=variables, command_line=line)
+        except ProcessGone:
+            return KernelFacts()
+
+    def _cgroup(self, pid: int) -> CgroupFacts:
+        try:
+            return parse_cgroup(self._proc.cgroup(pid))
+        except OSError:
+            self.failures["cgroup"] += 1
+            return NO_CGROUP
+
+    def _user(self, pid: int, cgroup: CgroupFacts) -> tuple[Maybe[str], Maybe[str]]:
+        try:
+            uid, gid = self._proc.ids(pid)
+        except (OSError, SourceError):
+            self.failures["user"] += 1
+            return ABSENT, ABSENT
+        inside = cgroup.container_id is not ABSENT or cgroup.pod_uid is not ABSENT
+        ask = partial(self._container_passwd, pid) if inside else None
+        return self._users.user(uid, ask), self._users.group(gid)
+
+    def _container_passwd(self, pid: int) -> str:
+        return read_hostile_text(Path(self._proc.root, str(pid), "root/etc/passwd"))
+
+    def _slurm(self, pid: int, cgroup: CgroupFacts) -> SlurmVariables:
+        if cgroup.container_id is not ABSENT and cgroup.job is ABSENT and cgroup.sluid is ABSENT:
+            return NO_VARIABLES  # no job started it, and a container's environment is free text
+        try:
+            return parse_environment(self._proc.environ(pid))
+        except OSError:
+            # Only root may read it. Without a job in the cgroup none is expected there.
+            if cgroup.job is not ABSENT or cgroup.sluid is not ABSENT:
+                self.failures["environment"] += 1
+            return NO_VARIABLES
+
+    def _command_line(self, pid: int) -> Maybe[str]:
+        try:
+            return parse_command_line(self._proc.cmdline(pid))
+        except OSError:
+            self.failures["command"] += 1
+            return ABSENT
+
+
+def parse_command_line(text: bytes) -> Maybe[str]:
+    words = [word.decode("utf-8", "replace") for word in text.rstrip(b"\0").split(b"\0")]
+    return " ".join(words)[:MAX_COMMAND] or ABSENT
+
+
+class LookupOnDemand:
+    """Looks up new processes at once, but waits no longer than `MAX_WAIT_SECONDS` for it."""
+
+    def __init__(self, lookup: ProcessLookup, worker: Worker[FactsByProcess]) -> None:
+        self._lookup = lookup
+        self._worker = worker
+
+    def facts_of(self, keys: Collection[ProcessKey]) -> FactsByProcess:
+        self._lookup.want(keys)
+        known = self._known()
+        if any(key not in known for key in keys) and self._worker.wake_if_due():
+            self._worker.wait(MAX_WAIT_SECONDS)
+            known = self._known()
+        return known
+
+    def _known(self) -> FactsByProcess:
+        facts = self._worker.fresh()
+        return {} if facts is ABSENT else facts
+
+    def failures(self) -> Mapping[str, int]:
+        return self._lookup.failures
+
+
+def lookup_worker(lookup: ProcessLookup, settings: Settings, clock: Clock) -> Worker[FactsByProcess]:
+    deadline = max(5.0, 3 * settings.interval)
+    return Worker(
+        "process-owners",
+        "owners of the processes on the GPUs, from /proc",
+        lambda: lookup,
+        # On demand: whenever a new process appears. What was found about a process stays true.
+        Timing(interval=0.0, deadline=deadline, slack=0.5 * settings.interval, good_for=math.inf),
+        clock,
+    )
+
+
+def keys_of(pids: Iterable[int], proc: Proc) -> dict[int, tuple[ProcessKey, str]]:
+    """Key and short name of each process that still runs."""
+    keys = {}
+    for pid in pids:
+        try:
+            stat = proc.stat(pid)
+        except (ProcessGone, OSError, SourceError):
+            continue
+        keys[pid] = (ProcessKey(pid, stat.start_ticks), stat.comm)
+    return keys

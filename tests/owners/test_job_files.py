@@ -1,0 +1,89 @@
+"""The folder of a batch system's prolog: jobs by GPU, and a folder that is missing, hangs or has odd files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuscope.errors import SourceError
+from gpuscope.owners import job_files
+from gpuscope.owners.job_files import JobFiles, job_files_worker, read_job_files
+from gpuscope.owners.owner_join import OwnerJoin
+from gpuscope.readings import ABSENT, Device, Uuid
+from gpuscope.settings import Settings
+from tests.fakes import FakeClock
+
+
+def test_job_files_of_both_kinds(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("24\n\n24\n25\n")  # as dcgm-exporter wants them
+    (tmp_path / "2.7").write_text("26")
+    (tmp_path / "GPU-5a5a7118-e550-79a1-597e-7631e126c57a").write_text("27 1001\n")  # as jobstats writes them
+    (tmp_path / "1").write_text("28_3 1001 alice ml gpu 1700000000\r\nnot a job\n")
+    (tmp_path / "README").write_text("99\n")
+    (tmp_path / "3").mkdir()
+    os.mkfifo(tmp_path / "4")  # opening it would block
+    files = read_job_files(str(tmp_path))
+    assert [(claim.device_id, claim.job) for claim in files.claims] == [
+        ("0", "24"),
+        ("0", "25"),
+        ("1", "28_3"),
+        ("2.7", "26"),
+        ("GPU-5a5a7118-e550-79a1-597e-7631e126c57a", "27"),
+    ]
+    assert files.lines["0"] == ("24", "", "25"), "whole lines, each once: dcgm-exporter's labels"
+    assert files.lines["1"] == ("28_3 1001 alice ml gpu 1700000000", "not a job")
+    assert "3" not in files.lines
+    assert "4" not in files.lines
+
+
+def test_a_missing_folder_is_absent_not_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    with pytest.raises(SourceError, match="none"):
+        read_job_files(str(folder))
+    clock = FakeClock()
+    worker = job_files_worker(Settings(job_map_dir=str(folder)), clock)
+    worker.read_once()
+    assert worker.fresh() is ABSENT
+    folder.mkdir()
+    worker.read_once()
+    assert worker.fresh() == JobFiles({}, ())
+
+
+def test_a_folder_that_hangs_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead NFS server blocks every call into the folder for ever; the old lines go at the deadline."""
+    release, reads = threading.Event(), iter([JobFiles({"0": ("24",)}, ())])
+
+    def read(folder: str) -> JobFiles:
+        for files in reads:
+            return files
+        release.wait()
+        return JobFiles({}, ())
+
+    monkeypatch.setattr(job_files, "read_job_files", read)
+    clock = FakeClock()
+    worker = job_files_worker(Settings(job_map_dir="/dead"), clock)
+    join = OwnerJoin(job_files=worker, workers=[worker])
+    devices = (Device(uuid=Uuid("GPU-0"), index=0),)
+
+    def lines() -> object:
+        _, ownership = join.advance(ABSENT, devices, {}, simulated=False, now=0.0, monotonic=0.0)
+        return ownership.job_lines
+
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    assert worker.wake_if_due()
+    assert worker.wait(5.0)
+    assert lines() == {"0": ("24",)}
+    clock.pass_seconds(1.0)
+    assert worker.wake_if_due()
+    clock.pass_seconds(59.0)
+    assert lines() == {"0": ("24",)}
+    clock.pass_seconds(2.0)
+    assert lines() == {}
+    assert not worker.status().up
+    release.set()
+    worker.stop()
+    thread.join(5.0)
