@@ -12,6 +12,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.engines.http_connection import EngineConnection
+from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.promql import Engine
@@ -21,7 +24,8 @@ from gpuscope.scrape.discovery import targets_from_argument
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.api.proxy import RemoteApi
+from gpuscope.server.api.engine_stats import EngineStats
+from gpuscope.server.api.proxy import ProxyApi
 from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
@@ -127,8 +131,8 @@ def _run_embedded(settings: Settings) -> None:
             with_admin=settings.admin_api,
             query_log=query_log,
         )
-        # The page's own question is not a client's: limits set for those must not blind it.
-        live = live_from_store(Engine(store), scraper)
+        # The live view has default limits: strict limits for clients must not disable it.
+        live = live_from_store(EmbeddedEngine(store, Engine(store)), scraper)
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(
@@ -198,30 +202,33 @@ def _run_over_engine(settings: Settings) -> None:
             raise UsageError(f"{flag} with --store: that engine scrapes and keeps the data; give only one")
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
-    api = build_remote_api(settings)
+    stats = EngineStats()
+    connection = build_engine_connection(settings, stats)
+    engine = HttpEngine(connection, settings.query_max_samples)
     app = build_app(
-        [*api.routes(), *page_routes(live_from_engine(api))],
+        [*ProxyApi(connection).routes(), *page_routes(live_from_engine(engine))],
         own_metrics=lambda: encode_text(
-            [*build_families(), *engine_families(api.traffic), *limit_families(settings)]
+            [*build_families(), *engine_families(stats), *limit_families(settings)]
         ),
         ready=lambda: "",
         access=web.access,
     )
-    # An engine that is away or does not know us is told at the start, not when the first viewer comes.
-    threading.Thread(target=_look_once, args=(api,), daemon=True).start()
+    # An engine that is unreachable or refuses us is logged at the start, not at the first request.
+    threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
     serve(app, listen, web, settings)
 
 
-def _look_once(api: RemoteApi) -> None:
-    async def look() -> None:
-        own = RemoteApi(api.url, api.http, api.traffic)  # a client belongs to the loop it is used in
-        await own.reachable()  # what is wrong is counted and in the log
-        await own.close()
+def _check_once(settings: Settings, stats: EngineStats) -> None:
+    async def check() -> None:
+        engine = HttpEngine(build_engine_connection(settings, stats))  # a connection belongs to one event loop
+        await engine.find_trouble()  # `stats` logs and counts it
+        await engine.close()
 
-    asyncio.run(look())
+    asyncio.run(check())
 
 
-def build_remote_api(settings: Settings) -> RemoteApi:
+def build_engine_connection(settings: Settings, stats: EngineStats) -> EngineConnection:
+    """To the engine of `--store`."""
     http = HttpConfig()
     if settings.store_http_config:
         http = load_http_config(home_path(settings.store_http_config, "store_http_config"))
@@ -230,4 +237,6 @@ def build_remote_api(settings: Settings) -> RemoteApi:
             raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
         http = http.with_headers(*((name, settings.store_tenant) for name in TENANT_HEADERS))
     url, http = split_credentials(settings.store, http, f"--store {settings.store}")
-    return RemoteApi(url.partition("?")[0].rstrip("/"), http)
+    return EngineConnection(
+        url.partition("?")[0].rstrip("/"), http, stats, max_answer_bytes=settings.engine_max_answer_bytes
+    )

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.collect.collector import Collector
+from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import Builder, load_family
 from gpuscope.promql import Engine
@@ -167,7 +168,7 @@ def run_up(settings: Settings, collectors: Sequence[Collector], prepare: Callabl
         )
         receiver = Receiver(store, server_limits=settings)
         # The page's own question is not a client's: limits set for those must not blind it.
-        live = live_from_collectors(collectors, Engine(store))
+        live = live_from_collectors(collectors, EmbeddedEngine(store, Engine(store)))
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(
