@@ -16,7 +16,7 @@ from typing import Any
 import promql_parser
 
 from gpuscope.anchored_regex import compile_anchored
-from gpuscope.promql.at_times import shift_negative_times, unshift_ms
+from gpuscope.promql.at_times import shift_times, unshift_ms
 from gpuscope.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
 from gpuscope.promql.lexical import check_size, restored, simplified
 from gpuscope.promql.query_errors import BadQueryError, UnsupportedError
@@ -172,7 +172,7 @@ def grammar_tree(text: str) -> Any:
     check_size(text)
     if not text:
         raise BadQueryError("unknown position: parse error: no expression found in input")
-    plain = shift_negative_times(simplified(text))
+    plain = shift_times(simplified(text))
     check_literals(plain)
     try:
         return promql_parser.parse(plain)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.remote_write.receiver import Received, Receiver
+from gpuscope.remote_write.receiver import INVALID, Received, Receiver
 from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Header, Request, Response, text
 from gpuscope.server.http.routing import Route
 from gpuscope.store import StoreError
@@ -28,6 +28,7 @@ _REASONS = {
     "invalid_labels": "invalid metric name or labels",
     "label_limits": "labels beyond write_max_labels, write_max_label_name_bytes or write_max_label_value_bytes",
     "native_histogram": "native histograms are not stored here",
+    "no_samples": "TimeSeries must contain at least one sample or histogram",
 }
 _TOO_OLD_BEYOND_WINDOW = "too old sample: older than out_of_order_time_window"
 
@@ -65,7 +66,8 @@ async def _take(receiver: Receiver, packed: bytes, sender: str, version: int) ->
         return text(str(error), 400, headers(None))
     except StoreError as error:
         return text(f"not stored: {error}", 503, headers(None))
-    if received.refused:
+    # As Prometheus: series of a 1.0 request with invalid labels are dropped and counted, without an error.
+    if received.refused.keys() - ({INVALID} if version == 1 else ()):
         return text(_refusals(received), 400, headers(received))
     return Response(status=204, headers=headers(received))
 
