@@ -18,6 +18,7 @@ from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.promql import Engine
+from gpuscope.remote_write.queues import build_queues
 from gpuscope.remote_write.receiver import Receiver
 from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
 from gpuscope.scrape.discovery import targets_from_argument
@@ -38,7 +39,7 @@ from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.querying import build_engine, shown_flags
-from gpuscope.wiring.remote_write import Pushes, build_pushes
+from gpuscope.wiring.remote_write import sending
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
 log = logging.getLogger("gpuscope")
@@ -71,8 +72,12 @@ class ScraperThread:
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="gpuscope-scraper", daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> ScraperThread:
         self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -103,7 +108,7 @@ def _run_embedded(settings: Settings) -> None:
     web = build_web(settings, listen)
     config = read_scrape_config(settings)
     _warn(config)
-    pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
+    queues = build_queues(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
     query_log = QueryLog(settings.query_log_max_bytes)
     query_log.open(config.query_log_file)
     store = open_store(settings)
@@ -115,7 +120,7 @@ def _run_embedded(settings: Settings) -> None:
                 store,
                 config,
                 workers,
-                sink=pushes,
+                sink=queues,
                 read_again=lambda: read_scrape_config(settings),
                 limits=settings,
             )
@@ -142,34 +147,16 @@ def _run_embedded(settings: Settings) -> None:
                     *limit_families(settings, max_series=stats.max_series),
                     *scraper.families(),
                     *receiver.families(),
-                    *(pushes.families() if pushes else ()),
+                    *(queues.families() if queues else ()),
                 ]
             ),
             ready=store.trouble,
             access=web.access,
         )
-        with _Started(scraping, pushes):
+        with sending(queues), scraping:  # senders stop last, so that the last samples are sent
             serve(app, listen, web, settings, lambda: _reload(settings, store, scraper, query_log, config))
     finally:
         store.close()
-
-
-class _Started:
-    """Scraper and senders run inside; the senders stop last, so that the last samples go out."""
-
-    def __init__(self, scraping: ScraperThread, pushes: Pushes | None) -> None:
-        self._scraping = scraping
-        self._pushes = pushes
-
-    def __enter__(self) -> None:
-        if self._pushes is not None:
-            self._pushes.start()
-        self._scraping.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._scraping.stop()
-        if self._pushes is not None:
-            self._pushes.stop()
 
 
 def _warn(config: ScrapeConfig) -> None:
