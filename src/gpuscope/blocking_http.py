@@ -1,7 +1,7 @@
 """A small blocking HTTP/1.1 client on sockets and h11, for threads of the agent and for one-shot checks.
 
-One connection, kept between requests, over TCP, TLS or a Unix socket. A response is read whole, with a bound on
-its size and total time. Every failure is an OSError. Code that runs in an agent uses this client, all other code
+One connection, kept between requests, over TCP, TLS or a Unix socket. A response is read whole, with a bound
+on its size and total time. Every failure is an OSError. Code that runs in an agent uses this client, other code
 httpx2, which takes 9 MiB (docs/decisions/0014).
 """
 

@@ -26,6 +26,8 @@ ITEMS_PER_CHECK = 1024
 LABEL_SET_BYTES = 128
 """What a label set takes beside its text: its tuple, its new pair, its place in lists and dictionaries."""
 BYTES_PER_SAMPLE = 16
+FRAME_BYTES_PER_SAMPLE = 9
+"""Of a frame: the value and whether it is present."""
 SAMPLES_PER_SERIES = 32
 """What a loaded series takes beside its samples, in samples: its object, two arrays, places in dictionaries."""
 SAMPLES_PER_LABEL_SET = 8
@@ -177,6 +179,12 @@ class Budget:
         self._reserved += samples
         self._settle_with_pool()
 
+    def reserve_copy(self, samples: int) -> None:
+        """Set memory aside for a copy of values that are charged already: they do not count as samples of the
+        query again, but take memory from the pool."""
+        self._reserved += samples * FRAME_BYTES_PER_SAMPLE // BYTES_PER_SAMPLE
+        self._settle_with_pool()
+
     def admit(self, series: int, samples: int) -> None:
         """`afford` for a store that is about to load so many; few series are not worth asking for."""
         if samples or series > ITEMS_PER_CHECK:
@@ -219,3 +227,10 @@ def check_running() -> None:
     budget = _RUNNING.get()
     if budget is not None:
         budget.check()
+
+
+def reserve_running_copy(samples: int) -> None:
+    """`reserve_copy` of the query that this thread evaluates, if it does; small copies are free."""
+    budget = _RUNNING.get()
+    if budget is not None and samples > ITEMS_PER_CHECK:
+        budget.reserve_copy(samples)

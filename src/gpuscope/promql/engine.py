@@ -189,6 +189,7 @@ def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
             )
     order = evaluator.budget.sort(range(len(frame.labels)), key=frame.labels.__getitem__)
     if order != list(range(len(order))):
+        evaluator.budget.reserve_copy(frame.values.size)
         frame = frame.rows(order)
     notes = evaluator.notes
     return Matrix(steps.times, frame.labels, frame.values, frame.present, notes.warnings, notes.infos)

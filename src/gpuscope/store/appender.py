@@ -235,7 +235,7 @@ class Appender:
         finally:
             self._layouts, self._fresh = [], []
         self._health.commits += 1
-        self._health.full_since_ms = None
+        self._health.full_since_ms = self._health.full_reason = None
         self._watch.is_lost()
         return None
 
@@ -250,8 +250,10 @@ class Appender:
         self._health.last_error = str(error)
         if isinstance(error, StoreDamagedError):
             self._health.unwritable = str(error)
-        if isinstance(error, StoreFullError) and self._health.full_since_ms is None:
-            self._health.full_since_ms = now
+        if isinstance(error, StoreFullError):
+            self._health.full_reason = str(error)
+            if self._health.full_since_ms is None:
+                self._health.full_since_ms = now
         return error
 
     def _count(self, result: Appended) -> None:

@@ -20,6 +20,7 @@ from gpuscope.store.block_writer import BlockWriter
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.cache import ChunkCache
 from gpuscope.store.contents import Catalog, LateHead, TargetState
+from gpuscope.store.folder import has_room
 from gpuscope.store.index import Index
 from gpuscope.store.late import build_late, drop_late, late_due
 from gpuscope.store.options import Clock, StoreOptions
@@ -57,6 +58,7 @@ class Keeper:
         watch: FolderWatch,
         restart: Callable[[], None],
     ) -> None:
+        self._folder = path.parent
         self._db = db
         self._writer = writer
         self._blocks = blocks
@@ -113,6 +115,8 @@ class Keeper:
                 self._attempt("making the data folder again", self._restart)
             if self._health.lost is not None:
                 return  # what would be sealed now would be lost too
+            if self._health.full_since_ms is not None:
+                self._attempt("writing", self._try_to_write)
             for state in self._catalog.states():
                 self._attempt(f"sealing {state.name}", lambda state=state: self._seal_due(state, now))  # type: ignore[misc]
             for state in late_due(self._catalog.states(), now):
@@ -121,6 +125,11 @@ class Keeper:
                 self._attempt(f"merging {state.name}", lambda state=state: self._merge_due(state, now))  # type: ignore[misc]
             self._attempt("retention", lambda: self._retention.run(now))
             self._attempt("freeing pages", lambda: self.free_pages(_SPARE_PAGES))
+
+    def _try_to_write(self) -> None:
+        """A server that is not ready may get no samples that would show that there is room again."""
+        if has_room(self._folder):
+            self._health.full_since_ms = self._health.full_reason = None
 
     def _attempt(self, what: str, step: Callable[[], object]) -> None:
         if self._stop.is_set():

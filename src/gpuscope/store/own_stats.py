@@ -19,6 +19,8 @@ class Health:
     failed_commits: int = 0
     full_since_ms: int | None = None
     """Since when nothing could be written; None while all is well."""
+    full_reason: str | None = None
+    """The error of the last failed commit of that time."""
     last_error: str | None = None
     unwritable: str | None = None
     """Why SQLite finds the file damaged when writing to it; opening the store again then rebuilds it."""

@@ -30,6 +30,7 @@ class FolderWatch:
         self._health = health
         self._name = str(path)
         self._identity = file_identity(self._name)
+        self._real_folder = path.parent.resolve()
         self.wake = threading.Event()
 
     def is_lost(self) -> bool:
@@ -42,6 +43,15 @@ class FolderWatch:
             log.error("store: %s; nothing is kept until it can be made again", self._health.lost)
             self.wake.set()
         return True
+
+    def check_place(self) -> None:
+        """StoreError if the folder's path now leads elsewhere: a symbolic link in place of a deleted folder
+        could make us write anywhere. A link that was there at the start is the user's own."""
+        now = self._path.parent.resolve()
+        if now != self._real_folder:
+            raise StoreError(
+                f"{self._path.parent} was replaced by a symbolic link to {now}; restart gpuscope to use it"
+            )
 
     def found_again(self) -> None:
         """The store has a new file."""

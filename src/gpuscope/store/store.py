@@ -203,6 +203,16 @@ class Store:
         """As `select`, but only the newest sample of each series: what an instant query needs."""
         return self._queries.latest(matchers, start_ms, end_ms, admit)
 
+    def any_latest(
+        self,
+        selectors: Iterable[Sequence[Matcher]],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None = None,
+    ) -> Sequence[Series]:
+        """As `latest`, of series that meet any of the selectors, each once."""
+        return self._queries.any_latest(selectors, start_ms, end_ms, admit)
+
     def held(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> tuple[int, int] | None:
         """How many series and, at most, samples a question asked before would find, if it were answered from
         memory and without waiting for anybody; None if it might not be. Costs next to nothing."""
@@ -283,7 +293,7 @@ class Store:
 
     def trouble(self) -> str:
         """Why nothing can be kept at present; "" if all is well."""
-        return self.health.lost or ""
+        return self.health.lost or self.health.full_reason or ""
 
     def stats(self) -> Stats:
         return stats(self._reader, self._index, self._catalog, self.health, self._path)

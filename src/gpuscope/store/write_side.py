@@ -65,6 +65,7 @@ class WriteSide:
 
     def _restart(self) -> None:
         """Begin a new file in the place of one that was deleted; in the writer's turn."""
+        self.watch.check_place()
         fresh = copy_unsealed(self.db, self._path, self._clock.now_ms())
         self.lock.release()
         try:

@@ -66,13 +66,19 @@ def find_newest(
     store: Store, selectors: Sequence[Sequence[Matcher]], now_ms: int, lookback_ms: int, budget: Budget
 ) -> dict[Labels, Series]:
     """The selected series that have a name and a sample that is not stale."""
-    found: dict[Labels, Series] = {}
+    # One load for all selectors: they often select the same series, and each load looks at every target.
+    newest = store.any_latest(_checked(selectors, budget), now_ms - lookback_ms + 1, now_ms, budget.admit)
+    return {
+        series.labels: series
+        for series in budget.watch(newest)
+        if series.values.view(np.uint64)[-1] != STALE_NAN_BITS and _name(series.labels)
+    }
+
+
+def _checked(selectors: Sequence[Sequence[Matcher]], budget: Budget) -> Iterator[Sequence[Matcher]]:
     for matchers in selectors:
-        for series in budget.watch(store.latest(matchers, now_ms - lookback_ms + 1, now_ms)):
-            if series.values.view(np.uint64)[-1] != STALE_NAN_BITS and _name(series.labels):
-                found[series.labels] = series
         budget.check()
-    return found
+        yield matchers
 
 
 def federate_pieces(
