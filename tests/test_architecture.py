@@ -13,7 +13,7 @@ ORDER = (
     "promql", "engines", "health", "rules", "load", "server", "doctor", "wiring", "cli",
 )  # fmt: skip
 LEAVES = (
-    "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
+    "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
     "anchored_regex", "atomic_write", "episode_log", "series", "source_plan", "worker", "yaml_file",
     "yaml_mistakes",
 )  # fmt: skip
@@ -91,3 +91,12 @@ def test_threads_start_only_in_the_wiring() -> None:
         name = str(path.relative_to(ROOT))
         if "threading.Thread(" in path.read_text("utf-8"):
             assert name.startswith("wiring/") or name in THREADS_ELSEWHERE, name
+
+
+def test_there_are_two_http_clients() -> None:
+    """`httpx2` in scrape/ and engines/, `blocking_http` elsewhere: docs/decisions/0014-http-clients.md."""
+    for path in ROOT.rglob("*.py"):
+        name, found = str(path.relative_to(ROOT)), imports(path)
+        assert not found & {"http.client", "urllib.request", "urllib3", "requests", "aiohttp"}, name
+        assert "httpx2" not in found or name.startswith(("scrape/", "engines/")), name
+        assert "h11" not in found or name == "blocking_http.py", name

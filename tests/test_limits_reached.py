@@ -70,6 +70,8 @@ REACHED_BY = {
     "write_max_labels": WRITTEN_LABELS,
     "write_max_label_name_bytes": WRITTEN_LABELS,
     "write_max_label_value_bytes": WRITTEN_LABELS,
+    "engine_max_answer_bytes": "query_engines/test_http_engine.py::"
+    "test_an_answer_that_is_too_large_is_not_read_to_its_end",
     "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue",
     "max_new_series": STORE + "test_max_new_series_within_ten_minutes",
 }

@@ -230,7 +230,7 @@ def test_we_write_to_engines_and_answer_over_them(tmp_path: Path) -> None:
 def test_an_agent_that_pushes_loads_no_numpy() -> None:
     code = (
         "import gpuscope.remote_write.sender, gpuscope.remote_write.family_sender, sys\n"
-        "import gpuscope.remote_write.http_post, gpuscope.wiring.agent_push\n"
+        "import gpuscope.remote_write.snapshot_sender, gpuscope.wiring.remote_write\n"
         "print([name for name in ('numpy', 'httpx2', 'yaml', 'http.client') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,24 @@ def test_redirects_are_followed_unless_the_job_says_no(store: Store) -> None:
         found = states(scrape(store, ScrapeConfig(jobs=jobs), settled))
     assert found["yes"]["health"] == "up"
     assert "302" in found["no"]["lastError"]
+
+
+def test_a_redirect_to_another_address_gets_no_credentials(store: Store) -> None:
+    """Redirects are followed by default, as in Prometheus; the password is for the configured address only."""
+    seen: list[str | None] = []
+
+    def record(request: BaseHTTPRequestHandler) -> None:
+        seen.append(request.headers.get("Authorization"))
+        text("a 1\n")(request)
+
+    http = HttpConfig(headers=(basic_header("me", "secret"),))
+    with (
+        serving({"/metrics": record}) as other,
+        serving({"/metrics": status(302, Location=f"http://{other}/metrics")}) as address,
+    ):
+        found = states(scrape(store, ScrapeConfig(jobs=(job("j", address, http=http),)), settled))
+    assert found["j"]["health"] == "up"
+    assert set(seen) == {None}
 
 
 def stale_now(store: Store, name: str) -> bool:

@@ -116,12 +116,12 @@ def _serve(
 ) -> None:
     from gpuscope.wiring import run_agent as wiring
 
-    if not settings.remote_write:  # what pushes is not even loaded
+    if not settings.remote_write:  # remote write is not even imported
         wiring.serve_agent(running, plans, settings)
         return
-    from gpuscope.wiring.agent_push import pushing
+    from gpuscope.wiring.remote_write import sending_snapshots
 
-    with pushing(settings, running.collector, families) as push:
+    with sending_snapshots(settings, running.collector, families) as sender:
         first, *others = plans
-        told = replace(first, builders=(*first.builders, push) if push else first.builders)
-        wiring.serve_agent(running, [told, *others], settings)
+        with_counters = replace(first, builders=(*first.builders, sender) if sender else first.builders)
+        wiring.serve_agent(running, [with_counters, *others], settings)

@@ -7,16 +7,18 @@ listens: so this works inside a container too, whose server asks everybody else 
 from __future__ import annotations
 
 import errno
-import http.client
 import socket
 from collections.abc import Iterator
+from http import HTTPStatus
 
+from gpuscope.blocking_http import BlockingHttp, HttpAddress
 from gpuscope.doctor import Finding, Scene, Verdict
 
 AGENT = ("", 9400)
 SERVER = ("127.0.0.1", 9470)
 ANSWER_SECONDS = 2.0
-MAX_ANSWER_BYTES = 200
+MAX_BODY_BYTES = 64 << 10
+MAX_SHOWN_BYTES = 200
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where it listens, not us
 
 
@@ -49,18 +51,16 @@ def _unknown(port: int) -> Finding:
 
 def _serving(host: str, port: int) -> Finding | None:
     """What the gpuscope there says of itself; None if nothing answers as one would."""
-    connection = http.client.HTTPConnection(_LOOPBACK.get(host, host), port, timeout=ANSWER_SECONDS)
+    address = HttpAddress(_LOOPBACK.get(host, host), port)
     try:
-        connection.request("GET", "/-/ready")
-        response = connection.getresponse()
-        text = response.read(MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
-    except (OSError, http.client.HTTPException):
-        return None  # nobody, or TLS, or no HTTP at all
-    finally:
-        connection.close()
-    if response.status == http.HTTPStatus.OK:
+        with BlockingHttp(address, timeout_seconds=ANSWER_SECONDS, max_body_bytes=MAX_BODY_BYTES) as http:
+            response = http.request("GET", "/-/ready")
+    except OSError:
+        return None  # nothing listens, or it speaks TLS or another protocol
+    text = response.body[:MAX_SHOWN_BYTES].decode("utf-8", "replace").strip()
+    if response.status == HTTPStatus.OK:
         return Finding(Verdict.GOOD, f"port {port} is served, and what serves it is ready")
-    if response.status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+    if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
         return Finding(Verdict.NOTE, f"port {port} is served, but not ready: {text}")
     return None
 

@@ -83,13 +83,13 @@ class Fetched:
     openmetrics: bool
 
 
-def new_client(http: HttpConfig) -> httpx2.AsyncClient:
-    """A client for one job's targets. The environment's proxies are not for metrics."""
+def new_client(http: HttpConfig, *, trust_env: bool = False) -> httpx2.AsyncClient:
+    """A client for one job's targets, or one engine. The environment's proxies are not for metrics."""
     return httpx2.AsyncClient(
         verify=http.tls or _default_tls(),
         follow_redirects=http.follow_redirects,
         max_redirects=10,
-        trust_env=False,
+        trust_env=trust_env,
         timeout=None,  # the whole scrape has one, at the caller's
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=300),
         headers={"user-agent": f"gpuscope/{__version__}", **dict(http.headers)},

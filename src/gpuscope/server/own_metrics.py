@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gpuscope import __version__
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
-from gpuscope.server.api.engine_stats import Traffic
+from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.store.inspection import Stats
 
 _ROWS = (
@@ -58,14 +58,14 @@ def build_families() -> Iterator[MetricFamily]:
     yield MetricFamily("gpuscope_build_info", "gauge", "1, with this program's version.", [Sample(labels, 1)])
 
 
-def engine_families(traffic: Traffic) -> Iterator[MetricFamily]:
-    """What a server over another engine knows of it. Endpoints are those we have, so labels are few."""
-    if traffic.up is not None:
+def engine_families(stats: EngineStats) -> Iterator[MetricFamily]:
+    """Of a server over another engine. Endpoints are the ones we serve, so the labels are few."""
+    if stats.up is not None:
         yield MetricFamily(
             "gpuscope_engine_up",
             "gauge",
             "1 if the engine's last answer could be used, 0 if not or if it gave none.",
-            [Sample(NO_LABELS, int(traffic.up))],
+            [Sample(NO_LABELS, int(stats.up))],
         )
     yield MetricFamily(
         "gpuscope_engine_requests_total",
@@ -73,18 +73,18 @@ def engine_families(traffic: Traffic) -> Iterator[MetricFamily]:
         "Requests the engine has answered, by endpoint and HTTP status.",
         [
             Sample(LabelSet((("endpoint", endpoint), ("code", str(status)))), count)
-            for (endpoint, status), count in sorted(traffic.requests.items())
+            for (endpoint, status), count in sorted(stats.requests.items())
         ],
     )
     yield MetricFamily(
         "gpuscope_engine_request_seconds_total",
         "counter",
         "Seconds until the engine began to answer, all requests together, by endpoint.",
-        [Sample(LabelSet((("endpoint", one),)), seconds) for one, seconds in sorted(traffic.seconds.items())],
+        [Sample(LabelSet((("endpoint", one),)), seconds) for one, seconds in sorted(stats.seconds.items())],
     )
     yield MetricFamily(
         "gpuscope_engine_failures_total",
         "counter",
         "Requests without an answer that could be used, by reason.",
-        [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(traffic.failures.items())],
+        [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.failures.items())],
     )

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector
 from gpuscope.collect.simulated_node import SimulatedNode
+from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.exposition.text import encode_text
 from gpuscope.promql import Engine
 from gpuscope.remote_write.receiver import Receiver
@@ -112,7 +113,7 @@ def _build_app(
     receiver = Receiver(store, server_limits=settings)
     collectors = [collector for collector, _ in nodes]
     # An engine of its own: limits that are set for clients' queries must not blind the page.
-    live = live_from_collectors(collectors, Engine(store))
+    live = live_from_collectors(collectors, EmbeddedEngine(store, Engine(store)))
     return build_app(
         [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
         own_metrics=lambda: encode_text(

@@ -12,12 +12,12 @@ import pytest
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
+from gpuscope.remote_write.queues import build_queues
 from gpuscope.remote_write.receiver import Receiver
 from gpuscope.settings import Settings
 from gpuscope.store import Store
 from gpuscope.wiring import run_agent as wiring
-from gpuscope.wiring.agent_push import pushing
-from gpuscope.wiring.remote_write import build_pushes
+from gpuscope.wiring.remote_write import sending_snapshots
 from tests.scrape.exporters import serving
 
 DEMO = Settings(source="demo", node="n1", demo_gpus=2, remote_write_interval=0.1)
@@ -41,11 +41,11 @@ def test_a_demo_agents_numbers_arrive_in_a_store(tmp_path: Path) -> None:
         with serving({"/api/v1/write": into(receiver, arrived)}) as address:
             settings = replace(DEMO, remote_write=(f"http://{address}/api/v1/write",))
             running = wiring.CollectorThreads(wiring.build_collector(settings, ("native",)))
-            with pushing(settings, running.collector, ("native",)) as push:
+            with sending_snapshots(settings, running.collector, ("native",)) as sender:
                 snapshot = wiring.read_once(running)
-                assert push is not None
+                assert sender is not None
             assert arrived.wait(10), "what is queued goes out when the agent stops"
-            assert b"gpuscope_remote_write_dropped_samples_total" in encode_text(push.to_families(snapshot))
+            assert b"gpuscope_remote_write_dropped_samples_total" in encode_text(sender.to_families(snapshot))
         assert receiver.refused == {}
         assert store.label_values("instance") == ["n1"]
         assert store.label_values("job") == ["gpuscope"]
@@ -55,14 +55,14 @@ def test_a_demo_agents_numbers_arrive_in_a_store(tmp_path: Path) -> None:
 
 def test_nothing_without_a_receiver() -> None:
     running = wiring.CollectorThreads(wiring.build_collector(DEMO, ("native",)))
-    with pushing(DEMO, running.collector, ("native",)) as push:
-        assert push is None
+    with sending_snapshots(DEMO, running.collector, ("native",)) as sender:
+        assert sender is None
 
 
 def test_several_receivers_share_one_family_each() -> None:
-    pushes = build_pushes(replace(DEMO, remote_write=("http://a/w", "http://u:secret@b/w")))
-    assert pushes is not None
-    text = encode_text(pushes.families()).decode()
+    queues = build_queues(replace(DEMO, remote_write=("http://a/w", "http://u:secret@b/w")))
+    assert queues is not None
+    text = encode_text(queues.families()).decode()
     assert text.count("# TYPE gpuscope_remote_write_sent_samples_total") == 1
     assert 'gpuscope_remote_write_sent_samples_total{url="http://b/w"} 0' in text
     assert "secret" not in text
@@ -70,4 +70,4 @@ def test_several_receivers_share_one_family_each() -> None:
 
 def test_a_wrong_receiver_is_told() -> None:
     with pytest.raises(UsageError, match="--remote-write"):
-        build_pushes(replace(DEMO, remote_write=("vm:8428",)))
+        build_queues(replace(DEMO, remote_write=("vm:8428",)))
