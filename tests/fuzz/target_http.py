@@ -1,15 +1,15 @@
-"""Bytes of a connection into `RequestReader`, cut into reads at places the input chooses.
+"""Feeds bytes to `RequestParser`, cut into reads at positions the input chooses.
 
-Promised: NotUnderstood or requests, nothing else; the same requests however the bytes are cut; bounded memory;
-every body that is complete is whole, and heads without line breaks in names or values.
+Checked: the result is requests or MalformedRequest; the requests do not depend on the cuts; memory is bounded;
+complete bodies lose no byte; header names and values contain no line break.
 """
 
 from __future__ import annotations
 
 from gpuscope.limits import Limits
-from gpuscope.server.http.body_budget import BodyBudget
+from gpuscope.server.http.body_budget import RequestBodyBudget
 from gpuscope.server.http.messages import Request
-from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, NotUnderstood, RequestReader
+from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, MalformedRequest, RequestParser
 from gpuscope.server.login.client_request import parse_networks, read_head
 from gpuscope.server.login.origin_rules import HostRule, forgery_fault, host_fault
 
@@ -37,31 +37,31 @@ Seen = list[tuple[str, str, tuple[tuple[str, str], ...], bytes, bool]]
 
 def _requests(reads: list[bytes]) -> tuple[Seen, int | None]:
     """What was understood, and the status of the refusal that ended it, if one did."""
-    budget = BodyBudget(LIMITS.max_request_bodies_bytes)
-    reader = RequestReader("10.0.0.1", False, lambda: None, LIMITS, budget, "10.0.0.1")
+    budget = RequestBodyBudget(LIMITS.max_request_bodies_bytes)
+    reader = RequestParser("10.0.0.1", False, lambda: None, LIMITS, budget, "10.0.0.1")
     found: list[Request] = []
     status: int | None = None
     for data in reads:
         try:
             goes_on = reader.feed(data)
             while goes_on:
-                assert len(reader.whole) <= MAX_READ_AHEAD + SLICE_BYTES
-                found += [request for request, _ in reader.whole]
-                reader.whole.clear()
-                if not reader.unfed:
+                assert len(reader.parsed) <= MAX_READ_AHEAD + SLICE_BYTES
+                found += [request for request, _ in reader.parsed]
+                reader.parsed.clear()
+                if not reader.unparsed:
                     break
                 goes_on = reader.feed(b"")
-        except NotUnderstood as error:
+        except MalformedRequest as error:
             status, goes_on = error.status, False
         if not goes_on:
             break
-    found += [request for request, _ in reader.whole]
+    found += [request for request, _ in reader.parsed]
     assert status in (None, 400, 431)
     assert budget.held <= LIMITS.max_request_bodies_bytes
     seen = [_described(request) for request in found]
     for request in found:
         request.body.release()
-    assert budget == BodyBudget(LIMITS.max_request_bodies_bytes), "all of it was given back"
+    assert budget == RequestBodyBudget(LIMITS.max_request_bodies_bytes), "all of it was given back"
     return seen, status
 
 

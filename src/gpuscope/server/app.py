@@ -45,6 +45,6 @@ def build_app(
             *(access.login.routes() if access is not None else ()),
             *routes,
         ],
-        otherwise=page_files,
+        fallback=page_files,
     )
     return with_security_headers(router if access is None else behind(access, router))

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
-from gpuscope.server.http.messages import Guard, Handler, Header
+from gpuscope.server.http.messages import Handler, Header, RequestGuard
 from gpuscope.server.web_rules import TokenBucket, parse_interval, with_headers, within_rate
 from gpuscope.server.web_tls import TLS_KEYS, Tls, build_tls
 
@@ -37,7 +37,7 @@ Table = Mapping[Any, Any]
 @dataclass(frozen=True, slots=True)
 class WebConfig:
     tls: Tls | None = None
-    guard: Guard | None = None
+    guard: RequestGuard | None = None
     headers: tuple[Header, ...] = ()
     bucket: TokenBucket | None = None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
-from gpuscope.server.http.messages import Guard, Request, Response, text
+from gpuscope.server.http.messages import Request, RequestGuard, Response, text
 from gpuscope.server.login.password_checks import Attempts, PasswordChecks, Refusal
 
 _CHALLENGE = (("www-authenticate", 'Basic realm="gpuscope"'),)
@@ -22,7 +22,7 @@ MAX_BCRYPT_BYTES = 72
 """bcrypt looks at no more of a password."""
 
 
-def password_guard(users: Mapping[Any, Any], limits: Limits) -> Guard:
+def password_guard(users: Mapping[Any, Any], limits: Limits) -> RequestGuard:
     import bcrypt
 
     hashes = {str(user): str(stored) for user, stored in users.items()}

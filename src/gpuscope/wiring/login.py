@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscope.errors import UsageError
-from gpuscope.server.http.connection_limit import Admission
+from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.login.access import AccessPolicy
 from gpuscope.server.login.authenticator import Authenticator
 from gpuscope.server.login.client_request import parse_networks
@@ -49,7 +49,7 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
         )
     own_names = _own_names() if host in EVERY_ADDRESS else ()
     hosts = HostRule.build(host, settings.allowed_hosts, own_names)
-    clients = Admission(settings)
+    clients = ConnectionLimit(settings)
     if config.guard is not None:
         return Web(AccessPolicy(hosts, proxies, config.guard, clients=clients), config)
     if not _needs_login(settings, host, config):

@@ -31,7 +31,7 @@ from gpuscope.server.api.proxy import (
     endpoint_name,
     read_vector,
 )
-from gpuscope.server.http.messages import AnswerBroken
+from gpuscope.server.http.messages import ResponseAborted
 from gpuscope.server.http.routing import Router
 from gpuscope.server.own_metrics import build_families, engine_families
 from tests.scrape.exporters import Page, serving, text
@@ -213,7 +213,7 @@ def test_an_answer_that_breaks_off_is_counted() -> None:
     with (
         serving({"/api/v1/query": cut}) as address,
         over(f"http://{address}", traffic=traffic) as client,
-        pytest.raises(AnswerBroken),
+        pytest.raises(ResponseAborted),
     ):
         client.get("/api/v1/query?query=up")
     assert traffic.failures["broken_off"] == 1

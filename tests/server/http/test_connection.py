@@ -1,4 +1,4 @@
-"""Requests and answers on one connection, over real sockets."""
+"""Requests and responses on one connection, over real sockets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpuscope.server.http import connection
-from gpuscope.server.http.messages import AnswerBroken, Request, Response, guarded, text
+from gpuscope.server.http.messages import Request, Response, ResponseAborted, text, with_guard
 from tests.server.http.support import GET, LAST, ROUTER, answer_to, ask, with_server
 
 
-def test_a_page() -> None:
+def test_get_returns_the_page() -> None:
     answer = answer_to(GET)
     assert answer.startswith(b"HTTP/1.1 200 OK\r\ndate: ")
     assert b"\r\ncontent-length: 6\r\n" in answer
@@ -23,13 +23,13 @@ def test_a_page() -> None:
     assert answer.endswith(b"\r\n\r\nhello\n")
 
 
-def test_head_has_no_body_but_its_length() -> None:
+def test_head_response_has_content_length_and_no_body() -> None:
     answer = answer_to(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b"content-length: 6\r\n" in answer
     assert answer.endswith(b"\r\n\r\n")
 
 
-def test_no_content_has_no_length_either() -> None:
+def test_204_has_no_content_length() -> None:
     async def nothing(request: Request) -> Response:
         return Response(status=204)
 
@@ -39,7 +39,7 @@ def test_no_content_has_no_length_either() -> None:
 
 
 @pytest.mark.parametrize("path", [b"/", b"/slow"])
-def test_several_requests_on_one_connection_also_at_once(path: bytes) -> None:
+def test_keep_alive_and_pipelined_requests(path: bytes) -> None:
     one = b"GET %b HTTP/1.1\r\nHost: x\r\nX-Word: %d\r\n\r\n"
     answers = answer_to(*(one % (path, number) for number in range(3)))
     assert answers.count(b"HTTP/1.1 200 OK") == 3
@@ -49,7 +49,7 @@ def test_several_requests_on_one_connection_also_at_once(path: bytes) -> None:
         assert re.findall(rb"\r\n\r\n(\d+)", answers) == [b"%d" % number for number in range(300)]
 
 
-def test_a_connection_is_closed_when_the_client_says_so() -> None:
+def test_connection_close_is_honoured() -> None:
     assert answer_to(LAST + GET, eof=False).count(b"HTTP/1.1 200 OK") == 1
     assert b"connection: close\r\n" in answer_to(LAST, eof=False)
     assert answer_to(b"GET / HTTP/1.0\r\n\r\n", eof=False).endswith(b"hello\n")
@@ -67,7 +67,7 @@ def test_a_connection_is_closed_when_the_client_says_so() -> None:
         (b"*", "*", b""),
     ],
 )
-def test_targets(target: bytes, path: str, query: bytes) -> None:
+def test_request_targets(target: bytes, path: str, query: bytes) -> None:
     seen: list[Request] = []
 
     async def look(request: Request) -> Response:
@@ -80,14 +80,14 @@ def test_targets(target: bytes, path: str, query: bytes) -> None:
     assert (seen[0].peer, seen[0].secure) == ("127.0.0.1", False)
 
 
-def test_another_protocol_is_not_spoken_but_the_request_answered() -> None:
+def test_upgrade_is_ignored_and_the_request_answered() -> None:
     upgrade = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
     answer = answer_to(GET + upgrade + b"\x00\x00", eof=False)
     assert answer.count(b"hello\n") == 2
     assert answer.count(b"connection: close") == 1
 
 
-def test_a_page_that_fails_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_handler_gets_500_and_the_connection_stays(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         answers = answer_to(b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n" + GET)
     assert answers.startswith(b"HTTP/1.1 500")
@@ -95,7 +95,7 @@ def test_a_page_that_fails_costs_only_itself(caplog: pytest.LogCaptureFixture) -
     assert "serving '/broken' failed" in caplog.text
 
 
-def test_a_header_cannot_be_broken_in_two(caplog: pytest.LogCaptureFixture) -> None:
+def test_line_breaks_in_headers_are_rejected(caplog: pytest.LogCaptureFixture) -> None:
     async def careless(request: Request) -> Response:
         return Response(headers=(("x-name", "a\r\nset-cookie: b"),))
 
@@ -104,18 +104,20 @@ def test_a_header_cannot_be_broken_in_two(caplog: pytest.LogCaptureFixture) -> N
     assert "a line break in a header" in caplog.text
 
 
-def test_a_guard_answers_first_and_requests_behind_it_wait_their_turn() -> None:
+def test_a_guard_runs_first_and_pipelined_requests_stay_in_order() -> None:
     async def guard(request: Request, client: str) -> Response | None:
         await asyncio.sleep(0)
         return None if request.header("x-word") == "please" else text("no", 401)
 
     please = b"GET /echo HTTP/1.1\r\nHost: x\r\nX-Word: please\r\n\r\n"
-    answers = answer_to(GET + please + GET, handler=guarded(ROUTER, guard))
+    answers = answer_to(GET + please + GET, handler=with_guard(ROUTER, guard))
     assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"401", b"200", b"401"]
     assert answers.count(b"please") == 1
 
 
-def test_a_quick_answer_is_out_in_one_piece_before_the_loop_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_without_waiting_is_one_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     written: list[bytes] = []
     real = connection.Connection.connection_made
 
@@ -128,7 +130,7 @@ def test_a_quick_answer_is_out_in_one_piece_before_the_loop_turns(monkeypatch: p
         raise AssertionError("a task for an answer that waits for nothing")
 
     monkeypatch.setattr(connection.Connection, "connection_made", noted)
-    monkeypatch.setattr(connection.Connection, "_task_is_done", no_task)
+    monkeypatch.setattr(connection.Connection, "_on_task_done", no_task)
     answer = answer_to(LAST)
     assert written == [answer]
 
@@ -153,7 +155,7 @@ def streaming(*pieces: bytes, fails: bool = False, **headers: str) -> tuple[list
     return seen, answer
 
 
-def test_an_answer_in_pieces() -> None:
+def test_streamed_response_is_chunked() -> None:
     seen, handler = streaming(b"one", b"", b"two" * 10)
     answer = answer_to(GET + LAST, handler=handler)
     body = b"\r\n\r\n3\r\none\r\n1e\r\n" + b"two" * 10 + b"\r\n0\r\n\r\n"
@@ -163,7 +165,7 @@ def test_an_answer_in_pieces() -> None:
     assert seen == ["closed"] * 2
 
 
-def test_an_answer_in_pieces_of_a_known_length() -> None:
+def test_streamed_response_with_content_length() -> None:
     _, handler = streaming(b"one", b"two", content_length="6")
     answer = answer_to(GET + LAST, handler=handler)
     assert answer.count(b"content-length: 6\r\n") == 2
@@ -171,21 +173,21 @@ def test_an_answer_in_pieces_of_a_known_length() -> None:
     assert b"chunked" not in answer
 
 
-def test_an_answer_that_breaks_off_is_seen_to(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_stream_aborts_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     seen, handler = streaming(b"one", fails=True)
     with caplog.at_level(logging.ERROR):
         answer = answer_to(GET, handler=handler, eof=False)
     assert not answer.endswith(b"0\r\n\r\n"), "no client takes it for whole"
     assert seen == ["closed"]
-    assert "answering '/' failed" in caplog.text
+    assert "sending the response to '/' failed" in caplog.text
 
 
-def test_an_answer_that_breaks_off_for_a_known_reason_is_not_told_twice(
+def test_response_aborted_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> AsyncIterator[bytes]:
         yield b"one"
-        raise AnswerBroken
+        raise ResponseAborted
 
     async def answer(request: Request) -> Response:
         return Response(pieces=run())
@@ -195,7 +197,7 @@ def test_an_answer_that_breaks_off_for_a_known_reason_is_not_told_twice(
     assert caplog.text == ""
 
 
-def test_many_requests_sent_ahead_do_not_keep_another_client_waiting() -> None:
+def test_pipelined_requests_do_not_delay_another_client() -> None:
     order: list[str] = []
 
     async def note(request: Request) -> Response:
@@ -217,7 +219,7 @@ def test_many_requests_sent_ahead_do_not_keep_another_client_waiting() -> None:
     assert order.index("/other") < 500
 
 
-def test_pieces_wait_for_a_client_that_is_slow_and_end_with_one_that_leaves() -> None:
+def test_a_stream_waits_for_a_slow_client_and_ends_when_it_disconnects() -> None:
     made = 0
 
     async def many() -> AsyncIterator[bytes]:
@@ -249,12 +251,12 @@ def test_pieces_wait_for_a_client_that_is_slow_and_end_with_one_that_leaves() ->
     assert afterwards <= waiting + 1
 
 
-def test_who_leaves_is_told_to_what_runs_for_it() -> None:
+def test_on_disconnect_is_called() -> None:
     async def talk(port: int) -> bool:
         left = asyncio.Event()
 
         async def wait(request: Request) -> Response:
-            request.on_leave = left.set
+            request.on_disconnect = left.set
             await left.wait()
             return text("too late")
 

@@ -1,4 +1,4 @@
-"""Clients that send too much, too little, too slowly, or rubbish; that do not read, and that do not end."""
+"""Hostile clients: too much input, too little, too slow, malformed; clients that never read or never close."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MAX_HEAD_BYTES = QUICK.max_request_head_bytes
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clocks are looked at often; with QUICK all of them run fast."""
-    monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
+    """Checks deadlines often; the limits QUICK are short."""
+    monkeypatch.setattr(listening, "EXPIRY_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(connection, "LINGER_SECONDS", 0.3)
 
 
@@ -36,25 +36,25 @@ def post(size: int, *more: bytes) -> bytes:
 # Bodies
 
 
-def test_a_body_may_be_larger_than_a_head_and_than_what_waits_unread() -> None:
+def test_a_body_may_exceed_the_head_limit_and_the_buffer() -> None:
     size = 2 * MAX_UNREAD_BYTES
     answer = answer_to(post(size), *[b"b" * 1024] * (size // 1024), LAST)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert b"\r\n\r\n%d\n" % size in answer
 
 
-def test_a_body_in_chunks() -> None:
+def test_a_chunked_body() -> None:
     head = b"POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     assert b"\r\n\r\n8\n" in answer_to(head, b"5\r\nhel", b"lo\r\n", b"3\r\nyou\r\n0\r\n\r\n", LAST)
 
 
-def test_a_body_too_large_is_refused_before_it_is_here_and_the_refusal_seen() -> None:
+def test_a_too_large_body_is_refused_early_and_the_client_sees_the_response() -> None:
     answer = answer_to(post(1 << 40), *[b"b" * 65536] * (2 * MAX_COUNTED // 65536), eof=False)
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close\r\n" in answer
 
 
-def test_a_body_that_nobody_wants_does_not_come_in() -> None:
+def test_an_unread_body_is_not_received() -> None:
     async def talk(port: int) -> int:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.transport.set_write_buffer_limits(0)
@@ -78,16 +78,16 @@ def test_a_body_that_nobody_wants_does_not_come_in() -> None:
     assert with_server(talk, deaf) < 1 << 26
 
 
-def test_a_body_that_breaks_off() -> None:
+def test_a_truncated_body() -> None:
     assert answer_to(post(10), b"abc").startswith(b"HTTP/1.1 400")
 
 
-def test_a_refused_body_that_is_here_already_costs_no_connection() -> None:
+def test_a_refused_body_that_is_complete_keeps_the_connection() -> None:
     put = b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
     assert re.findall(rb"HTTP/1.1 (\d+)", answer_to(put + LAST)) == [b"405", b"200"]
 
 
-def test_a_client_that_waits_for_permission_gets_it_at_once() -> None:
+def test_expect_100_continue() -> None:
     async def talk(port: int) -> tuple[bytes, bytes]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(3, b"expect: 100-continue"))
@@ -102,7 +102,7 @@ def test_a_client_that_waits_for_permission_gets_it_at_once() -> None:
     assert answer.startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_client_that_is_refused_is_not_asked_for_its_body() -> None:
+def test_a_refused_request_gets_no_100_continue() -> None:
     put = b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n"
     answer = answer_to(put, eof=False)
     assert answer.startswith(b"HTTP/1.1 405")
@@ -112,7 +112,7 @@ def test_a_client_that_is_refused_is_not_asked_for_its_body() -> None:
 # Heads
 
 
-def test_heads_on_one_connection_are_counted_one_by_one() -> None:
+def test_the_head_limit_is_per_request() -> None:
     large = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (MAX_HEAD_BYTES // 2))
     assert answer_to(large, large, large, LAST).count(b"HTTP/1.1 200 OK") == 4
 
@@ -141,7 +141,7 @@ def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-def test_what_two_servers_could_read_in_two_ways_is_refused(head: bytes) -> None:
+def test_ambiguous_framing_is_refused(head: bytes) -> None:
     answers = answer_to(GET + head + GET, eof=False)
     assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"400"]
 
@@ -162,7 +162,7 @@ def test_a_transfer_coding_other_than_chunked_is_refused(codings: bytes) -> None
     assert answer_to(b"POST /count HTTP/1.1\r\ntransfer-encoding: Chunked \r\n\r\n" + body).endswith(b"\r\n3\n")
 
 
-def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
+def test_malformed_input_after_a_slow_request_is_refused_after_its_response() -> None:
     slow = b"GET /slow HTTP/1.1\r\nhost: x\r\nx-word: %b\r\n\r\n"
     answers = answer_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)
     first, second = answers.split(b"HTTP/1.1 ")[1:]
@@ -177,25 +177,25 @@ def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
     "opening", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n", post(9) + b"a"]
 )
 @pytest.mark.usefixtures("quick")
-def test_who_says_nothing_or_half_of_it_is_not_kept_for_ever(opening: bytes) -> None:
+def test_silent_and_incomplete_requests_time_out(opening: bytes) -> None:
     limits = replace(QUICK, keep_alive_timeout=0.05)
     with contextlib.suppress(ConnectionResetError):
         assert answer_to(opening, eof=False, limits=limits)[:12] in (b"", b"HTTP/1.1 408")
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_second_request_that_never_ends_closes_the_connection() -> None:
+def test_an_incomplete_second_request_times_out() -> None:
     answer = answer_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False, limits=QUICK)
     assert answer.count(b"HTTP/1.1 200 OK") == 1
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_kept_connection_is_kept_so_long() -> None:
+def test_keep_alive_timeout() -> None:
     assert answer_to(GET, eof=False, limits=replace(QUICK, keep_alive_timeout=0.1)).endswith(b"hello\n")
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_handler_may_take_longer_than_a_client() -> None:
+def test_client_timeouts_do_not_apply_to_handlers() -> None:
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.8)
         return await count(request)
@@ -204,7 +204,7 @@ def test_a_handler_may_take_longer_than_a_client() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly() -> None:
+def test_a_client_that_stops_receiving_is_disconnected_and_a_slow_one_is_not() -> None:
     size = 1 << 26
 
     async def much(request: Request) -> Response:
@@ -233,7 +233,7 @@ def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly() -
 # Numbers
 
 
-def test_there_are_only_so_many_connections() -> None:
+def test_the_number_of_connections_is_limited() -> None:
     async def talk(port: int) -> list[bytes]:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _, writer in opened:
@@ -243,7 +243,7 @@ def test_there_are_only_so_many_connections() -> None:
         answers = [await ask(port, eof=False)]
         may_answer.set()
         answers += [await reader.readline() for reader, _ in opened]
-        answers.append(await ask(port, GET))  # in the place of one that waits
+        answers.append(await ask(port, GET))  # evicts an idle connection
         ends = [await reader.read() for reader, _ in opened[:1]]
         for _, writer in opened:
             writer.close()
@@ -262,7 +262,7 @@ def test_there_are_only_so_many_connections() -> None:
     assert [answer.split()[1] for answer in answers] == [b"503", b"200", b"200", b"200"]
 
 
-def test_who_has_asked_nothing_makes_room_before_who_waits_between_requests() -> None:
+def test_connections_without_a_request_are_evicted_before_idle_ones() -> None:
     async def talk(port: int) -> list[bytes]:
         known_reader, known = await asyncio.open_connection("127.0.0.1", port)
         known.write(GET)
@@ -289,7 +289,7 @@ def test_who_has_asked_nothing_makes_room_before_who_waits_between_requests() ->
     assert [answer.split()[1] for answer in answers] == [b"200"] * 3
 
 
-def test_a_server_that_stops_finishes_what_it_answers_and_waits_no_longer_than_it_said() -> None:
+def test_stop_finishes_running_requests_within_the_grace_period() -> None:
     async def run(answers_after: float, grace: float) -> bytes:
         async def slow(request: Request) -> Response:
             await asyncio.sleep(answers_after)
@@ -333,7 +333,7 @@ PIECES = [
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=200), max_size=8), st.booleans())
-def test_any_bytes_end_in_an_answer_or_a_closed_connection(parts: list[bytes], at_once: bool) -> None:
+def test_any_bytes_end_in_a_response_or_a_closed_connection(parts: list[bytes], at_once: bool) -> None:
     async def talk(port: int) -> None:
         with contextlib.suppress(ConnectionError):
             await ask(port, *([b"".join(parts)] if at_once else parts))

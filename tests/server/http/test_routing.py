@@ -49,7 +49,7 @@ ROUTER = Router(
         ("GET /", "404"),
     ],
 )
-def test_who_answers(asked: str, found: str) -> None:
+def test_the_matching_route_handles_the_request(asked: str, found: str) -> None:
     method, _, path = asked.partition(" ")
     answer = asyncio.run(ROUTER(Request(method, path)))
     told = answer.body.decode().rstrip("\n") if answer.status == 200 else str(answer.status)
@@ -57,7 +57,7 @@ def test_who_answers(asked: str, found: str) -> None:
     assert told + allowed == found
 
 
-def test_paths_that_nobody_knows_have_one_who_answers() -> None:
+def test_unmatched_paths_go_to_the_fallback() -> None:
     async def otherwise(request: Request) -> Response:
         return text(f"what is {request.path}?")
 

@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from gpuscope.limits import Limits
-from gpuscope.server.http.connection_limit import Admission
+from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.http.messages import Request, Response, text
 from gpuscope.server.login.access import AccessPolicy, behind
 from gpuscope.server.login.client_request import parse_networks
@@ -275,7 +275,7 @@ def test_a_web_configuration_files_users_are_asked_as_before(tmp_path: Path) -> 
 
 def test_requests_through_a_trusted_proxy_are_counted_by_its_client() -> None:
     proxies = parse_networks(["10.0.0.1"], "--proxy-auth-from")
-    clients = Admission(Limits(max_connections_per_address=1))
+    clients = ConnectionLimit(Limits(max_connections_per_address=1))
     access = AccessPolicy(HostRule.build("0.0.0.0", []), proxies, clients=clients)
 
     def asked(client: str) -> Request:

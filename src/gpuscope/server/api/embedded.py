@@ -81,7 +81,7 @@ class EmbeddedApi:
         if small:
             return work(_NOBODY_LEAVES)  # before the event loop turns, nobody can
         cancelled = threading.Event()
-        request.on_leave = cancelled.set
+        request.on_disconnect = cancelled.set
         try:
             return await asyncio.wrap_future(self._threads().submit(request.peer, work, cancelled))
         except asyncio.CancelledError:

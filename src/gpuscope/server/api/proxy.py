@@ -26,7 +26,7 @@ from gpuscope.server.api.encode import failure
 from gpuscope.server.api.engine_stats import Traffic
 from gpuscope.server.api.parameters import ApiError, read_body
 from gpuscope.server.api.responses import JSON, error_answer
-from gpuscope.server.http.messages import AnswerBroken, Request, Response
+from gpuscope.server.http.messages import Request, Response, ResponseAborted
 from gpuscope.server.http.routing import Route
 
 log = logging.getLogger("gpuscope.api")
@@ -206,7 +206,7 @@ class RemoteApi:
         except httpx2.HTTPError as error:
             # The status is out already: the client sees an answer cut short, the log says why.
             self.traffic.went_wrong("broken_off", f"{self.url}: the answer broke off: {root_cause(error)}")
-            raise AnswerBroken from error
+            raise ResponseAborted from error
         finally:
             await answer.aclose()
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from gpuscope.limits import Limits
 from gpuscope.server.http.addresses import Network
-from gpuscope.server.http.connection_limit import Admission
-from gpuscope.server.http.messages import Guard, Handler, Request, Response
+from gpuscope.server.http.connection_limit import ConnectionLimit
+from gpuscope.server.http.messages import Handler, Request, RequestGuard, Response
 from gpuscope.server.login.authenticator import Authenticator, Identity
 from gpuscope.server.login.client_request import ClientRequest, read_head
 from gpuscope.server.login.login_responses import refuse
@@ -38,10 +38,10 @@ class AccessPolicy:
 
     hosts: HostRule
     proxies: Sequence[Network] = ()
-    guard: Guard | None = None  # passwords of a web configuration file
+    guard: RequestGuard | None = None  # passwords of a web configuration file
     keeper: Authenticator | None = None
     setup: Setup | None = None
-    clients: Admission = field(default_factory=lambda: Admission(Limits()))  # of trusted proxies
+    clients: ConnectionLimit = field(default_factory=lambda: ConnectionLimit(Limits()))  # of trusted proxies
     login: LoginRoutes = field(init=False)
 
     def __post_init__(self) -> None:

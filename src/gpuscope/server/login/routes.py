@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request, Response
+from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.server.login.authenticator import COOKIE, SECURE_COOKIE, Authenticator, Identity, session_ids
 from gpuscope.server.login.client_request import ClientRequest
@@ -122,7 +122,7 @@ async def _read_form(request: Request) -> Form | Refusal:
         document = orjson.loads(await request.body.read(MAX_BODY_BYTES))
     except BodyTooLarge:
         return Refusal(413, "bad_data", f"the request is larger than {MAX_BODY_BYTES} bytes")
-    except (ClientLeft, orjson.JSONDecodeError):
+    except (ClientDisconnected, orjson.JSONDecodeError):
         document = None
     if not isinstance(document, dict):
         return Refusal(400, "bad_data", 'the body is not JSON such as {"user": …, "password": …}')
