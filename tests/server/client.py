@@ -56,7 +56,7 @@ class HandlerTransport(httpx2.BaseTransport):
         if content := request.read():
             body.add(content)
         body.end()
-        asked = Request(
+        handler_request = Request(
             request.method,
             httpx2.URL(request.url).path,
             [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in request.headers.raw],
@@ -66,14 +66,14 @@ class HandlerTransport(httpx2.BaseTransport):
             request.url.scheme == "https",
             body,
         )
-        return run(_run_eagerly(self._answer(asked)))
+        return run(_run_eagerly(self._answer(handler_request)))
 
-    async def _answer(self, asked: Request) -> httpx2.Response:
-        response = await self._handler(asked)
+    async def _answer(self, handler_request: Request) -> httpx2.Response:
+        response = await self._handler(handler_request)
         content = b""
         if response.pieces is not None:
             content = b"".join([piece async for piece in response.pieces])
-        elif asked.method != "HEAD" and has_body(response.status):
+        elif handler_request.method != "HEAD" and has_body(response.status):
             content = response.body
         if response.close is not None:
             await response.close()

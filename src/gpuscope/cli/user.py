@@ -19,7 +19,7 @@ from gpuscope.errors import UsageError
 from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
-    from gpuscope.server.login.user_file import Users
+    from gpuscope.server.login.user_file import UserFile
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
@@ -46,20 +46,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.server.login.user_file import Users
+    from gpuscope.server.login.user_file import UserFile
 
     if args.write and args.action != "token":
         raise UsageError(f"--write: says what a token may do; `{args.action}` has none")
     if args.action != "list" and not args.name:
         raise UsageError(f"gpuscope user {args.action}: whom? give a name")
     try:
-        ACTIONS[args.action](Users(home_path(settings.data, "data")), args)
+        ACTIONS[args.action](UserFile(home_path(settings.data, "data")), args)
     except OSError as error:
         raise UsageError(f"--data {settings.data}: {error.strerror}; is it the server's folder?") from None
     return 0
 
 
-def _add(users: Users, args: argparse.Namespace) -> None:
+def _add(users: UserFile, args: argparse.Namespace) -> None:
     from gpuscope.server.login.user_file import UserError, clean_name
 
     if clean_name(args.name) in users.names():  # before the password is asked for
@@ -68,28 +68,28 @@ def _add(users: Users, args: argparse.Namespace) -> None:
     print(f"{args.name} may log in now")
 
 
-def _passwd(users: Users, args: argparse.Namespace) -> None:
+def _passwd(users: UserFile, args: argparse.Namespace) -> None:
     users.set_password(args.name, _ask_password(args.name))
     print(f"{args.name} has a new password; older sessions have ended")
 
 
-def _remove(users: Users, args: argparse.Namespace) -> None:
+def _remove(users: UserFile, args: argparse.Namespace) -> None:
     users.remove(args.name)
     print(f"{args.name} is removed; their sessions have ended")
 
 
-def _token(users: Users, args: argparse.Namespace) -> None:
+def _token(users: UserFile, args: argparse.Namespace) -> None:
     token = users.add_token(args.name, writes=args.write)
     print(token)
     print("it is shown only now; send it as `Authorization: Bearer …`", file=sys.stderr)
 
 
-def _revoke(users: Users, args: argparse.Namespace) -> None:
+def _revoke(users: UserFile, args: argparse.Namespace) -> None:
     users.revoke_token(args.name)
     print(f"token {args.name} revoked")
 
 
-def _list(users: Users, args: argparse.Namespace) -> None:
+def _list(users: UserFile, args: argparse.Namespace) -> None:
     rows = [{"kind": "user", "name": name, "created": _day(at)} for name, at in users.names().items()]
     rows += [
         {"kind": "write token" if one.writes else "token", "name": one.name, "created": _day(one.created_at)}
@@ -119,7 +119,7 @@ def _ask_password(name: str) -> str:
     return password
 
 
-ACTIONS: dict[str, Callable[[Users, argparse.Namespace], None]] = {
+ACTIONS: dict[str, Callable[[UserFile, argparse.Namespace], None]] = {
     "add": _add,
     "passwd": _passwd,
     "remove": _remove,

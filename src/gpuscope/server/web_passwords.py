@@ -12,7 +12,7 @@ from typing import Any
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
 from gpuscope.server.http.messages import Request, RequestGuard, Response, text
-from gpuscope.server.login.password_checks import Attempts, PasswordChecks, Refusal
+from gpuscope.server.login.password_checks import LoginAttempts, PasswordChecker, Refusal
 
 _CHALLENGE = (("www-authenticate", 'Basic realm="gpuscope"'),)
 _HASH = re.compile(r"\$2[abxy]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.ASCII)
@@ -38,7 +38,7 @@ def password_guard(users: Mapping[Any, Any], limits: Limits) -> RequestGuard:
             return False
         return matches and user in hashes
 
-    checks = PasswordChecks(Attempts.of(limits), check, hashes.get)
+    checks = PasswordChecker(LoginAttempts.from_limits(limits), check, hashes.get)
 
     async def guard(request: Request, client: str) -> Response | None:
         credentials = _basic_credentials(request.header("authorization"))

@@ -29,7 +29,7 @@ ROUTER = Router(
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("request_line", "found"),
     [
         ("GET /a", "/a GET"),
         ("POST /a", "/a POST"),
@@ -49,8 +49,8 @@ ROUTER = Router(
         ("GET /", "404"),
     ],
 )
-def test_the_matching_route_handles_the_request(asked: str, found: str) -> None:
-    method, _, path = asked.partition(" ")
+def test_the_matching_route_handles_the_request(request_line: str, found: str) -> None:
+    method, _, path = request_line.partition(" ")
     answer = asyncio.run(ROUTER(Request(method, path)))
     told = answer.body.decode().rstrip("\n") if answer.status == 200 else str(answer.status)
     allowed = "".join(f" {value}" for name, value in answer.headers if name == "allow")
