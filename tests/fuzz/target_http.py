@@ -10,8 +10,8 @@ from gpuscope.limits import Limits
 from gpuscope.server.http.body_budget import RequestBodyBudget
 from gpuscope.server.http.messages import Request
 from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, MalformedRequest, RequestParser
-from gpuscope.server.login.client_request import parse_networks, read_head
-from gpuscope.server.login.origin_rules import HostRule, forgery_fault, host_fault
+from gpuscope.server.login.client_request import parse_networks, read_client_request
+from gpuscope.server.login.origin_rules import HostRule, cross_site_error, host_error
 
 LIMITS = Limits(max_request_head_bytes=1024, max_request_bodies_bytes=2048)
 PROXIES = parse_networks(["10.0.0.0/8"], "")
@@ -69,8 +69,8 @@ def _described(request: Request) -> tuple[str, str, tuple[tuple[str, str], ...],
     headers = tuple(request.headers)
     assert not any(c in name + value for name, value in headers for c in "\r\n\0")
     assert sum(len(name) + len(value) for name, value in headers) <= LIMITS.max_request_head_bytes
-    asked = read_head(request, PROXIES)
-    host_fault(HOSTS, asked), forgery_fault(asked)
+    client_request = read_client_request(request, PROXIES)
+    host_error(HOSTS, client_request), cross_site_error(client_request)
     body = bytes(request.body._content) if request.body.is_complete else b""
     return request.method, request.path, headers, body, request.body.is_complete
 

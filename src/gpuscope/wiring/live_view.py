@@ -10,7 +10,7 @@ from gpuscope.collect.collector import Collector
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from gpuscope.scrape.scraper import Scraper
-from gpuscope.scrape.target_state import TargetState
+from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.server.api.proxy import RemoteApi
 from gpuscope.server.gone import GoneWatch
 from gpuscope.server.live import LIVE_QUERY
@@ -49,20 +49,20 @@ async def _ask_store(engine: Engine, expression: str, at: float) -> list[tuple[d
 
 
 def _watch_store(engine: Engine, scraper: Scraper) -> GoneWatch:
-    async def states() -> list[TargetState]:
+    async def states() -> list[TargetHealth]:
         return scraper.states()
 
     return GoneWatch(lambda expression, at: _ask_store(engine, expression, at), states)
 
 
 def _watch_engine(api: RemoteApi) -> GoneWatch:
-    async def states() -> list[TargetState]:
+    async def states() -> list[TargetHealth]:
         down = [labels for labels, _ in await api.query("up == 0")]
         errors = await api.scrape_errors() if down else {}
         found = []
         for labels in down:
             url, error = errors.get((labels.get("job", ""), labels.get("instance", "")), ("", ""))
-            found.append(TargetState(labels=labels, url=url, error=error))
+            found.append(TargetHealth(labels=labels, url=url, error=error))
         return found
 
     return GoneWatch(api.query, states, known_jobs_only=True)

@@ -16,7 +16,7 @@ from gpuscope.promql import Engine
 from gpuscope.readings import Snapshot
 from gpuscope.remote_write.receiver import Receiver
 from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.scrape.local import LocalTarget
+from gpuscope.scrape.local import LocalIngester
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
@@ -52,7 +52,7 @@ class Feed:
         self._next_at = 0.0
         self._trouble = ""
         self._storing: Future[Appended] | None = None
-        self.target = LocalTarget(store, {"job": "gpuscope", "instance": node})
+        self.target = LocalIngester(store, {"job": "gpuscope", "instance": node})
 
     def take(self, snapshot: Snapshot) -> None:
         # Half a second of tolerance: snapshots come on a beat of their own.
