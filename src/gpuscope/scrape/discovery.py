@@ -44,7 +44,7 @@ class Discovery:
         for path in paths:
             known = self._files.get(path)
             if known is None:
-                known = self._files[path] = _File(EpisodeLog(log, f"targets of {path}", level=logging.ERROR))
+                known = self._files[path] = _File(EpisodeLog(log, f"targets in {path}", level=logging.ERROR))
             self._refresh(path, known)
             groups += known.groups
         return tuple(groups)

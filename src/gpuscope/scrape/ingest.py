@@ -200,7 +200,7 @@ def check_labels(labels: dict[str, str], limits: JobLimits) -> None:
 
 
 def _longer(text: str, limit: int) -> bool:
-    # A character takes four bytes at max_lines: max_lines texts are short enough without counting.
+    # A character has at most four bytes, so short text needs no encoding.
     return 0 < limit < 4 * len(text) and len(text.encode("utf-8", "surrogatepass")) > limit
 
 

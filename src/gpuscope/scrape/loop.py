@@ -40,7 +40,7 @@ class ScrapeCounts:
     not_stored: int = 0
     skipped: int = 0  # scrapes that were due while the previous one was running
     store_episode: EpisodeLog = field(
-        default_factory=lambda: EpisodeLog(log, "scrapes are not stored", level=logging.ERROR)
+        default_factory=lambda: EpisodeLog(log, "storing scrapes", level=logging.ERROR)
     )
 
 

@@ -242,7 +242,7 @@ class Scraper:
         )
         for name, value, help_text in (
             ("scrapes", self.counts.scrapes, "Scrapes started."),
-            ("failures", self.counts.failures, "Scrapes that failed or were refusal."),
+            ("failures", self.counts.failures, "Scrapes that failed or were refused."),
             ("not_stored", self.counts.not_stored, "Scrapes that could not be stored."),
             ("skipped", self.counts.skipped, "Scrapes skipped because the previous one was not finished."),
         ):

@@ -118,7 +118,7 @@ class Server:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _admit(self, accepted: socket.socket, peer: str) -> bool:
-        """Returns False if another connection was evicted for this connection."""
+        """Returns False if another connection was evicted for this one."""
         key = self._connection_limit.enter(peer)
         is_full = key is None
         if is_full and self._make_room("" if self._connection_limit.is_full else limit_key(peer)):
