@@ -97,8 +97,8 @@ def _own_names() -> tuple[str, ...]:
 
 def _log_first_user_token(setup: FirstUserSetup, address: str) -> None:
     log.warning(
-        "no user exists yet: open %s and make the first with this one-time token: %s "
-        "(or run `gpuscope user add NAME` here)",
+        "no user exists yet: open %s and create the first with this one-time token: %s "
+        "(or run `gpuscope user add NAME`)",
         address,
         setup.new_token(),
     )
