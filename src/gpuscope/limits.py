@@ -1,10 +1,10 @@
-"""Every limit on what a client, a scrape target or a query can make large: one table.
+"""The table of limits on everything that a client, a scrape target or a query can make large.
 
-A field of `Limits` is a row and a setting (`--max-connections`, `GPUSCOPE_MAX_CONNECTIONS`): its default, its
-group (which commands take it), what it bounds and why the default is what it is. Code that enforces a limit
-takes the number from a `Limits` and calls `LIMITS_REACHED.count("max_connections")` each time it refuses
-something; `/metrics` shows both as `gpuscope_limit` and `gpuscope_limit_reached_total`. Bounds on the driver
-and on files of this machine stay constants (`MAX_*`) next to the code: no client can reach them.
+A field of `Limits` is a setting (`--max-connections`, `GPUSCOPE_MAX_CONNECTIONS`) with its default, its group
+(the commands that have it), a help text and the reason for the default. Code that enforces a limit reads it
+from a `Limits` and calls `LIMITS_REACHED.count("max_connections")` on each refusal; `/metrics` exports both as
+`gpuscope_limit` and `gpuscope_limit_reached_total`. Limits on the driver and on local files are constants
+(`MAX_*`) next to the code, because no client can reach them.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Limits:
         512,
         parse_positive,
         "http",
-        "connections open at once on one listener, TLS handshakes included",
-        why="512 idle connections cost 20 MiB; lower where the process may not open that many files",
+        "maximum open connections per listener, including TLS handshakes",
+        why="512 idle connections take 20 MiB; lowered automatically to fit the limit on open files",
     )
     max_request_head_bytes: int = _limit(
         64 << 10,
         parse_bytes,
         "http",
-        "size of a request's head",
+        "maximum size of a request head",
         why="browsers and proxies stop at 8 to 32 KiB; long PromQL in a URL stays below 64 KiB",
         metavar="64KiB",
     )
@@ -52,92 +52,92 @@ class Limits:
         128,
         parse_positive,
         "http",
-        "connections of one client address (IPv6: one /64); requests at once of a trusted proxy's client",
-        why="a browser opens 6; a quarter of all leaves room for others; list a proxy in --proxy-auth-from",
+        "maximum connections per client address (IPv6: per /64), or concurrent requests per client of a proxy",
+        why="a browser opens 6; a quarter of max_connections; add proxies to --proxy-auth-from",
     )
     tls_handshake_timeout: float = _limit(
         10.0,
         parse_positive_duration,
         "http",
-        "time for a TLS handshake",
-        why="three round trips; a bad line needs 2 s",
+        "timeout of a TLS handshake",
+        why="three round trips; a slow connection needs 2 s",
         metavar="10s",
     )
     request_head_timeout: float = _limit(
         30.0,
         parse_positive_duration,
         "http",
-        "time from the first byte of a request's head to its last, and from connecting to the first byte",
-        why="a client on a bad line needs a few seconds",
+        "timeout of a request head, and of a new connection until its first byte",
+        why="a client on a slow connection needs a few seconds",
         metavar="30s",
     )
     request_body_timeout: float = _limit(
         120.0,
         parse_positive_duration,
         "http",
-        "time from the first byte of a request's body to its last",
-        why="the largest body, 16 MiB, at 1.1 Mbit/s; Prometheus' own sender gives up after 30 s",
+        "timeout of a request body",
+        why="the largest body, 16 MiB, at 1.1 Mbit/s; Prometheus' remote write has a timeout of 30 s",
         metavar="2m",
     )
     max_request_bodies_bytes: int = _limit(
         64 << 20,
         parse_bytes,
         "http",
-        "request bodies in memory, all together; one client address may hold half",
-        why="four of the largest bodies; above it the answer is 503 with Retry-After, and senders try again",
+        "maximum size of all request bodies in memory; one client address may use half",
+        why="four of the largest bodies; above it the response is 503 with Retry-After, and senders retry",
         metavar="64MiB",
     )
     client_stall_timeout: float = _limit(
         60.0,
         parse_positive_duration,
         "http",
-        "time without a byte of a body; also how often --min-answer-rate is looked at",
-        why="longer than a laptop takes to change its network",
+        "timeout without a received body byte; also the period over which --min-answer-rate is measured",
+        why="longer than a laptop needs to change its network",
         metavar="60s",
     )
     min_answer_rate: int = _limit(
         8 << 10,
         parse_bytes,
         "http",
-        "bytes per second a client must take of an answer, on average over --client-stall-timeout",
-        why="64 kbit/s; a rate and not a time, because a large answer over a slow line rightly takes long",
+        "minimum rate in bytes per second at which a client must receive a response",
+        why="64 kbit/s; a rate and not a timeout, because a large response may take long on a slow connection",
         metavar="8KiB",
     )
     keep_alive_timeout: float = _limit(
         120.0,
         parse_positive_duration,
         "http",
-        "time an idle connection stays open",
-        why="longer than scrapers and dashboards pause, which would connect anew each time",
+        "timeout of an idle connection",
+        why="longer than the intervals of scrapers and dashboards, so that they keep their connections",
         metavar="2m",
     )
     max_client_log_lines: int = _limit(
         10,
         parse_positive,
         "http",
-        "log lines per minute and kind that clients can cause; one more line counts the rest",
-        why="enough to see who it is; 10 kinds at this rate fill 2 MB a day",
+        "maximum log lines per minute and kind that clients can cause; one more line counts the rest",
+        why="enough to identify the client; 10 kinds at this rate write 2 MB a day",
     )
     max_password_attempts_per_address: int = _limit(
         5,
         parse_positive,
         "http",
-        "wrong passwords or tokens of one client address before it must wait, up to 15 minutes",
-        why="a person mistypes two or three times",
+        "failed logins per client address before a wait of up to 15 minutes",
+        why="people mistype two or three times",
     )
     max_password_attempts_per_user: int = _limit(
         10,
         parse_positive,
         "http",
-        "wrong passwords for one user before an attempt must wait, up to 1 minute",
-        why="more, and shorter: who fails on purpose as somebody else must not keep that user out for long",
+        "failed logins per user before a wait of up to 1 minute",
+        why="higher, with a shorter wait: an attacker must not be able to lock a user out for long",
     )
     max_password_queue: int = _limit(
         32,
         parse_positive,
         "http",
-        "passwords waiting to be checked; two are checked at once",
-        why="bcrypt takes 0.2 s each: the last of them waits 3 s",
+        "maximum queued password checks; two run at the same time",
+        why="bcrypt takes 0.2 s each, so the last one waits 3 s",
     )
 
     # group "query": PromQL (up, server)
@@ -145,32 +145,37 @@ class Limits:
         50_000_000,
         parse_positive,
         "query",
-        "samples one query may hold in memory; 16 bytes each",
-        why="Prometheus' own default; query_max_total_samples, which has none there, is reached before",
+        "maximum samples in memory per query; 16 bytes each",
+        why="Prometheus' default; query_max_total_samples, which Prometheus does not have, is reached first",
     )
     query_max_total_samples: int = _limit(
         20_000_000,
         parse_positive,
         "query",
-        "samples all queries together may hold, one alone included; others wait 10 s for them",
-        why="320 MB: a day of 1,000 series at 5 s; without it, 20 queries could hold 20 times as much",
+        "maximum samples in memory of all queries; a query waits up to 10 s for free memory",
+        why="320 MB: a day of 1,000 series at 5 s; without it, 20 queries could use 20 times as much",
     )
     query_timeout: float = _limit(
-        120.0, parse_positive_duration, "query", "query time limit", why="Prometheus' own default", metavar="2m"
+        120.0,
+        parse_positive_duration,
+        "query",
+        "maximum run time of a query",
+        why="Prometheus' default",
+        metavar="2m",
     )
     query_max_concurrency: int = _limit(
         20,
         parse_positive,
         "query",
-        "large queries evaluated at once; others wait, and each that does counts as reaching it",
-        why="Prometheus' own default",
+        "maximum concurrent large queries; others wait, and each wait counts as reaching the limit",
+        why="Prometheus' default",
     )
     query_log_max_bytes: int = _limit(
         64 << 20,
         parse_bytes,
         "query",
-        "size at which the file of query_log_file is renamed to FILE.1 and begun anew",
-        why="about 120,000 queries; twice that is on disk at most",
+        "size at which the query log is renamed to FILE.1 and a new file is started",
+        why="about 120,000 queries; at most two files exist",
         metavar="64MiB",
     )
 
@@ -178,38 +183,38 @@ class Limits:
         128 << 20,
         parse_bytes,
         "query",
-        "label text one query may make (label_replace, label_join, count_values); one label a 64th of it",
-        why="a label_replace over 100,000 series makes 20 MB, its tuples included; nested ones made 20 GB",
+        "maximum label text that one query creates (label_replace, label_join, count_values); a 64th per label",
+        why="a label_replace over 100,000 series creates 20 MB including tuples; nested ones created 20 GB",
         metavar="128MiB",
     )
     query_max_selectors: int = _limit(
         1_000,
         parse_positive,
         "query",
-        "match[] parameters of one request",
-        why="federation and dashboards send tens; each is parsed and looked up by itself, 0.2 ms or more",
+        "maximum match[] parameters per request",
+        why="federation and dashboards send tens; each takes 0.2 ms or more",
     )
     query_max_large_answers: int = _limit(
         8,
         parse_positive,
         "query",
-        "answers above 1 MiB sent at once; more are answered 503",
-        why="the result stays in memory until the client has taken it, so slow clients must be few",
+        "maximum concurrent responses above 1 MiB; further ones get 503",
+        why="a result stays in memory until the client has received it, so slow clients must be few",
     )
 
-    # group "scrape": targets and what they answer (server)
+    # group "scrape": targets and their responses (server)
     scrape_max_targets: int = _limit(
         10_000,
         parse_positive,
         "scrape",
-        "targets of all jobs together; further ones are not scraped",
-        why="each keeps a connection open; a hundred times the fleet of the benchmark",
+        "maximum targets of all jobs; further ones are not scraped",
+        why="each target keeps a connection open; 100 times the fleet of the benchmark",
     )
     scrape_max_body_bytes: int = _limit(
         32 << 20,
         parse_bytes,
         "scrape",
-        "size of a target's answer, unpacked, where body_size_limit does not say otherwise",
+        "maximum size of a target's decompressed response, unless body_size_limit is set",
         why="room for 250,000 samples of 130 bytes; node_exporter sends 60 KiB",
         metavar="32MiB",
     )
@@ -217,45 +222,45 @@ class Limits:
         256 << 20,
         parse_bytes,
         "scrape",
-        "answers in memory at once, of all targets; above it only those below 1 MiB are read",
-        why="eight of the largest answers allowed, half of what an attack may take",
+        "maximum size of all targets' responses in memory; above it only those below 1 MiB are accepted",
+        why="eight responses of the maximum size, half of the memory that an attack may use",
         metavar="256MiB",
     )
     scrape_max_samples: int = _limit(
         250_000,
         parse_positive,
         "scrape",
-        "samples of one scrape, where sample_limit does not say otherwise",
+        "maximum samples per scrape, unless sample_limit is set",
         why="an agent with 8 GPUs sends 3,500, node_exporter 500; Prometheus has no limit",
     )
     scrape_max_line_bytes: int = _limit(
         1 << 20,
         parse_bytes,
         "scrape",
-        "length of a line in a target's answer",
-        why="sixteen label values of the greatest length; a line is read in one piece",
+        "maximum length of a line in a target's response",
+        why="sixteen label values of the maximum length",
         metavar="1MiB",
     )
     scrape_max_labels: int = _limit(
         512,
         parse_positive,
         "scrape",
-        "labels of a series, where label_limit does not allow more",
-        why="far above what exporters write; Prometheus has no limit",
+        "maximum labels per series, unless label_limit is higher",
+        why="far more than exporters write; Prometheus has no limit",
     )
     scrape_max_label_name_bytes: int = _limit(
         1024,
         parse_bytes,
         "scrape",
-        "length of a label's name, where label_name_length_limit does not allow more",
-        why="the longest label Kubernetes allows has 317 bytes",
+        "maximum length of a label name, unless label_name_length_limit is higher",
+        why="the longest label name that Kubernetes allows has 317 bytes",
         metavar="1KiB",
     )
     scrape_max_label_value_bytes: int = _limit(
         64 << 10,
         parse_bytes,
         "scrape",
-        "length of a label's value, where label_value_length_limit does not allow more",
+        "maximum length of a label value, unless label_value_length_limit is higher",
         why="long URLs and command lines fit; Prometheus has no limit",
         metavar="64KiB",
     )
@@ -263,8 +268,8 @@ class Limits:
         1 << 20,
         parse_bytes,
         "scrape",
-        "names, help and units remembered of one target; the rest is left out of /api/v1/metadata",
-        why="twenty times what node_exporter has, 50 KiB",
+        "maximum metadata (names, help, units) per target; the rest is missing from /api/v1/metadata",
+        why="twenty times the metadata of node_exporter, 50 KiB",
         metavar="1MiB",
     )
 
@@ -273,44 +278,44 @@ class Limits:
         16 << 20,
         parse_bytes,
         "write",
-        "size of a remote-write request, compressed",
-        why="Prometheus sends at most 2,000 samples in one, about 100 KiB",
+        "maximum size of a remote-write request, compressed",
+        why="Prometheus sends at most 2,000 samples per request, about 100 KiB",
         metavar="16MiB",
     )
     write_max_decoded_bytes: int = _limit(
         32 << 20,
         parse_bytes,
         "write",
-        "size of a remote-write request, decompressed",
-        why="Prometheus' own limit",
+        "maximum size of a remote-write request, decompressed",
+        why="Prometheus' limit",
         metavar="32MiB",
     )
     write_max_samples: int = _limit(
         500_000,
         parse_positive,
         "write",
-        "series, samples, histograms and exemplars in one remote-write request",
-        why="decoding them takes about 2 s and 100 MiB; Prometheus sends 2,000",
+        "maximum series, samples, histograms and exemplars per remote-write request",
+        why="decoding takes about 2 s and 100 MiB; Prometheus sends 2,000",
     )
     write_max_symbols: int = _limit(
         200_000,
         parse_positive,
         "write",
-        "strings in the table of one remote-write 2.0 request",
-        why="20 MiB; 2,000 series with ten labels of their own have 20,000",
+        "maximum symbols per remote-write 2.0 request",
+        why="20 MiB; 2,000 series with ten distinct labels each have 20,000",
     )
     write_max_labels: int = _limit(
         512,
         parse_positive,
         "write",
-        "labels of a series in a remote-write request; a series with more is refused, others are kept",
-        why="as for scrapes; a request of one series could have two million labels, 400 MiB",
+        "maximum labels per series in a remote-write request; only a series with more is refused",
+        why="as for scrapes; a request with one series could have two million labels, 400 MiB",
     )
     write_max_label_name_bytes: int = _limit(
         1024,
         parse_bytes,
         "write",
-        "length of a label's name in a remote-write request; a series with a longer one is refused",
+        "maximum length of a label name in a remote-write request; a series with a longer one is refused",
         why="as for scrapes",
         metavar="1KiB",
     )
@@ -318,7 +323,7 @@ class Limits:
         64 << 10,
         parse_bytes,
         "write",
-        "length of a label's value in a remote-write request; a series with a longer one is refused",
+        "maximum length of a label value in a remote-write request; a series with a longer one is refused",
         why="as for scrapes",
         metavar="64KiB",
     )
@@ -328,21 +333,21 @@ class Limits:
         None,
         parse_positive,
         "store",
-        "series in the history, 2 KiB of label text counting as one; new ones beyond it are refused "
-        "(default: a quarter of the memory, or of the container's, at 2.5 KiB each)",
-        why="every series of the retention time is in memory; without a limit 2.4 million took 5.5 GB",
+        "maximum series in the history; each 2 KiB of label text counts as one; further new series are refused "
+        "(default: a quarter of the machine's or container's memory, at 2.5 KiB each)",
+        why="all series of the retention time are in memory; without a limit 2.4 million took 5.5 GB",
     )
     max_new_series: int = _limit(
         200_000,
         parse_positive,
         "store",
-        "new series of a scrape target, or of a remote writer's address, within ten minutes; more are refused",
+        "maximum new series per scrape target or remote-write client address within ten minutes",
         why="300 MiB; an agent with 8 GPUs has 3,500 series, a Prometheus that forwards 300 of them 200,000",
     )
 
 
 def limit_rows(*groups: str) -> tuple[Field[Any], ...]:
-    """The rows of these groups, or all."""
+    """The limits of these groups, or of all groups."""
     return tuple(row for row in fields(Limits) if not groups or row.metadata["group"] in groups)
 
 
@@ -351,7 +356,7 @@ def limit_names(*groups: str) -> tuple[str, ...]:
 
 
 class LimitCounter:
-    """How often each limit was reached since the process started."""
+    """Counts how often each limit was reached since the process started."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -367,4 +372,4 @@ class LimitCounter:
 
 
 LIMITS_REACHED = LimitCounter()
-"""For the whole process, as its /metrics are."""
+"""Shared by the whole process, like its /metrics."""

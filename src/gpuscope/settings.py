@@ -350,11 +350,11 @@ def load_settings(
     file: Path | None = None,
     *,
     command: str = "",
-    taken: Collection[str] | None = None,
+    accepted: Collection[str] | None = None,
 ) -> Settings:
     """Precedence: flag, environment, file, default. `file` defaults to the first of SETTINGS_FILES that exists.
 
-    Setting something that the command does not have (`taken`) is an error, because it would have no effect.
+    Setting something that the command does not have (`accepted`) is an error, because it would have no effect.
     """
     if file is None and environment.get("GPUSCOPE_SETTINGS"):
         file = Path(environment["GPUSCOPE_SETTINGS"])
@@ -362,7 +362,7 @@ def load_settings(
         file = next(_settings_files(), None)
     values: dict[str, Any] = {}
     for name, given in _collect_texts(flags, environment, file, command).items():
-        if taken is not None and name not in taken:
+        if accepted is not None and name not in accepted:
             raise UsageError(f"{given.origin}: `gpuscope {command}` does not have this setting{given.remedy}")
         values[name] = _parse(Settings.__dataclass_fields__[name], given.text, given.origin)
     return Settings(**values)

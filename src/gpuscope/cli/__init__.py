@@ -99,8 +99,8 @@ def read_settings(name: str, args: argparse.Namespace) -> Settings:
     known = set(EVERY_SETTING)
     flags = {key: value for key, value in vars(args).items() if key in known}
     command = load_command(name)
-    taken = (*command.SETTINGS, *getattr(command, "SETTINGS_OF_OWN_FLAGS", ()), "log_level")
-    return load_settings(flags, os.environ, args.settings, command=name, taken=taken)
+    accepted = (*command.SETTINGS, *getattr(command, "SETTINGS_OF_OWN_FLAGS", ()), "log_level")
+    return load_settings(flags, os.environ, args.settings, command=name, accepted=accepted)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

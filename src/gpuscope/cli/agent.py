@@ -72,11 +72,11 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     args = argparse.Namespace(stand_ins=[])
     for segment in _segments(argv):
         before = len(args.stand_ins)
-        args, theirs = parser.parse_known_args(segment, args)
+        args, exporter_flags = parser.parse_known_args(segment, args)
         if len(args.stand_ins) > before:
-            args.stand_ins[-1] = (args.stand_ins[-1], tuple(theirs))
-        elif theirs:
-            parser.error(f"unrecognized arguments: {' '.join(theirs)}")
+            args.stand_ins[-1] = (args.stand_ins[-1], tuple(exporter_flags))
+        elif exporter_flags:
+            parser.error(f"unrecognized arguments: {' '.join(exporter_flags)}")
     return args
 
 

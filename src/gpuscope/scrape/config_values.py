@@ -180,9 +180,9 @@ class ConfigMapping:
         above = self._empty_above(key)
         if above:
             return f"unknown key; indent it further if it belongs under {above}, which is empty"
-        alike = difflib.get_close_matches(key, sorted({*self._read, *unsupported}), 1)
-        if alike:
-            return f"unknown key; did you mean {alike[0]}?"
+        similar = difflib.get_close_matches(key, sorted({*self._read, *unsupported}), 1)
+        if similar:
+            return f"unknown key; did you mean {similar[0]}?"
         return f"unknown key; known are {', '.join(sorted(self._read))}"
 
     def _empty_above(self, key: str) -> str:

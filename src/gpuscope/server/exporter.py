@@ -156,12 +156,12 @@ def _prefers_openmetrics(accept: str) -> bool:
     quality = {"openmetrics": 0.0, "plain": 0.0}
     for part in accept.split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
-        wanted = {key: value for key, _, value in (p.partition("=") for p in parameters)}
+        options = {key: value for key, _, value in (p.partition("=") for p in parameters)}
         try:
-            q = float(wanted.get("q", "1"))
+            q = float(options.get("q", "1"))
         except ValueError:
             continue
-        if media == "application/openmetrics-text" and wanted.get("version", "1.0.0") == "1.0.0":
+        if media == "application/openmetrics-text" and options.get("version", "1.0.0") == "1.0.0":
             quality["openmetrics"] = max(quality["openmetrics"], q)
         elif media in ("text/plain", "*/*", "text/*"):
             quality["plain"] = max(quality["plain"], q)

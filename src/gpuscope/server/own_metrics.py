@@ -82,7 +82,10 @@ def engine_families(traffic: Traffic) -> Iterator[MetricFamily]:
         "gpuscope_engine_request_seconds_total",
         "counter",
         "Total time to the first byte of the engine's responses, by endpoint.",
-        [Sample(LabelSet((("endpoint", one),)), seconds) for one, seconds in sorted(traffic.seconds.items())],
+        [
+            Sample(LabelSet((("endpoint", endpoint),)), seconds)
+            for endpoint, seconds in sorted(traffic.seconds.items())
+        ],
     )
     yield MetricFamily(
         "gpuscope_engine_failures_total",

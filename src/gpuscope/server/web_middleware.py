@@ -66,8 +66,8 @@ def with_headers(handler: Handler, headers: tuple[Header, ...]) -> Handler:
         response = await handler(request)
         own = {name.lower() for name, _ in response.headers} | {
             "x-content-type-options"
-        }  # sent with all answers
-        more = tuple(header for header in headers if header[0] not in own)
-        return replace(response, headers=(*response.headers, *more))
+        }  # part of every response
+        added = tuple(header for header in headers if header[0] not in own)
+        return replace(response, headers=(*response.headers, *added))
 
     return handle

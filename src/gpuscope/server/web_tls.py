@@ -151,13 +151,13 @@ def _choose_ciphers(context: ssl.SSLContext, table: Table) -> None:
 
 
 def _translate(table: Table, key: str, names: Mapping[str, str]) -> list[str]:
-    wanted = _strings(table, key) or ()
-    for name in wanted:
+    values = _strings(table, key) or ()
+    for name in values:
         if name not in names:
             raise UsageError(
                 f"tls_server_config.{key}: unknown {reprlib.repr(name)}; known are {', '.join(names)}"
             )
-    return [names[name] for name in wanted]
+    return [names[name] for name in values]
 
 
 def _choice(table: Table, key: str, values: Mapping[str, Any], default: str) -> Any:

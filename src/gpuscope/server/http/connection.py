@@ -364,10 +364,10 @@ class Connection(asyncio.Protocol):
         else:
             self.expires_at = now + self._limits.keep_alive_timeout
 
-    def _set_reading(self, wanted: bool) -> None:
-        if wanted is self._is_paused:
-            self._is_paused = not wanted
-            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+    def _set_reading(self, is_reading: bool) -> None:
+        if is_reading is self._is_paused:
+            self._is_paused = not is_reading
+            (self._transport.resume_reading if is_reading else self._transport.pause_reading)()
 
     def _on_body_wanted(self) -> None:
         self._body_deadline = self._loop.time() + self._limits.request_body_timeout

@@ -41,18 +41,18 @@ class LoginSessions:
         password = self._users.password_of(user) or ""
         session = {"user": user, "password": digest(password), "expires": now + self.lifetime}
 
-        def with_it(sessions: Document) -> Document:
-            alive = {key: one for key, one in sessions.items() if one["expires"] > now}
+        def with_session(sessions: Document) -> Document:
+            alive = {key: known for key, known in sessions.items() if known["expires"] > now}
             return _newest(alive | {digest(session_id): session}, user)
 
         def change(document: Document) -> None:
-            document["sessions"] = with_it(document["sessions"])
+            document["sessions"] = with_session(document["sessions"])
 
         try:
             self._file.update(change)
         except (OSError, ValueError) as error:
             log.warning("%s: cannot write, a restart will end this session: %s", self._file.path, error)
-            self._unwritten = with_it(self._unwritten)
+            self._unwritten = with_session(self._unwritten)
         return session_id
 
     def user_of(self, session_id: str) -> str | None:
@@ -77,7 +77,7 @@ class LoginSessions:
 
 
 def _newest(sessions: Document, user: str) -> Document:
-    own = [key for key, one in sessions.items() if one["user"] == user]
+    own = [key for key, session in sessions.items() if session["user"] == user]
     for key in own[:-MAX_SESSIONS_PER_USER]:
         del sessions[key]
     return dict(list(sessions.items())[-MAX_SESSIONS:])
@@ -87,15 +87,15 @@ def _check(document: Document) -> Document:
     if not isinstance(document, dict) or document.get("version", 1) != 1:
         raise ValueError("unknown file version")
     sessions = document.get("sessions", {})
-    if not isinstance(sessions, dict) or not all(_is_whole(one) for one in sessions.values()):
+    if not isinstance(sessions, dict) or not all(_is_valid(session) for session in sessions.values()):
         raise ValueError("an incomplete session")
     return {"version": 1, "sessions": sessions}
 
 
-def _is_whole(one: object) -> bool:
+def _is_valid(session: object) -> bool:
     return (
-        isinstance(one, dict)
-        and isinstance(one.get("user"), str)
-        and isinstance(one.get("password"), str)
-        and isinstance(one.get("expires"), int | float)
+        isinstance(session, dict)
+        and isinstance(session.get("user"), str)
+        and isinstance(session.get("password"), str)
+        and isinstance(session.get("expires"), int | float)
     )

@@ -70,8 +70,8 @@ def host_error(rule: HostRule, client_request: ClientRequest) -> str:
     if rule.allows(client_request.host):
         return ""
     return (
-        f"this server does not answer to the name {(client_request.host or '')[:100]!r}; "
-        "if it should, add the name to --allowed-hosts"
+        f"this server is not configured for the host name {(client_request.host or '')[:100]!r}; "
+        "add the name to --allowed-hosts to allow it"
     )
 
 

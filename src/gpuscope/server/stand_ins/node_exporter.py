@@ -27,7 +27,7 @@ _FLAGS = {
     "log.format": Flag(unsupported="the log is text"),
     "runtime.gomaxprocs": Flag(unsupported="gpuscope has no Go runtime"),
 }
-_COLLECTORS_HERE = (
+_COLLECTORS = (
     "cpu", "diskstats", "filesystem", "loadavg", "meminfo", "netdev", "stat", "time", "uname", "vmstat",
 )  # fmt: skip
 
@@ -39,10 +39,12 @@ def _collector_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         name = word.removeprefix("--").removeprefix("no-")
         if not name.startswith("collector."):
             rest.append(word)
-        elif word.removeprefix("--collector.") not in _COLLECTORS_HERE:
+        elif word.removeprefix("--collector.") not in _COLLECTORS:
             unsupported.append(word)
-    kept = ", ".join(_COLLECTORS_HERE)
-    return rest, [f"not supported: {' '.join(unsupported)}; the collectors are {kept}"] if unsupported else []
+    supported = ", ".join(_COLLECTORS)
+    return rest, [
+        f"not supported: {' '.join(unsupported)}; the collectors are {supported}"
+    ] if unsupported else []
 
 
 def _configure(
