@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.cli import COMMANDS, command_parser, main
+from tests.cli.test_server import eventually
 
 GPUSCOPE = [sys.executable, "-m", "gpuscope"]
 QUIET = {**os.environ, "NO_COLOR": "1", "GPUSCOPE_LOG_LEVEL": "info"}
@@ -76,13 +77,7 @@ def test_agent_serves_until_sigterm() -> None:
         match,
     ):
         base = f"http://127.0.0.1:{match[1]}"
-        for _ in range(100):
-            try:
-                ready = get(f"{base}/-/ready")
-                break
-            except OSError:
-                continue
-        assert ready == "ready\n"
+        assert eventually(lambda: get(f"{base}/-/ready")) == "ready\n"
         assert "gpuscope_gpu_info{" in get(f"{base}/metrics")
         assert get(f"{base}/-/healthy") == "healthy\n"
         process.send_signal(signal.SIGTERM)

@@ -53,7 +53,7 @@ def vector(url: str, expression: str, **parameters: str) -> dict[tuple[tuple[str
 
 
 def eventually(check: Callable[[], Any]) -> Any:
-    """Polls until the result is true; returns the last result after a long time limit."""
+    """Polls until the result is true and returns it; fails after 60 s, when something is really wrong."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -41,7 +41,7 @@ COMMANDS = {
 }
 
 EXIT_CODES = """exit codes:
-  0 success   1 problem missing   2 wrong usage or settings   3 no GPU readable   4 server unreachable"""
+  0 success   1 problem found   2 wrong usage or settings   3 no GPU readable   4 server unreachable"""
 
 COLLECTING_SETTINGS = (
     "source", "node", "expected_gpus", "full_commands", "state_dir", "nvidia_smi_command",

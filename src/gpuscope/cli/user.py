@@ -49,7 +49,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.write and args.action != "token":
         raise UsageError(f"--write: only for the action `token`, not for `{args.action}`")
     if args.action != "list" and not args.name:
-        raise UsageError(f"gpuscope user {args.action}: a name is required")
+        raise UsageError(
+            f"user {args.action}: a name is required, for example `gpuscope user {args.action} ann`"
+        )
     try:
         ACTIONS[args.action](UserFile(home_path(settings.data, "data")), args)
     except OSError as error:

@@ -87,7 +87,7 @@ async def ask(port: int, *parts: bytes, eof: bool = True) -> bytes:
             await writer.wait_closed()
 
 
-def answer_to(*parts: bytes, handler: Handler = ROUTER, eof: bool = True, **options: Any) -> bytes:
+def response_to(*parts: bytes, handler: Handler = ROUTER, eof: bool = True, **options: Any) -> bytes:
     return with_server(lambda port: ask(port, *parts, eof=eof), handler, **options)
 
 

@@ -16,7 +16,7 @@ from gpuscope.server.http import connection
 from gpuscope.server.http import server as listening
 from gpuscope.server.http.connection import MAX_UNREAD_BYTES
 from gpuscope.server.http.messages import Request, Response, text
-from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, answer_to, ask, count, with_server
+from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, ask, count, response_to, with_server
 
 QUICK = Limits(request_head_timeout=0.3, client_stall_timeout=0.3, request_body_timeout=0.6)
 MAX_HEAD_BYTES = QUICK.max_request_head_bytes
@@ -38,20 +38,20 @@ def post(size: int, *more: bytes) -> bytes:
 
 def test_a_body_may_exceed_the_head_limit_and_the_buffer() -> None:
     size = 2 * MAX_UNREAD_BYTES
-    answer = answer_to(post(size), *[b"b" * 1024] * (size // 1024), LAST)
-    assert answer.count(b"HTTP/1.1 200 OK") == 2
-    assert b"\r\n\r\n%d\n" % size in answer
+    response = response_to(post(size), *[b"b" * 1024] * (size // 1024), LAST)
+    assert response.count(b"HTTP/1.1 200 OK") == 2
+    assert b"\r\n\r\n%d\n" % size in response
 
 
 def test_a_chunked_body() -> None:
     head = b"POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-    assert b"\r\n\r\n8\n" in answer_to(head, b"5\r\nhel", b"lo\r\n", b"3\r\nyou\r\n0\r\n\r\n", LAST)
+    assert b"\r\n\r\n8\n" in response_to(head, b"5\r\nhel", b"lo\r\n", b"3\r\nyou\r\n0\r\n\r\n", LAST)
 
 
 def test_a_too_large_body_is_refused_early_and_the_client_sees_the_response() -> None:
-    answer = answer_to(post(1 << 40), *[b"b" * 65536] * (2 * MAX_COUNTED // 65536), eof=False)
-    assert answer.startswith(b"HTTP/1.1 413")
-    assert b"connection: close\r\n" in answer
+    response = response_to(post(1 << 40), *[b"b" * 65536] * (2 * MAX_COUNTED // 65536), eof=False)
+    assert response.startswith(b"HTTP/1.1 413")
+    assert b"connection: close\r\n" in response
 
 
 def test_an_unread_body_is_not_received() -> None:
@@ -79,12 +79,12 @@ def test_an_unread_body_is_not_received() -> None:
 
 
 def test_a_truncated_body() -> None:
-    assert answer_to(post(10), b"abc").startswith(b"HTTP/1.1 400")
+    assert response_to(post(10), b"abc").startswith(b"HTTP/1.1 400")
 
 
 def test_a_refused_body_that_is_complete_keeps_the_connection() -> None:
     put = b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
-    assert re.findall(rb"HTTP/1.1 (\d+)", answer_to(put + LAST)) == [b"405", b"200"]
+    assert re.findall(rb"HTTP/1.1 (\d+)", response_to(put + LAST)) == [b"405", b"200"]
 
 
 def test_expect_100_continue() -> None:
@@ -93,20 +93,20 @@ def test_expect_100_continue() -> None:
         writer.write(post(3, b"expect: 100-continue"))
         allowed = await reader.readuntil(b"\r\n\r\n")
         writer.write(b"abc")
-        answer = await reader.readuntil(b"\r\n\r\n")
+        response = await reader.readuntil(b"\r\n\r\n")
         writer.close()
-        return allowed, answer
+        return allowed, response
 
-    allowed, answer = with_server(talk)
+    allowed, response = with_server(talk)
     assert allowed == b"HTTP/1.1 100 Continue\r\n\r\n"
-    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert response.startswith(b"HTTP/1.1 200 OK")
 
 
 def test_a_refused_request_gets_no_100_continue() -> None:
     put = b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n"
-    answer = answer_to(put, eof=False)
-    assert answer.startswith(b"HTTP/1.1 405")
-    assert b"connection: close\r\n" in answer
+    response = response_to(put, eof=False)
+    assert response.startswith(b"HTTP/1.1 405")
+    assert b"connection: close\r\n" in response
 
 
 # Heads
@@ -114,7 +114,7 @@ def test_a_refused_request_gets_no_100_continue() -> None:
 
 def test_the_head_limit_is_per_request() -> None:
     large = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (MAX_HEAD_BYTES // 2))
-    assert answer_to(large, large, large, LAST).count(b"HTTP/1.1 200 OK") == 4
+    assert response_to(large, large, large, LAST).count(b"HTTP/1.1 200 OK") == 4
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_head_limit_is_per_request() -> None:
 )
 def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
     head = opening + more * (MAX_HEAD_BYTES // len(more) + 1)
-    assert answer_to(head, eof=False).startswith(b"HTTP/1.1 431 ")
+    assert response_to(head, eof=False).startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
     ],
 )
 def test_ambiguous_framing_is_refused(head: bytes) -> None:
-    answers = answer_to(GET + head + GET, eof=False)
-    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"400"]
+    responses = response_to(GET + head + GET, eof=False)
+    assert re.findall(rb"HTTP/1.1 (\d+)", responses) == [b"200", b"400"]
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,19 @@ def test_ambiguous_framing_is_refused(head: bytes) -> None:
 )
 def test_a_transfer_coding_other_than_chunked_is_refused(codings: bytes) -> None:
     body = b"3\r\nabc\r\n0\r\n\r\n"
-    answers = answer_to(b"POST /count HTTP/1.1\r\nhost: x\r\n" + codings + b"\r\n\r\n" + body + GET, eof=False)
-    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"501"], "and nothing after it is read"
-    assert answer_to(b"POST /count HTTP/1.1\r\ntransfer-encoding: Chunked \r\n\r\n" + body).endswith(b"\r\n3\n")
+    responses = response_to(
+        b"POST /count HTTP/1.1\r\nhost: x\r\n" + codings + b"\r\n\r\n" + body + GET, eof=False
+    )
+    assert re.findall(rb"HTTP/1.1 (\d+)", responses) == [b"501"], "and nothing after it is read"
+    assert response_to(b"POST /count HTTP/1.1\r\ntransfer-encoding: Chunked \r\n\r\n" + body).endswith(
+        b"\r\n3\n"
+    )
 
 
 def test_malformed_input_after_a_slow_request_is_refused_after_its_response() -> None:
     slow = b"GET /slow HTTP/1.1\r\nhost: x\r\nx-word: %b\r\n\r\n"
-    answers = answer_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)
-    first, second = answers.split(b"HTTP/1.1 ")[1:]
+    responses = response_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)
+    first, second = responses.split(b"HTTP/1.1 ")[1:]
     assert first.endswith(b"\r\n\r\none")
     assert second.startswith(b"400 ")
 
@@ -180,18 +184,18 @@ def test_malformed_input_after_a_slow_request_is_refused_after_its_response() ->
 def test_silent_and_incomplete_requests_time_out(opening: bytes) -> None:
     limits = replace(QUICK, keep_alive_timeout=0.05)
     with contextlib.suppress(ConnectionResetError):
-        assert answer_to(opening, eof=False, limits=limits)[:12] in (b"", b"HTTP/1.1 408")
+        assert response_to(opening, eof=False, limits=limits)[:12] in (b"", b"HTTP/1.1 408")
 
 
 @pytest.mark.usefixtures("quick")
 def test_an_incomplete_second_request_times_out() -> None:
-    answer = answer_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False, limits=QUICK)
-    assert answer.count(b"HTTP/1.1 200 OK") == 1
+    response = response_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False, limits=QUICK)
+    assert response.count(b"HTTP/1.1 200 OK") == 1
 
 
 @pytest.mark.usefixtures("quick")
 def test_keep_alive_timeout() -> None:
-    assert answer_to(GET, eof=False, limits=replace(QUICK, keep_alive_timeout=0.1)).endswith(b"hello\n")
+    assert response_to(GET, eof=False, limits=replace(QUICK, keep_alive_timeout=0.1)).endswith(b"hello\n")
 
 
 @pytest.mark.usefixtures("quick")
@@ -200,7 +204,7 @@ def test_client_timeouts_do_not_apply_to_handlers() -> None:
         await asyncio.sleep(0.8)
         return await count(request)
 
-    assert answer_to(post(3) + b"abc", LAST, handler=slow, limits=QUICK).count(b"HTTP/1.1 200 OK") == 2
+    assert response_to(post(3) + b"abc", LAST, handler=slow, limits=QUICK).count(b"HTTP/1.1 200 OK") == 2
 
 
 @pytest.mark.usefixtures("quick")
@@ -240,15 +244,15 @@ def test_the_number_of_connections_is_limited() -> None:
             writer.write(GET)
         while busy < 2:
             await asyncio.sleep(0.01)
-        answers = [await ask(port, eof=False)]
+        responses = [await ask(port, eof=False)]
         may_answer.set()
-        answers += [await reader.readline() for reader, _ in opened]
-        answers.append(await ask(port, GET))  # evicts an idle connection
+        responses += [await reader.readline() for reader, _ in opened]
+        responses.append(await ask(port, GET))  # evicts an idle connection
         ends = [await reader.read() for reader, _ in opened[:1]]
         for _, writer in opened:
             writer.close()
-        assert ends[0].endswith(b"\r\n\r\nhello\n"), "closed after its answer"
-        return answers
+        assert ends[0].endswith(b"\r\n\r\nhello\n"), "closed after its response"
+        return responses
 
     busy, may_answer = 0, asyncio.Event()
 
@@ -258,8 +262,8 @@ def test_the_number_of_connections_is_limited() -> None:
         await may_answer.wait()
         return text("hello")
 
-    answers = with_server(talk, slow, limits=Limits(max_connections=2))
-    assert [answer.split()[1] for answer in answers] == [b"503", b"200", b"200", b"200"]
+    responses = with_server(talk, slow, limits=Limits(max_connections=2))
+    assert [response.split()[1] for response in responses] == [b"503", b"200", b"200", b"200"]
 
 
 def test_connections_without_a_request_are_evicted_before_idle_ones() -> None:
@@ -271,22 +275,22 @@ def test_connections_without_a_request_are_evicted_before_idle_ones() -> None:
         for _, writer in silent:
             writer.write(b"GET / HT")
         kept = [await asyncio.open_connection("127.0.0.1", port) for _ in silent]
-        answers = []
+        responses = []
         for reader, writer in kept:
             writer.write(GET)
-            answers.append(await reader.readuntil(b"hello\n"))
+            responses.append(await reader.readuntil(b"hello\n"))
         for reader, writer in silent:
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
             writer.close()
         known.write(LAST)
-        answers.append(await known_reader.read())
+        responses.append(await known_reader.read())
         for writer in (known, *(writer for _, writer in kept)):
             writer.close()
-        return answers
+        return responses
 
-    answers = with_server(talk, limits=Limits(max_connections=3))
-    assert [answer.split()[1] for answer in answers] == [b"200"] * 3
+    responses = with_server(talk, limits=Limits(max_connections=3))
+    assert [response.split()[1] for response in responses] == [b"200"] * 3
 
 
 def test_stop_finishes_running_requests_within_the_grace_period() -> None:

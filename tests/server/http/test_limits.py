@@ -28,7 +28,7 @@ from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, Req
 from gpuscope.server.http.server import Server
 from gpuscope.server.login.client_request import parse_networks
 from tests.server.certificates import make_certificate
-from tests.server.http.support import GET, LAST, answer_to, ask, hello, with_server
+from tests.server.http.support import GET, LAST, ask, hello, response_to, with_server
 
 QUICK = Limits(request_head_timeout=0.2, client_stall_timeout=0.2, request_body_timeout=0.4)
 CHUNKED = b"POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -74,14 +74,14 @@ def test_a_body_sent_byte_by_byte_has_a_total_timeout() -> None:
     async def talk(port: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
-        answer = asyncio.create_task(reader.read())
+        response = asyncio.create_task(reader.read())
         for _ in range(100):  # each byte well within client_stall_timeout
-            if answer.done():
+            if response.done():
                 break
             writer.write(b"b")
             await asyncio.sleep(0.02)
         writer.close()
-        return await answer
+        return await response
 
     with reaches("request_body_timeout"):
         assert with_server(talk, limits=QUICK).startswith(b"HTTP/1.1 408 ")
@@ -91,7 +91,7 @@ def test_a_body_sent_byte_by_byte_has_a_total_timeout() -> None:
 def test_a_stalled_body_gets_408() -> None:
     with reaches("client_stall_timeout"):
         head = b"POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc"
-        assert answer_to(head, eof=False, limits=QUICK).startswith(b"HTTP/1.1 408 ")
+        assert response_to(head, eof=False, limits=QUICK).startswith(b"HTTP/1.1 408 ")
 
 
 def test_bodies_share_a_budget_and_small_ones_are_not_counted() -> None:
@@ -157,10 +157,10 @@ def test_trailers_are_dropped_and_limited() -> None:
         return text("ok")
 
     trailer = b"0\r\nx-forwarded-user: root\r\n\r\n"
-    assert answer_to(CHUNKED + trailer, handler=keep).startswith(b"HTTP/1.1 200 ")
+    assert response_to(CHUNKED + trailer, handler=keep).startswith(b"HTTP/1.1 200 ")
     assert seen[0].header("x-forwarded-user") == ""
     endless = CHUNKED + b"0\r\nx: " + b"y" * (2 * Limits().max_request_head_bytes)
-    assert answer_to(endless, handler=keep, eof=False).startswith(b"HTTP/1.1 431 ")
+    assert response_to(endless, handler=keep, eof=False).startswith(b"HTTP/1.1 431 ")
 
 
 # Heads
@@ -170,10 +170,10 @@ def test_trailers_are_dropped_and_limited() -> None:
 def test_the_head_limit_holds_for_a_single_read(size: int) -> None:
     limits = Limits(max_request_head_bytes=size)
     head = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n"
-    assert answer_to(head % (b"y" * (size - 200)), limits=limits).startswith(b"HTTP/1.1 200 ")
+    assert response_to(head % (b"y" * (size - 200)), limits=limits).startswith(b"HTTP/1.1 200 ")
     with reaches("max_request_head_bytes"):
-        assert answer_to(head % (b"y" * size), eof=False, limits=limits).startswith(b"HTTP/1.1 431 ")
-    assert re.findall(rb"1.1 (\d+) ", answer_to(GET + head % (b"y" * size), eof=False, limits=limits)) == [
+        assert response_to(head % (b"y" * size), eof=False, limits=limits).startswith(b"HTTP/1.1 431 ")
+    assert re.findall(rb"1.1 (\d+) ", response_to(GET + head % (b"y" * size), eof=False, limits=limits)) == [
         b"200",
         b"431",
     ]
@@ -195,10 +195,10 @@ def test_pipelined_requests_are_parsed_in_small_numbers() -> None:
 @pytest.mark.usefixtures("quick")
 def test_head_and_keep_alive_timeouts() -> None:
     with reaches("request_head_timeout"), contextlib.suppress(ConnectionResetError):
-        assert answer_to(b"GET / HT", eof=False, limits=QUICK) == b""
+        assert response_to(b"GET / HT", eof=False, limits=QUICK) == b""
     with reaches("keep_alive_timeout"):
         limits = replace(QUICK, keep_alive_timeout=0.1)
-        assert answer_to(GET, eof=False, limits=limits).endswith(b"hello\n")
+        assert response_to(GET, eof=False, limits=limits).endswith(b"hello\n")
 
 
 # Responses
@@ -244,9 +244,9 @@ async def _from(source: str, port: int, data: bytes = LAST) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     writer.write(data)
     with contextlib.suppress(ConnectionError):
-        answer = await reader.read()
+        response = await reader.read()
     writer.close()
-    return answer
+    return response
 
 
 HALF_A_BODY = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\na"
@@ -267,13 +267,13 @@ def test_idle_connections_of_an_address_are_evicted_for_its_new_ones() -> None:
         held = await _hold(port, 3, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
         for reader, _ in held:
             await reader.readuntil(b"hello\n")
-        answer = await _from("127.0.0.2", port)
+        response = await _from("127.0.0.2", port)
         for _, writer in held:
             writer.close()
-        return answer
+        return response
 
-    answer = with_server(talk, limits=Limits(max_connections_per_address=3))
-    assert answer.startswith(b"HTTP/1.1 200 ")
+    response = with_server(talk, limits=Limits(max_connections_per_address=3))
+    assert response.startswith(b"HTTP/1.1 200 ")
 
 
 def test_one_address_cannot_take_all_connections() -> None:
@@ -289,10 +289,10 @@ def test_one_address_cannot_take_all_connections() -> None:
         held = await _hold(port, 3, HALF_A_BODY)
         while len(waiting) < 3:
             await asyncio.sleep(0)
-        answers = [await _from(source, port) for source in ("127.0.0.2", "127.0.0.3")]
+        responses = [await _from(source, port) for source in ("127.0.0.2", "127.0.0.3")]
         for _, writer in held:
             writer.close()
-        return answers
+        return responses
 
     with reaches("max_connections_per_address"):
         same, other = with_server(talk, waits, limits=Limits(max_connections_per_address=3))
@@ -345,19 +345,19 @@ def test_tls_handshakes_are_counted_and_time_out(tmp_path: Path) -> None:
             "127.0.0.1", port, ssl=trust, server_hostname="localhost"
         )
         writer.write(LAST)
-        answer = await reader.read()
+        response = await reader.read()
         writer.close()
-        return answer
+        return response
 
     async def talk(port: int) -> bytes:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         held[-1][1].write(b"\x16\x03\x01\x02")  # the beginning of a handshake
-        answer = await secure(port)  # evicts the oldest
+        response = await secure(port)  # evicts the oldest
         for reader, writer in held:
             assert await reader.read() == b""  # the others time out
             writer.close()
         assert (await secure(port)).endswith(b"hello\n")
-        return answer
+        return response
 
     with reaches("max_connections"), reaches("tls_handshake_timeout"):
         assert with_server(talk, hello, limits=limits, tls=context).endswith(b"hello\n")
@@ -378,7 +378,7 @@ def test_accepting_pauses_when_no_file_descriptor_is_free(
 
     monkeypatch.setattr(listening.socket, "socket", NoFiles)
     with caplog.at_level(logging.DEBUG, "gpuscope.http"):
-        assert answer_to(GET).endswith(b"hello\n")
+        assert response_to(GET).endswith(b"hello\n")
     assert len(accepted) < 10, "it does not spin"
     lines = [record for record in caplog.records if "cannot accept" in record.message]
     assert len(lines) == 3
@@ -408,8 +408,10 @@ def test_client_log_lines_are_limited_per_minute(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_handler_that_always_fails_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    answers = answer_to(b"GET /broken HTTP/1.1\r\nhost: x\r\n\r\n" * 50, limits=Limits(max_client_log_lines=2))
-    assert answers.count(b"HTTP/1.1 500 ") == 50
+    responses = response_to(
+        b"GET /broken HTTP/1.1\r\nhost: x\r\n\r\n" * 50, limits=Limits(max_client_log_lines=2)
+    )
+    assert responses.count(b"HTTP/1.1 500 ") == 50
     assert len(caplog.records) == 2
 
 

@@ -45,11 +45,11 @@ def bcrypt_calls(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def test_basic_auth_queries_by_form_and_runs_bcrypt_once(site: Site, bcrypt_calls: list[bytes]) -> None:
     client = site.client()
     for _ in range(20):
-        answer = client.post("/api/v1/query", data={"query": "up"}, headers=basic())
-        assert answer.status_code == 200
+        response = client.post("/api/v1/query", data={"query": "up"}, headers=basic())
+        assert response.status_code == 200
     assert client.get("/api/session", headers=basic()).json() == {"user": ANN, "via": "password"}
     assert len(bcrypt_calls) == 1
-    assert "set-cookie" not in answer.headers
+    assert "set-cookie" not in response.headers
     UserFile(site.folder, rounds=CHEAP_ROUNDS).set_password(ANN, "another, longer one")
     assert client.get("/metrics", headers=basic()).status_code == 401, "what was proven is no longer true"
 
@@ -67,8 +67,8 @@ def test_basic_auth_is_rate_limited(site: Site, bcrypt_calls: list[bytes]) -> No
 )
 def test_a_malformed_authorization_is_a_401_even_with_a_valid_cookie(site: Site, value: str) -> None:
     client = site.logged_in()
-    answer = client.get("/metrics", headers=[(b"authorization", value.encode("latin-1"))])
-    assert answer.status_code == 401
+    response = client.get("/metrics", headers=[(b"authorization", value.encode("latin-1"))])
+    assert response.status_code == 401
 
 
 def test_two_authorization_headers_are_refused(site: Site) -> None:
@@ -162,23 +162,23 @@ def test_basic_auth_stored_by_the_browser_is_useless_to_other_sites(site: Site) 
 
 @pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"sec-fetch-site": "same-site"}])
 def test_another_site_cannot_log_a_browser_in(site: Site, headers: dict[str, str]) -> None:
-    answer = site.client().post("/api/login", json={"user": ANN, "password": PASSWORD}, headers=headers)
-    assert answer.status_code == 403
-    assert "set-cookie" not in answer.headers
+    response = site.client().post("/api/login", json={"user": ANN, "password": PASSWORD}, headers=headers)
+    assert response.status_code == 403
+    assert "set-cookie" not in response.headers
 
 
 def test_cors_preflight_is_never_allowed(site: Site) -> None:
     client_request = {"origin": "http://evil.example", "access-control-request-method": "POST"}
-    answer = site.client().options("/api/v1/query", headers=client_request)
-    assert not [name for name in answer.headers if name.startswith("access-control")]
+    response = site.client().options("/api/v1/query", headers=client_request)
+    assert not [name for name in response.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/login", "/api/v1/query"])
 def test_dns_rebinding_is_refused_on_every_path(site: Site, path: str) -> None:
-    answer = site.logged_in().get(path, headers={"host": "evil.example:9470"})
-    assert answer.status_code == 421
-    assert "'evil.example:9470'" in answer.json()["error"]
-    assert "--allowed-hosts" in answer.json()["error"]
+    response = site.logged_in().get(path, headers={"host": "evil.example:9470"})
+    assert response.status_code == 421
+    assert "'evil.example:9470'" in response.json()["error"]
+    assert "--allowed-hosts" in response.json()["error"]
 
 
 def test_a_request_without_a_host_or_with_two_is_refused(site: Site) -> None:
@@ -294,8 +294,8 @@ def test_requests_through_a_trusted_proxy_are_counted_by_its_client() -> None:
         other = asyncio.ensure_future(handler(client_request("192.0.2.2")))
         await asyncio.sleep(0)
         may_answer.set()
-        answers = [await first, refused, await other, await handler(client_request("192.0.2.1"))]
-        return [answer.status for answer in answers]
+        responses = [await first, refused, await other, await handler(client_request("192.0.2.1"))]
+        return [response.status for response in responses]
 
     assert asyncio.run(run()) == [200, 503, 200, 200]
     assert clients.by_address == {}

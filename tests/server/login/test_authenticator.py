@@ -25,13 +25,13 @@ def request_from(address: str) -> ClientRequest:
 
 def statuses(authenticator: Authenticator, attempts: list[tuple[str, str, str]]) -> Counter[int]:
     async def all_at_once() -> Counter[int]:
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(
                 authenticator.check_password(request_from(address), user, word)
                 for address, user, word in attempts
             )
         )
-        return Counter(answer.status if answer else 200 for answer in answers)
+        return Counter(response.status if response else 200 for response in responses)
 
     return asyncio.run(all_at_once())
 

@@ -27,14 +27,14 @@ PROTECTED = (
 
 @pytest.mark.parametrize("path", PROTECTED)
 def test_without_a_login_every_path_is_401(site: Site, path: str) -> None:
-    answer = site.client().get(path)
-    assert answer.status_code == 401
-    body = answer.json()
+    response = site.client().get(path)
+    assert response.status_code == 401
+    body = response.json()
     assert body.pop("error")
     assert body == {"status": "error", "errorType": "unauthorized", "login": True, "setup": False}
-    assert answer.headers["www-authenticate"].startswith("Bearer"), "no dialog of the browser's own"
-    assert "access-control-allow-origin" not in answer.headers
-    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert response.headers["www-authenticate"].startswith("Bearer"), "no dialog of the browser's own"
+    assert "access-control-allow-origin" not in response.headers
+    assert "default-src 'self'" in response.headers["content-security-policy"]
 
 
 def test_health_checks_and_page_files_need_no_login(site: Site) -> None:
@@ -60,9 +60,9 @@ def test_path_tricks_do_not_reach_page_files(site: Site, path: str) -> None:
 
 def test_login_and_logout(site: Site) -> None:
     client = site.client()
-    answer = log_in(client)
-    assert answer.status_code == 200
-    assert answer.json() == {"user": ANN}
+    response = log_in(client)
+    assert response.status_code == 200
+    assert response.json() == {"user": ANN}
     assert client.get("/api/session").json() == {"user": ANN, "via": "session"}
     for path in ("/api/v1/query", "/api/live", "/metrics", "/federate"):
         assert client.get(path).status_code == 200
@@ -77,8 +77,8 @@ def test_login_and_logout(site: Site) -> None:
 
 @pytest.mark.parametrize(("scheme", "name"), [("http", COOKIE), ("https", SECURE_COOKIE)])
 def test_cookie_attributes(site: Site, scheme: str, name: str) -> None:
-    answer = log_in(site.client(scheme=scheme))
-    cookie = SimpleCookie(answer.headers["set-cookie"])[name]
+    response = log_in(site.client(scheme=scheme))
+    cookie = SimpleCookie(response.headers["set-cookie"])[name]
     assert cookie["httponly"]
     assert cookie["samesite"] == "Strict"
     assert cookie["path"] == "/"
@@ -131,8 +131,8 @@ def test_the_setup_token_creates_the_first_user(empty_site: Site) -> None:
     assert log_in(client, token=token, password="short").status_code == 400
     wrong = log_in(client, token="x" * 43)
     assert wrong.status_code == 401
-    answer = log_in(client, token=token)
-    assert answer.json() == {"user": ANN}
+    response = log_in(client, token=token)
+    assert response.json() == {"user": ANN}
     assert client.get("/api/session").json()["user"] == ANN
     again = log_in(empty_site.client(), user="eve", token=token)
     assert again.status_code == 401
@@ -220,10 +220,10 @@ def test_attempts_from_many_addresses_lock_a_user_for_a_minute_at_most(site: Sit
     ],
 )
 def test_a_wrong_body_is_refused_in_one_sentence(site: Site, content: bytes, kind: str, status: int) -> None:
-    answer = site.client().post("/api/login", content=content, headers={"content-type": kind})
-    assert answer.status_code == status
-    assert answer.json()["error"]
-    assert "set-cookie" not in answer.headers
+    response = site.client().post("/api/login", content=content, headers={"content-type": kind})
+    assert response.status_code == status
+    assert response.json()["error"]
+    assert "set-cookie" not in response.headers
 
 
 def test_get_on_the_login_path_is_405(site: Site) -> None:
@@ -240,8 +240,8 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(str.encode)))
 def test_any_body_gets_a_refusal(fuzzed: Site, content: bytes) -> None:
-    answer = fuzzed.client().post("/api/login", content=content, headers={"content-type": "application/json"})
-    assert answer.status_code in (400, 401, 429)
+    response = fuzzed.client().post("/api/login", content=content, headers={"content-type": "application/json"})
+    assert response.status_code in (400, 401, 429)
 
 
 CREDENTIALS = (
@@ -266,8 +266,8 @@ json_values = st.recursive(
 @given(st.fixed_dictionaries({}, optional={"user": json_values, "password": json_values, "token": json_values}))
 def test_any_json_gets_a_refusal(fuzzed: Site, body: dict[str, object]) -> None:
     fuzzed.clock.now += 2000
-    answer = fuzzed.client().post("/api/login", json=body)
-    assert answer.status_code in (400, 401)
+    response = fuzzed.client().post("/api/login", json=body)
+    assert response.status_code in (400, 401)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -278,8 +278,8 @@ def test_any_cookie_and_authorization_get_a_refusal(
     name, prefix = kind
     fuzzed.clock.now += 2000
     value = raw.replace(b"\n", b"").replace(b"\r", b"").replace(b"\0", b"")
-    answer = fuzzed.client().get("/metrics", headers=[(name, prefix + value)])
-    assert answer.status_code == 401
+    response = fuzzed.client().get("/metrics", headers=[(name, prefix + value)])
+    assert response.status_code == 401
 
 
 def test_sessions_work_when_the_folder_cannot_be_written(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def test_sessions_work_when_the_folder_cannot_be_written(site: Site, monkeypatch
     monkeypatch.setattr(os, "fsync", full)
     assert there.get("/metrics").status_code == 200
     client = site.logged_in()
-    assert client.get("/metrics").status_code == 200, "a full disk is when somebody wants to look"
+    assert client.get("/metrics").status_code == 200, "sessions must work when the disk is full"
     assert there.post("/api/logout", headers=ORIGIN).status_code == 503
     assert client.post("/api/logout", headers=ORIGIN).status_code == 200
 

@@ -89,7 +89,7 @@ def test_a_damaged_file_is_an_error_at_start_and_tolerated_later(
         PrivateFile(file.path, whole).open()
     with pytest.raises(ValueError):
         file.update(lambda document: None)
-    assert file.path.read_bytes() == damage, "what somebody may still mend is not overwritten"
+    assert file.path.read_bytes() == damage, "a damaged file is not overwritten"
 
 
 def test_a_readable_file_is_restricted_to_its_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -98,8 +98,8 @@ def test_prometheus_authenticates_by_password_and_by_token(tmp_path: Path) -> No
             f"basic_auth: {{username: {ANN}, password: {PASSWORD}}}",
             f"authorization: {{credentials: {token}}}",
         ):
-            answer = ask(port, good)
-            assert "up{instance=" in answer.stdout, answer.stderr
+            response = ask(port, good)
+            assert "up{instance=" in response.stdout, response.stderr
         refused = ask(port, f"authorization: {{credentials: {token}x}}")
         assert refused.returncode != 0
         assert "API token" in refused.stderr
@@ -132,9 +132,9 @@ def test_tls_uses_a_secure_cookie(tmp_path: Path) -> None:
         running(tmp_path / "data", *argv) as (port, _),
         httpx2.Client(base_url=f"https://127.0.0.1:{port}", verify=trust) as client,
     ):
-        answer = client.post("/api/login", json={"user": ANN, "password": PASSWORD})
-        assert answer.headers["set-cookie"].startswith("__Host-gpuscope_session=")
-        assert answer.headers["set-cookie"].endswith("; Secure")
+        response = client.post("/api/login", json={"user": ANN, "password": PASSWORD})
+        assert response.headers["set-cookie"].startswith("__Host-gpuscope_session=")
+        assert response.headers["set-cookie"].endswith("; Secure")
         assert client.get("/api/session").json()["user"] == ANN
 
 
