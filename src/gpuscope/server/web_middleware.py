@@ -64,9 +64,8 @@ def with_headers(handler: Handler, headers: tuple[Header, ...]) -> Handler:
 
     async def handle(request: Request) -> Response:
         response = await handler(request)
-        own = {name.lower() for name, _ in response.headers} | {
-            "x-content-type-options"
-        }  # part of every response
+        # Every response has x-content-type-options.
+        own = {"x-content-type-options", *(name.lower() for name, _ in response.headers)}
         added = tuple(header for header in headers if header[0] not in own)
         return replace(response, headers=(*response.headers, *added))
 
