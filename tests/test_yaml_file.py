@@ -128,8 +128,8 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
     [
         (
             TUTORIAL_MENDED_TWICE,
-            "job 'gpus': static_configs[0]: instance: there is no such key here; indent it further if it "
-            "belongs below labels, which is empty (line 6, column 5)",
+            "job 'gpus': static_configs[0]: instance: unknown key; indent it further if it "
+            "belongs under labels, which is empty (line 6, column 5)",
         ),
         ("global:\n  scrape_intervall: 5s\n", "did you mean scrape_interval? (line 2, column 3)"),
         ("global: {scrape_interval: 5}\n", "'5' is not a duration such as 15s or 1m30s (line 1, column 10)"),
@@ -139,16 +139,19 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
         ),
         (
             "scrape_configs:\n- job_name: a\n  static_configs:\n  - targets: b:1\n",
-            "targets: must be a list, not a text; write [b:1] (line 4, column 5)",
+            "targets: must be a list, not a string; write [b:1] (line 4, column 5)",
         ),
-        ("scrape_configs:\n- a\n", "scrape_configs: entry 1 must be a mapping, not a text (line 1, column 1)"),
+        (
+            "scrape_configs:\n- a\n",
+            "scrape_configs: entry 1 must be a mapping, not a string (line 1, column 1)",
+        ),
         ("global: [a]\n", "global: must be a mapping, not a list (line 1, column 1)"),
         (
             "scrape_configs: [{job_name: a, relabel_configs: [{regex: '(\t'}]}]\n",
             "missing ): (\\t (line 1, ",
         ),
         ("'\\e[2J\x1b': a\n", "is not allowed in YAML"),
-        ('"\\e[2J": a\n', "'\\x1b[2J': there is no such key here"),
+        ('"\\e[2J": a\n', "'\\x1b[2J': unknown key"),
     ],
 )
 def test_a_mistake_in_a_configuration_has_its_place_too(tmp_path: Path, text: str, expected: str) -> None:

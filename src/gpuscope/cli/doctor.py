@@ -1,4 +1,4 @@
-"""Say what works on this machine, what does not, why, and the command that mends it."""
+"""Check this machine: what works, what does not, why, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COMMON = ("listen", *COLLECTING_SETTINGS)
 
 LOG_LEVEL = "error"
 
-EPILOG = "Exit code 0 if nothing is wrong, 1 if something is."
+EPILOG = "Exit code 0 if no problem was found, else 1."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="findings as JSON")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

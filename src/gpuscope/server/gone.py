@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpuscope.health.thresholds import STALE_SECONDS
-from gpuscope.scrape.target_state import TargetState
+from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastSeen, last_seen_nodes, look_up
 from gpuscope.server.missing import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
 from gpuscope.server.unread_gpus import UnreadGpus
@@ -29,7 +29,7 @@ EXPLAIN_SECONDS: Final = 10.0
 FORGET_AFTER_SECONDS: Final = 240.0
 """Nobody looked for so long that a node may have come and gone unseen: samples are looked back at for 5 min."""
 
-ReadTargets = Callable[[], Awaitable[Sequence[TargetState]]]
+ReadTargets = Callable[[], Awaitable[Sequence[TargetHealth]]]
 
 
 def _present(samples: Iterable[Sample]) -> dict[str, tuple[str, float]]:
@@ -101,14 +101,14 @@ class GoneWatch:
         self._found |= await look_up(self._ask, lost - self._found.keys(), now)
         return self._describe(lost, down, now)
 
-    def _is_missed(self, state: TargetState, fresh: Collection[str]) -> bool:
+    def _is_missed(self, state: TargetHealth, fresh: Collection[str]) -> bool:
         if state.up or state.instance in fresh:
             return False
         if self._known_jobs_only:
             return state.job in self._nodes.values()
         return state.scraped or state.instance in self._nodes
 
-    def _describe(self, lost: Set[str], down: Sequence[TargetState], now: float) -> Missing:
+    def _describe(self, lost: Set[str], down: Sequence[TargetHealth], now: float) -> Missing:
         recent = [(state, self._gone(state)) for state in down]
         recent = [(state, gone) for state, gone in recent if now - gone.since < DAY_SECONDS]
         by_instance = {state.instance: gone for state, gone in recent}
@@ -139,7 +139,7 @@ class GoneWatch:
         for instance in since.keys() - self._unexplained.keys():
             del self._nodes[instance]
 
-    def _gone(self, state: TargetState) -> Gone:
+    def _gone(self, state: TargetHealth) -> Gone:
         seen = self._found[state.instance]
         successes = [at for at in (state.last_success, seen.up_at) if at is not None]
         if successes:

@@ -1,4 +1,4 @@
-"""What is missing beside the numbers of now: nodes and targets that are gone, GPUs nobody reads. As values."""
+"""Data about what is missing from the current samples: gone nodes, gone targets, GPUs that are not read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Sample = tuple[str, Mapping[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Since when something is gone, and the scrape's error where there is one."""
+    """The time at which a node or target went away, and the scrape's error, if any."""
 
     since: float
     why: str = ""
-    answered: bool = True  # False: it never did, and `since` is the first try
+    answered: bool = True  # False: no scrape ever succeeded, and `since` is the first attempt
 
     def to_json(self) -> dict[str, Any]:
         return {"since": self.since, "why": self.why, "answered": self.answered}
@@ -38,7 +38,7 @@ class Missing:
     samples: Sequence[Sample] = ()  # the last known identity of the nodes and their GPUs
     nodes: Mapping[str, Gone] = field(default_factory=dict)  # by instance
     targets: Sequence[GoneTarget] = ()
-    unread: Mapping[str, float] = field(default_factory=dict)  # by instance: when its GPUs were last read
+    unread: Mapping[str, float] = field(default_factory=dict)  # by instance: the last time its GPUs were read
 
 
 NOTHING_MISSING: Final = Missing()

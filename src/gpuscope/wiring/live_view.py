@@ -8,7 +8,7 @@ from gpuscope.collect.collector import Collector
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.scrape.scraper import Scraper
-from gpuscope.scrape.target_state import TargetState
+from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.server.gone import GoneWatch
 from gpuscope.server.live import LIVE_QUERY
 from gpuscope.server.missing import Sample
@@ -24,20 +24,20 @@ def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine) -
 
 
 def live_from_store(engine: QueryEngine, scraper: Scraper) -> LiveFleet:
-    async def states() -> list[TargetState]:
+    async def states() -> list[TargetHealth]:
         return scraper.states()
 
     return LiveFleet(lambda: _samples(engine), engine.name, GoneWatch(_ask(engine), states))
 
 
 def live_from_engine(engine: HttpEngine) -> LiveFleet:
-    async def states() -> list[TargetState]:
+    async def states() -> list[TargetHealth]:
         down = [dict(labels) for labels in (await engine.instant("up == 0")).labels]
         errors = await engine.scrape_errors() if down else {}
         found = []
         for labels in down:
             url, error = errors.get((labels.get("job", ""), labels.get("instance", "")), ("", ""))
-            found.append(TargetState(labels=labels, url=url, error=error))
+            found.append(TargetHealth(labels=labels, url=url, error=error))
         return found
 
     return LiveFleet(

@@ -23,7 +23,7 @@ from gpuscope.health.xids import explain_xid
 from gpuscope.limits import Limits
 from gpuscope.readings import Snapshot
 from gpuscope.server.exporter import Exporter
-from gpuscope.server.http.messages import guarded
+from gpuscope.server.http.messages import with_guard
 from gpuscope.server.http.server import Server
 from gpuscope.server.limit_metrics import HttpLimitBuilder
 from gpuscope.server.listener import ListenerPlan
@@ -178,7 +178,7 @@ def _with_limits(plan: ListenerPlan, limits: Limits) -> ListenerPlan:
 async def _listen(plan: ListenerPlan, exporter: Exporter, limits: Limits) -> Server:
     web = load_web_config(Path(plan.web_config_file), limits) if plan.web_config_file else WebConfig()
     handler = exporter.handler(plan.metrics_path, plan.probes)
-    server = build_server(guarded(handler, web.guard) if web.guard else handler, web, limits)
+    server = build_server(with_guard(handler, web.guard) if web.guard else handler, web, limits)
     port = await server.start(plan.host, plan.port)
     scheme = server.scheme
     log.info("%s on %s://%s:%d%s", plan.title, scheme, plan.host or "localhost", port, plan.metrics_path)

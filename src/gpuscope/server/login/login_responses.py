@@ -1,4 +1,4 @@
-"""Refusals as HTTP answers, in the JSON shape of Prometheus' errors."""
+"""Renders refusals as HTTP responses, in the JSON format of Prometheus' errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gpuscope.server.http.messages import Header, Response
 from gpuscope.server.login.password_checks import Refusal
 
 
-def refuse(refusal: Refusal, *, setup: bool = False) -> Response:
+def refusal_response(refusal: Refusal, *, setup: bool = False) -> Response:
     body: dict[str, object] = {"status": "error", "errorType": refusal.kind, "error": refusal.sentence}
     headers: list[Header] = []
     if refusal.status == 401:
         body |= {"login": True, "setup": setup}
-        # Bearer, although passwords are taken too: a Basic challenge would open the browser's own dialog.
+        # Bearer, although basic auth works too: a Basic challenge would open the browser's own dialog.
         headers.append(("www-authenticate", 'Bearer realm="gpuscope"'))
     if refusal.wait_seconds:
         headers.append(("retry-after", str(math.ceil(refusal.wait_seconds))))
-    return to_json(body, refusal.status, tuple(headers))
+    return json_response(body, refusal.status, tuple(headers))
 
 
-def to_json(body: dict[str, object], status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
+def json_response(body: dict[str, object], status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
     return Response(orjson.dumps(body), status, "application/json", (("cache-control", "no-store"), *headers))

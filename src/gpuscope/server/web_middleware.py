@@ -1,4 +1,4 @@
-"""What a web configuration file asks of every request: a rate limit for all clients together, and headers."""
+"""Handler wrappers of a web configuration file: a rate limit shared by all clients, and response headers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _GO_UNITS = {
 _GO_PART = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 
-def parse_interval(value: object) -> float:
-    """Seconds of a Go duration, "1m30s"; a bare number is nanoseconds there, which only 0 can be meant as."""
+def parse_go_duration(value: object) -> float:
+    """Seconds of a Go duration such as "1m30s". Go reads a bare number as nanoseconds; only 0 is accepted."""
     if value == 0 and not isinstance(value, bool):
         return 0.0
     parts = _GO_PART.findall(value) if isinstance(value, str) and len(value) <= 100 else []
@@ -31,7 +31,7 @@ def parse_interval(value: object) -> float:
 
 @dataclass(slots=True)
 class TokenBucket:
-    """`burst` requests at once; after that one each `interval`, as golang.org/x/time/rate counts."""
+    """Allows `burst` requests at once, then one per `interval`, as golang.org/x/time/rate does."""
 
     interval: float
     burst: int
@@ -50,24 +50,23 @@ class TokenBucket:
         return True
 
 
-def within_rate(handler: Handler, bucket: TokenBucket) -> Handler:
-    async def answer(request: Request) -> Response:
+def with_rate_limit(handler: Handler, bucket: TokenBucket) -> Handler:
+    async def handle(request: Request) -> Response:
         if not bucket.allows():
             return text("Too Many Requests", 429)
         return await handler(request)
 
-    return answer
+    return handle
 
 
 def with_headers(handler: Handler, headers: tuple[Header, ...]) -> Handler:
-    """A header that the handler sets itself wins, as it does where a Go handler calls Header().Set."""
+    """Headers that the handler sets take precedence, as with Go's Header().Set."""
 
-    async def answer(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         response = await handler(request)
-        own = {name.lower() for name, _ in response.headers} | {
-            "x-content-type-options"
-        }  # sent with all answers
-        more = tuple(header for header in headers if header[0] not in own)
-        return replace(response, headers=(*response.headers, *more))
+        # Every response has x-content-type-options.
+        own = {"x-content-type-options", *(name.lower() for name, _ in response.headers)}
+        added = tuple(header for header in headers if header[0] not in own)
+        return replace(response, headers=(*response.headers, *added))
 
-    return answer
+    return handle

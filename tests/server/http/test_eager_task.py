@@ -1,4 +1,4 @@
-"""A coroutine that is begun at once leaves nothing behind when what it waited for failed."""
+"""A failed eager coroutine leaves no reference cycle."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import weakref
 
 import pytest
 
-from gpuscope.server.http.eager import run_eagerly
+from gpuscope.server.http.eager_task import run_eagerly
 
 
 class Held:
-    """Stands for the body or the samples that failed work had in its frames."""
+    """Represents objects in the frames of the failed coroutine."""
 
 
-def test_failed_work_is_freed_without_a_collection() -> None:
+def test_objects_of_a_failed_coroutine_are_freed_without_garbage_collection() -> None:
     held: list[weakref.ref[Held]] = []
     said: list[str] = []
 
@@ -46,7 +46,7 @@ def test_failed_work_is_freed_without_a_collection() -> None:
         gc.enable()
 
 
-def test_an_error_that_nobody_catches_ends_the_task() -> None:
+def test_an_uncaught_error_ends_the_task() -> None:
     async def fails() -> None:
         await asyncio.sleep(0)
         raise ValueError("at the end")

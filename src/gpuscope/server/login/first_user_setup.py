@@ -1,6 +1,6 @@
-"""The way in for the first user: a token that whoever started the server sees, good for one user.
+"""The one-time token that creates the first user. It is printed in the server's log.
 
-It lives in this process only and dies when there is a user, however that came about.
+The token exists only in this process and becomes invalid as soon as any user exists.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import hmac
 
 from gpuscope.server.login.credentials import digest, new_secret
-from gpuscope.server.login.user_file import Users
+from gpuscope.server.login.user_file import UserFile
 
 
-class Setup:
-    def __init__(self, users: Users) -> None:
+class FirstUserSetup:
+    def __init__(self, users: UserFile) -> None:
         self._users = users
         self._digest = ""
 

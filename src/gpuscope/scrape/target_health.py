@@ -1,4 +1,4 @@
-"""How a scrape target does, as its loop or another engine knows it: a value without connections."""
+"""The health of a scrape target, as reported by its loop or by another engine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetState:
-    """Times are in seconds since the epoch; None is not since this process started, or not known."""
+class TargetHealth:
+    """Times are in seconds since the epoch; None means unknown, or not since this process started."""
 
     labels: Mapping[str, str]
     url: str = ""
     up: bool = False
-    scraped: bool = True  # False: its first scrape is still to come
+    scraped: bool = True  # False: not scraped yet
     error: str = ""
     first_try: float | None = None
     last_success: float | None = None

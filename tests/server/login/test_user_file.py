@@ -7,17 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.server.login.credentials import check_password, digest, hash_password, password_fault
-from gpuscope.server.login.user_file import UserError, Users, clean_name
+from gpuscope.server.login.credentials import check_password, digest, hash_password, password_error
+from gpuscope.server.login.user_file import UserError, UserFile, clean_name
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
 
 
 @pytest.fixture
-def users(tmp_path: Path) -> Users:
-    return Users(tmp_path, rounds=CHEAP_ROUNDS)
+def users(tmp_path: Path) -> UserFile:
+    return UserFile(tmp_path, rounds=CHEAP_ROUNDS)
 
 
-def test_a_user_from_creation_to_removal(users: Users) -> None:
+def test_add_check_and_remove_a_user(users: UserFile) -> None:
     users.add("ann", PASSWORD)
     assert users.check("ann", PASSWORD)
     assert not users.check("ann", PASSWORD + "!")
@@ -30,7 +30,7 @@ def test_a_user_from_creation_to_removal(users: Users) -> None:
     assert users.names() == {}
 
 
-def test_nothing_in_the_file_can_be_used_to_log_in(users: Users) -> None:
+def test_the_file_contains_no_usable_credential(users: UserFile) -> None:
     users.add("ann", PASSWORD)
     token = users.add_token("grafana")
     text = users.path.read_text()
@@ -41,7 +41,7 @@ def test_nothing_in_the_file_can_be_used_to_log_in(users: Users) -> None:
     assert not users.token(digest(token))
 
 
-def test_a_token_is_known_until_it_is_revoked(users: Users) -> None:
+def test_a_token_is_valid_until_it_is_revoked(users: UserFile) -> None:
     reads, writes = users.add_token("grafana"), users.add_token("node7", writes=True)
     assert reads != writes
     assert len(reads) > 50
@@ -63,17 +63,17 @@ def test_a_token_is_known_until_it_is_revoked(users: Users) -> None:
         (lambda users: users.add("bob", "x" * 2000), "longer than"),
         (lambda users: users.add("administrator", "Administrator"), "easy to guess"),
         (lambda users: users.add("bob", "aaaaaaaaaaaa"), "easy to guess"),
-        (lambda users: users.add("a:b", "long enough"), "not a name"),
-        (lambda users: users.add("", "long enough"), "not a name"),
-        (lambda users: users.add("bob\n", "long enough"), "not a name"),
-        (lambda users: users.add("bob", "long enough", first=True), "there is a user already"),
+        (lambda users: users.add("a:b", "long enough"), "not a valid name"),
+        (lambda users: users.add("", "long enough"), "not a valid name"),
+        (lambda users: users.add("bob\n", "long enough"), "not a valid name"),
+        (lambda users: users.add("bob", "long enough", first=True), "a user exists already"),
         (lambda users: users.set_password("bob", "long enough"), "no user 'bob'"),
         (lambda users: users.remove("bob"), "no user 'bob'"),
         (lambda users: users.revoke_token("bob"), "no token 'bob'"),
         (lambda users: users.add_token("t"), "token 't' exists"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_changes_nothing(users: Users, act: object, complaint: str) -> None:
+def test_a_mistake_is_one_sentence_and_changes_nothing(users: UserFile, act: object, complaint: str) -> None:
     users.add("ann", PASSWORD)
     users.add_token("t")
     before = users.path.read_bytes()
@@ -92,7 +92,7 @@ def test_passwords_of_any_length_and_composition() -> None:
     assert not check_password(korean, "not a hash")
 
 
-def test_an_unknown_user_costs_what_a_known_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_user_takes_as_long_as_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
     import bcrypt
 
     rounds = []
@@ -110,7 +110,7 @@ def test_an_unknown_user_costs_what_a_known_one_does(monkeypatch: pytest.MonkeyP
 
 @settings(max_examples=200)
 @given(st.text(max_size=80))
-def test_a_name_that_is_taken_is_safe_to_log_and_to_send(name: str) -> None:
+def test_accepted_names_are_safe_in_logs_and_headers(name: str) -> None:
     try:
         clean = clean_name(name)
     except UserError:
@@ -123,8 +123,8 @@ def test_a_name_that_is_taken_is_safe_to_log_and_to_send(name: str) -> None:
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_any_password_that_is_taken_opens_and_another_does_not(password: str, other: str) -> None:
-    if password_fault("ann", password):
+def test_an_accepted_password_verifies_and_another_does_not(password: str, other: str) -> None:
+    if password_error("ann", password):
         return
     stored = hash_password(password, CHEAP_ROUNDS)
     assert check_password(password, stored)
