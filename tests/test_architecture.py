@@ -78,7 +78,7 @@ def test_the_rule_catches_a_wrong_import(tmp_path: Path) -> None:
 
 
 THREADS_ELSEWHERE = {
-    "sources/nvml/lane.py": "a driver call may never return; one thread per GPU, replaced when it is stuck",
+    "sources/nvml/job_runner.py": "a driver call may never return; one thread per GPU, replaced when stuck",
     "sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount takes the blow",
     "store/background.py": "the store seals, merges and forgets in the background",
     "store/writer.py": "the store's single writer",

@@ -17,7 +17,7 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.server.stand_ins import plan_listeners, settings_for
 from gpuscope.settings import Settings
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from gpuscope.sources.nvml.tiers import plan_tiers
 from tests.fake_nvml.driver import FakeDriver
 from tests.sources.nvml_rig import FAST, Rig

@@ -7,7 +7,7 @@ from pathlib import Path
 from gpuscope.readings import Device, Reading
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 
 FAST = frozenset({Tier.FAST})

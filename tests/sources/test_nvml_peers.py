@@ -15,7 +15,7 @@ import pytest
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import ALL, FAST, Rig

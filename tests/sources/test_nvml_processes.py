@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.readings import ABSENT, Process
-from gpuscope.sources.nvml.process_list import LONGEST_NAME, short_name
+from gpuscope.sources.nvml.process_list import MAX_NAME_CHARACTERS, short_name
 from tests.fake_nvml import driver as fake
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
@@ -154,7 +154,7 @@ def test_a_reused_pid_gets_its_new_name(rig: Rig) -> None:
     [
         ('ev"il\\na\nme', 'ev"il\\na\nme'),
         (b"caf\xe9", "caf�"),
-        ("x" * 4096, "x" * LONGEST_NAME),
+        ("x" * 4096, "x" * MAX_NAME_CHARACTERS),
         ("/usr/bin/python train.py --token secret", "python"),
         ("訓練", "訓練"),
         ("./a.out", "a.out"),
@@ -170,7 +170,7 @@ def test_odd_names(rig: Rig, name: str | bytes, command: str) -> None:
 def test_a_short_name_is_short_and_has_no_path_and_no_arguments(full: str) -> None:
     name = short_name(full)
     if name is not ABSENT:
-        assert 0 < len(name) <= LONGEST_NAME
+        assert 0 < len(name) <= MAX_NAME_CHARACTERS
         assert "/" not in name
         assert " " not in name
 

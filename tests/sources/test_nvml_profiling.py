@@ -97,7 +97,7 @@ def test_a_failed_sample_is_a_gap_of_its_own_length(rig: Rig) -> None:
 def test_samples_are_allocated_twice_per_gpu_and_freed(rig: Rig) -> None:
     rig.read()
     alive, calls = set(), []
-    library = rig.source._gpus[0].gate.library
+    library = rig.source._gpus[0].calls.library
     raw = library.raw
 
     def spy(name: str):  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuscope.collect.counters import Integrator
 from gpuscope.readings import ABSENT
-from gpuscope.sources.nvml.samples import LONGEST_PERIOD_US, weigh
+from gpuscope.sources.nvml.samples import MAX_PERIOD_US, weigh
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -137,7 +137,7 @@ def test_weighing_stays_within_its_samples(samples: list[tuple[int, int]], since
     assert found.last_us == max(stamp for stamp, _ in fresh)
     percents = [percent for _, percent in fresh]
     assert min(percents) * found.covered_us <= found.percent_us <= max(percents) * found.covered_us
-    assert found.covered_us <= max(1, len(fresh) * LONGEST_PERIOD_US)
+    assert found.covered_us <= max(1, len(fresh) * MAX_PERIOD_US)
 
 
 @settings(max_examples=200)

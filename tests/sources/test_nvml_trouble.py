@@ -18,7 +18,7 @@ from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier, load_source
 from gpuscope.sources.nvml.gpu import REPROBE_SECONDS
-from gpuscope.sources.nvml.source import LOST_RETRY_SECONDS, NvmlSource
+from gpuscope.sources.nvml.nvml_source import LOST_RETRY_SECONDS, NvmlSource
 from tests.fake_nvml.driver import ERRORS, FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -148,7 +148,7 @@ def test_text_that_is_not_utf8_is_counted(rig: Rig, monkeypatch: pytest.MonkeyPa
     def no_text(handle: object) -> str:
         return b"\xff".decode()
 
-    library = rig.source._gpus[0].gate.library
+    library = rig.source._gpus[0].calls.library
     monkeypatch.setitem(library._functions, "nvmlDeviceGetPowerUsage", no_text)
     reading = rig.tick(1, FAST)
     assert reading.devices[0].power_watts is ABSENT
@@ -367,7 +367,7 @@ def test_closing_unloads_the_library_so_that_an_updated_one_is_taken(driver: Fak
     program = """
         from pathlib import Path
         from gpuscope.sources import Tier
-        from gpuscope.sources.nvml.source import NvmlSource
+        from gpuscope.sources.nvml.nvml_source import NvmlSource
         mapped = lambda: "libnvidia-ml" in Path("/proc/self/maps").read_text()
         for _ in range(2):
             source = NvmlSource()
