@@ -297,7 +297,7 @@ def test_an_engine_that_hangs_is_noticed_and_killed(
         time.sleep(0.1)
         return False
 
-    with pytest.raises(SourceError, match=r"gave no row for .* the DCGM host engine may hang"):
+    with pytest.raises(SourceError, match=r"printed no row for .* the DCGM host engine may hang"):
         read_until(source, let_time_fly)
     processes = [stream._process for stream in source._streams]
     source.close()
@@ -329,7 +329,7 @@ def test_no_host_engine(machine: Machine) -> None:
 
 
 def test_no_dcgmi() -> None:
-    with pytest.raises(SourceMissing, match="no-such-dcgmi is not here; install datacenter-gpu-manager"):
+    with pytest.raises(SourceMissing, match="no-such-dcgmi was not found; install datacenter-gpu-manager"):
         DcgmSource(Settings(dcgmi_command="no-such-dcgmi"))
 
 
@@ -342,7 +342,7 @@ def test_a_command_that_is_none(command: str) -> None:
 def test_a_mute_command_is_given_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.save(mute=True)
     monkeypatch.setattr("gpuscope.sources.dcgm.ANSWER_SECONDS", 0.3)
-    with pytest.raises(SourceError, match=r"gave no answer in 0.3 s"):
+    with pytest.raises(SourceError, match=r"did not answer in 0.3 s"):
         DcgmSource(machine.settings)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from gpuscope.readings import ABSENT, Device
 from gpuscope.readings.dcgm_fields import dcgm_fields
-from gpuscope.sources.dcgm.devices import DeviceMaker
-from gpuscope.sources.dcgm.dmon_table import DmonTable, Entity, Value
+from gpuscope.sources.dcgm.devices import DeviceBuilder
+from gpuscope.sources.dcgm.dmon_table import DmonEntity, DmonTable, Value
 from gpuscope.sources.dcgm.hierarchy import parse_hierarchy
 
 OURS = Path(__file__).parents[1] / "captures" / "dcgmi"
@@ -31,9 +31,9 @@ def samples(text: str, hierarchy: str = "") -> Iterator[tuple[Device, ...]]:
     """The devices after each sample, as the stream would have had them."""
     lines = text.splitlines()
     names = lines[0].replace("# Entity", "#Entity").split()[1:]
-    table, maker = DmonTable([IDS[name] for name in names]), DeviceMaker()
-    rows: dict[Entity, dict[int, Value]] = {}
-    fresh: set[Entity] = set()
+    table, maker = DmonTable([IDS[name] for name in names]), DeviceBuilder()
+    rows: dict[DmonEntity, dict[int, Value]] = {}
+    fresh: set[DmonEntity] = set()
     for line in lines:
         row = table.feed(line)
         if row is None:

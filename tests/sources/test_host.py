@@ -12,7 +12,7 @@ from gpuscope.readings import ABSENT, Host
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier, load_source
 from gpuscope.sources.host import HostSource, mounts
-from gpuscope.sources.host.cpu import SteadyCpu
+from gpuscope.sources.host.cpu import MonotonicCpu
 from tests.sources.host_tree import HangingStat, HostTree, copy_host_tree
 
 ALL = frozenset(Tier)
@@ -174,7 +174,7 @@ def test_a_hanging_filesystem_costs_nothing_but_its_own_numbers(
     tree: HostTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = HangingStat(f"{tree.root}/home", os.statvfs)
-    monkeypatch.setattr(mounts.PatientStat.__init__, "__defaults__", (stat, 0.05))
+    monkeypatch.setattr(mounts.FilesystemSizes.__init__, "__defaults__", (stat, 0.05))
     source = HostSource(tree.settings())
     for _ in range(3):
         host = source.read(ALL).host
@@ -218,7 +218,7 @@ def test_reads_this_machine() -> None:
 
 
 def test_cpu_time_does_not_run_backwards() -> None:
-    cpu = SteadyCpu()
+    cpu = MonotonicCpu()
     cpu.advance({"0": [100.0, 0.0, 50.0, 1000.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0]})
     seconds, _ = cpu.advance({"0": [110.0, 0.0, 49.0, 990.0, 70.0, 0.0, 0.0, 0.0, 0.0, 0.0]})
     assert seconds["0", "user"] == 1.1
@@ -228,7 +228,7 @@ def test_cpu_time_does_not_run_backwards() -> None:
 
 
 def test_a_cpu_that_went_away_and_came_back_begins_anew() -> None:
-    cpu = SteadyCpu()
+    cpu = MonotonicCpu()
     busy = [100.0, 0.0, 50.0, 1000.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     cpu.advance({"0": busy, "1": busy})
     seconds, guest = cpu.advance({"0": [1.0] * 10})

@@ -26,7 +26,7 @@ from gpuscope.sources.kernel_log.commands import (
     parse_journal_line,
 )
 from gpuscope.sources.kernel_log.kmsg import KmsgReader, parse_kmsg_record
-from gpuscope.sources.kernel_log.record import LogReader, Record
+from gpuscope.sources.kernel_log.record import KernelLogRecord, LogReader
 
 XID = "NVRM: Xid (PCI:0000:8d:00): 79, pid=1, name=x, GPU has fallen off the bus."
 UUID = "GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d"
@@ -157,7 +157,7 @@ def test_a_long_log_is_read_in_parts_with_the_right_times(monkeypatch: pytest.Mo
 
 def test_an_escaped_record_is_undone() -> None:
     raw = b"3,5,77,-,caller=T12;NVRM: a\\x22b\\x5cx41\\xff\\xe2\\x82\\xac\n KEY=1\n"
-    assert parse_kmsg_record(raw) == Record(77, 'NVRM: a"b\\x41\ufffd€', 5)
+    assert parse_kmsg_record(raw) == KernelLogRecord(77, 'NVRM: a"b\\x41\ufffd€', 5)
 
 
 @given(st.binary() | st.binary().map(lambda raw: b"3,5,77,-;NVRM: " + raw))
@@ -180,13 +180,15 @@ def test_lines_of_the_commands() -> None:
         "__MONOTONIC_TIMESTAMP": "1234999",
         "__REALTIME_TIMESTAMP": "1767225600000000",
     }
-    assert parse_journal_line(json.dumps(entry).encode()) == Record(1234567, "NVRM: x", at=1767225600.0)
+    assert parse_journal_line(json.dumps(entry).encode()) == KernelLogRecord(
+        1234567, "NVRM: x", at=1767225600.0
+    )
     entry_of_bytes = {**entry, "MESSAGE": [78, 86, 255, "x", 999]}
-    assert parse_journal_line(json.dumps(entry_of_bytes).encode()) == Record(
+    assert parse_journal_line(json.dumps(entry_of_bytes).encode()) == KernelLogRecord(
         1234567, "NV\ufffd", at=1767225600.0
     )
-    assert parse_dmesg_line(f"[   12.345678] {XID}\n") == Record(12345678, XID)
-    assert parse_dmesg_line(f"[   12.345678][ T1234] {XID}\n") == Record(12345678, XID)
+    assert parse_dmesg_line(f"[   12.345678] {XID}\n") == KernelLogRecord(12345678, XID)
+    assert parse_dmesg_line(f"[   12.345678][ T1234] {XID}\n") == KernelLogRecord(12345678, XID)
     assert parse_dmesg_line(XID) is None
 
 
@@ -248,7 +250,7 @@ esac
 
 
 def test_journalctl_that_shows_nothing_is_no_way(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no kernel messages"):
+    with pytest.raises(SourceError, match="cannot see kernel messages"):
         JournalReader(write_program(tmp_path / "journalctl", "echo '-- No entries --'")).check()
 
 

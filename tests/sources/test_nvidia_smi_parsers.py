@@ -22,7 +22,6 @@ from gpuscope.sources.nvidia_smi.cells import (
 )
 from gpuscope.sources.nvidia_smi.csv_rows import parse_rows
 from gpuscope.sources.nvidia_smi.device_cells import to_device
-from gpuscope.sources.nvidia_smi.log import parse_log
 from gpuscope.sources.nvidia_smi.mig import parse_list, to_instances
 from gpuscope.sources.nvidia_smi.query_fields import (
     BUILT_IN_FIELDS,
@@ -30,6 +29,7 @@ from gpuscope.sources.nvidia_smi.query_fields import (
     parse_help,
     without_refused,
 )
+from gpuscope.sources.nvidia_smi.query_log import parse_log
 from gpuscope.sources.nvidia_smi.version import parse_version
 from tests.fake_smi import CAPTURES
 from tests.fake_smi.replay import read_sections
@@ -96,7 +96,7 @@ def test_a_row_of_another_width_is_lost_and_the_others_are_not() -> None:
     table = parse_rows("banner, of ssh\nuuid, memory.used [MiB]\r\nA, 1 MiB\nB\nC, 3, x\n\nD, 4 MiB\n", "uuid")
     assert [row["uuid"] for row in table.rows] == ["A", "D"]
     assert table.rows[0] == {"uuid": "A", "memory.used [MiB]": "1 MiB"}
-    assert table.lost == 2
+    assert table.dropped == 2
 
 
 def test_the_half_line_of_a_killed_run_is_no_row() -> None:

@@ -15,7 +15,7 @@ from gpuscope.sources import Source, Tier, load_source
 from gpuscope.sources.nvidia_smi import SOURCE
 from gpuscope.sources.nvidia_smi.command import Command
 from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS
-from gpuscope.sources.nvidia_smi.source import NvidiaSmi
+from gpuscope.sources.nvidia_smi.smi_source import NvidiaSmi
 from tests.fake_smi import CAPTURES, FakeSmi
 
 T4 = CAPTURES / "linux-x86_64__tesla-t4-x2__535.183.06.txt"
@@ -83,7 +83,7 @@ def test_an_executable_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.
     (device,) = SOURCE.open(Settings()).read(EVERY_TIER).devices
     assert device.model == "NVIDIA GeForce RTX 3090"
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SourceMissing, match="nvidia-smi is not there"):
+    with pytest.raises(SourceMissing, match="nvidia-smi was not found"):
         SOURCE.open(Settings())
 
 

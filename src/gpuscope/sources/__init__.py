@@ -1,7 +1,7 @@
-"""Where numbers come from: what a source is, and how one is found.
+"""Sources of readings: the `Source` interface and how a source is found by name.
 
-Every module or package in this folder is one source and has a `SOURCE`; nothing else is edited to add one.
-It is imported only when it is used, so that an agent on NVML never loads the DCGM or the demo code.
+Every module or package in this folder is one source and defines `SOURCE`; adding a source edits nothing else. A
+source is imported only when it is used, so that an agent on NVML never loads the DCGM or the demo code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpuscope.settings import Settings
 
 
 class Tier(Enum):
-    """How often a number is read: at least these seconds apart, and never more than once a cycle."""
+    """How often a number is read: the minimum interval in seconds, and at most once per cycle."""
 
     FAST = 0  # every cycle: utilisation, memory, power, clocks, processes
     MEDIUM = 10  # PCIe and NVLink throughput, throttle counters, fans
@@ -26,11 +26,11 @@ class Tier(Enum):
 
 
 class Source(Protocol):
-    """Somewhere numbers come from.
+    """Reads GPUs, processes, the host or events.
 
-    `read` may raise `SourceError`; only its runner catches. `NoAnswerYet` leaves the source open. It is called
-    from one thread at a time, with the tiers that are due; numbers of other tiers are repeated from their last
-    reading, and a tier's failed call makes its numbers absent, never old.
+    `read` may raise `SourceError`, which only the worker of the source catches; after `NoAnswerYet` the source
+    stays open. `read` is called from one thread at a time with the tiers that are due. Numbers of other tiers
+    are repeated from their last reading. A failed call makes its numbers absent, never old.
     """
 
     def read(self, due: frozenset[Tier]) -> Reading: ...
@@ -40,7 +40,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """How a source presents itself. `open` may raise SourceMissing: what is not here, and what to do."""
+    """The description of a source. `open` may raise SourceMissing with the reason and the fix."""
 
     name: str
     summary: str
@@ -51,7 +51,7 @@ class SourceSpec:
 
 
 def source_names() -> tuple[str, ...]:
-    """The modules of this folder by the names users type: `nvidia_smi.py` is `nvidia-smi`."""
+    """The sources of this folder under their command-line names: `nvidia_smi` is `nvidia-smi`."""
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
 
 
