@@ -1,8 +1,7 @@
-"""What a store answers with: series of samples, selected by label matchers.
+"""Series, label matchers, and `Storage`, the interface between a store and the PromQL evaluator.
 
-`Storage` is the border between whoever keeps samples and the PromQL evaluator. Times are integer
-milliseconds since the epoch. A staleness marker is an ordinary sample whose value is the NaN with the bit
-pattern `STALE_NAN_BITS`; a store keeps the bits, an evaluator looks for them.
+Times are integer milliseconds since the epoch. A staleness marker is a sample whose value is the NaN with the
+bit pattern `STALE_NAN_BITS`; a store must preserve the bits.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 STALE_NAN_BITS = 0x7FF0000000000002
 
 Labels = tuple[tuple[str, str], ...]
-"""Label pairs sorted by name, `__name__` among them, no empty values."""
+"""Label pairs sorted by name, including `__name__`, without empty values."""
 
 
 class MatchOp(StrEnum):
@@ -29,9 +28,9 @@ class MatchOp(StrEnum):
 
 
 class Matcher(NamedTuple):
-    """One label condition; a missing label reads as the empty string, a regex must match the whole value.
+    """One label condition. A missing label equals the empty string; a regex must match the whole value.
 
-    A tuple, because selections are looked up by their matchers and a tuple of strings is hashed at once.
+    A NamedTuple, because matchers are dictionary keys and tuples hash quickly.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Matcher(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series' samples in time order, no two at the same millisecond."""
+    """The samples of one series in time order, at most one per millisecond."""
 
     labels: Labels
     timestamps: NDArray[np.int64]
@@ -49,12 +48,12 @@ class Series:
 
 
 Admit = Callable[[int, int], None]
-"""Told how many series and samples are about to be loaded; raises if that is too much, waits if it is now."""
+"""Called with the number of series and samples to load; raises above a limit, or waits for capacity."""
 
 
 class Storage(Protocol):
-    """Anything that can be asked for samples: the embedded store, or a test's arrays."""
+    """A source of samples for queries: the embedded store, or arrays in a test."""
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
-        """Every series that matches and has a sample in [start_ms, end_ms], those samples only."""
+        """Every matching series with samples in [start_ms, end_ms], with those samples only."""
         ...

@@ -1,6 +1,6 @@
-"""How the text of a setting becomes a value: durations, sizes, counts, addresses, lists, choices.
+"""Parses the text of a setting: durations, sizes, counts, addresses, lists, choices.
 
-Each function raises ValueError with the end of a sentence that begins with the text: "'5x' is not a duration…".
+Each function raises ValueError with the end of a sentence that starts with the text: "'5x' is not a duration".
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def parse_count(text: str) -> int:
-    """A whole number, 0 included."""
+    """An integer of 0 or more."""
     if not text.isascii() or not text.isdigit():
         raise ValueError("not a whole number")
     return int(text)
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them."""
+    """Integers separated by commas."""
     return tuple(parse_count(word.strip()) for word in text.split(",") if word.strip())
 
 

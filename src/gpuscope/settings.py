@@ -1,8 +1,8 @@
-"""Every setting of the program: one table, read from flag, then environment, then file, then default.
+"""The table of all settings. Precedence: flag, environment, file, default.
 
-A field of `Settings` is a row: its name is the flag (`--demo-gpus`), the environment variable
-(`GPUSCOPE_DEMO_GPUS`) and the key of the TOML file (`demo_gpus`); its metadata says how a text becomes a
-value and who would change it. A wrong value is one sentence that names the value and where it came from.
+A field of `Settings` is a row. Its name defines the flag (`--demo-gpus`), the environment variable
+(`GPUSCOPE_DEMO_GPUS`) and the key in the TOML file (`demo_gpus`); its metadata has the parser and the help
+text. A wrong value raises UsageError with the value and its origin.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ T = TypeVar("T")
 ENV_PREFIX = "GPUSCOPE_"
 DEFAULT_DATA = "~/.local/share/gpuscope"
 DEMO_DATA = "~/.local/share/gpuscope-demo"
-"""The default of `up --demo`: simulated history never shares a folder with real history."""
+"""The default of `up --demo`: simulated and real history never share a folder."""
 SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
 
 
 def _setting(default: T, parse: Callable[[str], Any], help_text: str, metavar: str = "") -> T:
-    # The type is wrong on purpose, as in dataclasses.field(): the value is a Field only in the class body.
+    # The return type is wrong on purpose, as in dataclasses.field(): only the class body sees the Field.
     row: T = field(default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar})
     return row
 
@@ -50,44 +50,42 @@ class Settings(Limits):
     source: str = _setting(
         "auto",
         one_of("auto", "nvml", "nvidia-smi", "dcgm", "demo"),
-        "where GPU numbers come from; auto takes every source that answers",
+        "sources of GPU readings; auto uses every source that works",
         "NAME",
     )
-    stand_in: tuple[str, ...] = _setting(
-        (), parse_words, "exporters to stand in for, each on its own port", "NAME"
-    )
+    stand_in: tuple[str, ...] = _setting((), parse_words, "exporters to replace, each on its own port", "NAME")
     families: tuple[str, ...] = _setting(
-        (), parse_words, "metric families to serve instead of the default ones", "A,B"
+        (), parse_words, "metric families to serve instead of the defaults", "A,B"
     )
     listen: tuple[str, int] | None = _setting(
-        None, parse_listen, "address to serve on (agent :9400, up and server 127.0.0.1:9470)", "HOST:PORT"
+        None, parse_listen, "address to listen on (agent :9400, up and server 127.0.0.1:9470)", "HOST:PORT"
     )
-    interval: float = _setting(1.0, parse_interval, "how often the fast numbers are read", "1s")
+    interval: float = _setting(1.0, parse_interval, "interval at which the fast numbers are read", "1s")
     counters: str = _setting("", str, "dcgm-exporter CSV file that lists the dcgm family's metrics", "FILE.csv")
     fields: tuple[str, ...] = _setting(
         (), parse_words, "DCGM field ids to add to the dcgm_legacy family, by id: +191,+51", "+ID,+ID"
     )
     node: str = _setting(
-        "", str, "this machine's name in the metrics (default: $NODE_NAME or the host name)", "NAME"
+        "", str, "name of this machine in the metrics (default: $NODE_NAME or the host name)", "NAME"
     )
     expected_gpus: int | None = _setting(
-        None, parse_count, "how many GPUs this machine should have, if the PCI bus cannot tell", "N"
+        None, parse_count, "number of GPUs this machine should have, if the PCI bus cannot be read", "N"
     )
     path_procfs: str = _setting(
-        "/proc", str, "where the machine's procfs is mounted: in a container it may be /host/proc", "DIR"
+        "/proc", str, "mount point of the machine's procfs; in a container for example /host/proc", "DIR"
     )
     path_sysfs: str = _setting(
-        "/sys", str, "where the machine's sysfs is mounted: in a container it may be /host/sys", "DIR"
+        "/sys", str, "mount point of the machine's sysfs; in a container for example /host/sys", "DIR"
     )
     path_rootfs: str = _setting(
-        "/", str, "where the machine's root is mounted: in a container it may be /host/root", "DIR"
+        "/", str, "mount point of the machine's root; in a container for example /host/root", "DIR"
     )
     web_config_file: str = _setting(
         "", str, "exporter-toolkit file with TLS and passwords for the HTTP listener", "FILE"
     )
-    full_commands: bool = _setting(False, parse_switch, "export whole command lines of GPU processes")
+    full_commands: bool = _setting(False, parse_switch, "export the full command lines of GPU processes")
     idle_after: float = _setting(
-        60.0, parse_duration, "when a process without SM activity counts as idle", "60s"
+        60.0, parse_duration, "time without SM activity after which a process counts as idle", "60s"
     )
     kubelet_socket: str = _setting(
         "/var/lib/kubelet/pod-resources/kubelet.sock",
@@ -135,7 +133,7 @@ class Settings(Limits):
     state_dir: str = _setting(
         "",
         str,
-        "folder that remembers counted XIDs over a restart (default: $STATE_DIRECTORY, else none)",
+        "folder for the counted XIDs, which must survive a restart (default: $STATE_DIRECTORY, else none)",
         "DIR",
     )
     log_level: str = _setting(
@@ -145,53 +143,56 @@ class Settings(Limits):
     data: str = _setting(
         DEFAULT_DATA,
         str,
-        "folder that keeps the history, of one process at a time; a demo has ~/.local/share/gpuscope-demo",
+        "folder of the history, used by one process at a time; default of a demo: ~/.local/share/gpuscope-demo",
         "DIR",
     )
-    store_interval: float = _setting(5.0, parse_interval, "how often this machine's numbers are stored", "5s")
+    store_interval: float = _setting(5.0, parse_interval, "interval at which local samples are stored", "5s")
     retention: float = _setting(30 * 86400.0, parse_duration, "how long history is kept", "30d")
     retention_bytes: int | None = _setting(
         None,
         parse_bytes,
-        "how large the data folder may grow on the disk before the oldest history goes",
+        "size of the data folder above which the oldest history is deleted",
         "10GiB",
     )
 
     query_lookback: float = _setting(
         300.0,
         parse_positive_duration,
-        "how old the newest sample of a series may be for a query to see it",
+        "maximum age of a series' newest sample in a query",
         "5m",
     )
     admin_api: bool = _setting(
-        False, parse_switch, "let POST /api/v1/admin/tsdb/… delete series and copy the history to a folder"
+        False, parse_switch, "enable POST /api/v1/admin/tsdb/…, which deletes series and takes snapshots"
     )
 
     login: str = _setting(
         "auto",
         one_of("auto", "always"),
-        "auto: nobody logs in while --listen is a loopback address, else everybody, from this machine too; "
-        "always: everybody",
+        "auto: login is required unless --listen is a loopback address, also from this machine; "
+        "always: login is required",
         "WHEN",
     )
-    session_lifetime: float = _setting(7 * 86400.0, parse_duration, "how long a login in the page lasts", "7d")
+    session_lifetime: float = _setting(7 * 86400.0, parse_duration, "how long a login on the page lasts", "7d")
     allowed_hosts: tuple[str, ...] = _setting(
-        (), parse_words, "names this server is reached by, besides its own: a.example, *.b.example, or *", "A,B"
+        (), parse_words, "further host names of this server: a.example, *.b.example, or *", "A,B"
     )
     proxy_auth_header: str = _setting(
-        "", str, "header in which a reverse proxy says who has logged in there, e.g. X-Forwarded-User", "HEADER"
+        "", str, "header with the user that a reverse proxy has authenticated, e.g. X-Forwarded-User", "HEADER"
     )
     proxy_auth_from: tuple[str, ...] = _setting(
-        (), parse_words, "addresses of the reverse proxy whose forwarded headers are believed", "CIDR,…"
+        (), parse_words, "addresses of reverse proxies whose forwarded headers are trusted", "CIDR,…"
     )
 
-    config: str = _setting("", str, "Prometheus' configuration file that says what to scrape", "FILE")
+    config: str = _setting("", str, "Prometheus configuration file with the targets to scrape", "FILE")
     targets: str = _setting(
-        "", str, "what to scrape without a configuration file: addresses, or a file of them", "FILE|HOST:PORT,…"
+        "",
+        str,
+        "targets to scrape without a configuration file: addresses, or a file of them",
+        "FILE|HOST:PORT,…",
     )
-    scrape_interval: float = _setting(15.0, parse_interval, "how often --targets are scraped", "15s")
+    scrape_interval: float = _setting(15.0, parse_interval, "interval at which --targets are scraped", "15s")
     store: str = _setting(
-        "", str, "Prometheus, VictoriaMetrics, Thanos or Mimir to ask instead of keeping history here", "URL"
+        "", str, "Prometheus, VictoriaMetrics, Thanos or Mimir to query instead of a local history", "URL"
     )
     store_tenant: str = _setting(
         "", str, "tenant of a shared --store, sent as X-Scope-OrgID and as THANOS-TENANT", "NAME"
@@ -200,12 +201,12 @@ class Settings(Limits):
         "", str, "file with credentials and TLS for --store, as promtool's --http.config.file", "FILE"
     )
     remote_write: tuple[str, ...] = _setting(
-        (), parse_words, "where to send samples as well, by Prometheus' remote write", "URL,…"
+        (), parse_words, "remote-write endpoints that also receive the samples", "URL,…"
     )
     remote_write_http_config: str = _setting(
         "", str, "file with credentials and TLS for --remote-write, as promtool's --http.config.file", "FILE"
     )
-    remote_write_interval: float = _setting(15.0, parse_interval, "how often an agent sends its numbers", "15s")
+    remote_write_interval: float = _setting(15.0, parse_interval, "interval of an agent's remote write", "15s")
 
     nvidia_smi_command: str = _setting(
         "nvidia-smi", str, "how to run nvidia-smi: ssh, sudo or docker exec may stand in front", "COMMAND"
@@ -250,20 +251,20 @@ class Settings(Limits):
 
 
 def home_path(text: str, setting: str) -> Path:
-    """A path in which `~` is the home directory; without `~` none is needed, and a service may have none."""
+    """Expands `~`. A path without `~` needs no home directory: a service may have none."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
         flag = "--" + setting.replace("_", "-")
         raise UsageError(
-            f"{flag}: {text!r} needs a home directory, and user {os.getuid()} has none here; give {flag} DIR"
+            f"{flag}: {text!r} needs a home directory, which user {os.getuid()} does not have; set {flag} DIR"
         ) from None
 
 
 def _settings_files() -> Iterator[Path]:
     for path in SETTINGS_FILES:
-        # A system service may run without HOME and without a passwd entry (systemd's DynamicUser), or with the
-        # HOME of somebody whose folder it may not enter.
+        # A system service may have neither HOME nor a passwd entry (systemd's DynamicUser), or the HOME of a
+        # user whose folder it may not enter.
         with suppress(RuntimeError, PermissionError):
             if path.expanduser().is_file():
                 yield path.expanduser()
@@ -281,7 +282,7 @@ def _parse(row: Field[Any], text: str, origin: str) -> Any:
     try:
         return row.metadata["parse"](text)
     except ValueError as error:
-        # A metavar with a digit in it is an example of its own kind: 30d, 10GiB.
+        # A metavar with a digit is an example value: 30d, 10GiB.
         metavar = row.metadata["metavar"]
         example = f"; for example {metavar}" if any(map(str.isdigit, metavar)) else ""
         raise UsageError(f"{origin}: {text!r} is {error}{example}") from None
@@ -295,16 +296,16 @@ def _file_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A setting's text and where it was given."""
+    """A setting's text and its origin."""
 
     text: str
     origin: str
     remedy: str = ""
-    """How to take it back from a command that does not have this setting."""
+    """How to remove it for a command that does not have this setting."""
 
 
 def read_settings_file(path: Path, command: str = "") -> dict[str, str]:
-    """The file's own keys, and those of its table `[command]`, which win."""
+    """The file's top-level keys, overridden by those of its table `[command]`."""
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -343,9 +344,9 @@ def load_settings(
     command: str = "",
     taken: Collection[str] | None = None,
 ) -> Settings:
-    """Flag > environment > file > default. `file` is the one asked for; else the first of SETTINGS_FILES.
+    """Flag > environment > file > default. Without `file`, the first existing one of SETTINGS_FILES is read.
 
-    A setting that is given but not among those `taken` by the command would have no effect: that is an error.
+    A setting that is not in `taken`, the command's settings, would have no effect: that is an error.
     """
     if file is None and environment.get("GPUSCOPE_SETTINGS"):
         file = Path(environment["GPUSCOPE_SETTINGS"])

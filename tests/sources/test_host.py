@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.errors import SourceMissing
-from gpuscope.readings import ABSENT, Host
+from gpuscope.readings import ABSENT, HostReading
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier, load_source
 from gpuscope.sources.host import HostSource, mounts
@@ -23,10 +23,10 @@ def tree(tmp_path: Path) -> HostTree:
     return copy_host_tree(tmp_path)
 
 
-def read(tree: HostTree) -> Host:
+def read(tree: HostTree) -> HostReading:
     reading = HostSource(tree.settings()).read(ALL)
     assert reading.failures == {}
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     return reading.host
 
 
@@ -145,7 +145,7 @@ def test_one_broken_file_takes_only_its_own_numbers(tree: HostTree, name: str, p
     (tree.proc / name).write_text(broken.get(name, "\x00 rubbish\n"))
     reading = HostSource(tree.settings()).read(ALL)
     assert reading.failures == {part: 1}
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     if name != "stat":
         assert reading.host.boot_time_seconds == 1767225600.0
     assert len(reading.host.filesystems) == 7
@@ -178,7 +178,7 @@ def test_a_hanging_filesystem_costs_nothing_but_its_own_numbers(
     source = HostSource(tree.settings())
     for _ in range(3):
         host = source.read(ALL).host
-        assert isinstance(host, Host)
+        assert isinstance(host, HostReading)
         assert [(failed.mountpoint, failed.error) for failed in host.filesystem_errors] == [
             ("/home", "mountpoint timeout"),
             ("/gone", "no such file or directory"),
@@ -198,7 +198,7 @@ def test_no_thread_to_be_had_costs_the_filesystems_alone(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     reading = HostSource(tree.settings()).read(ALL)
     assert reading.failures == {"filesystems": 1}
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     assert reading.host.load1 == 12.07
 
 
@@ -212,7 +212,7 @@ def test_reads_this_machine() -> None:
     source = load_source("host").open(Settings())
     reading = source.read(ALL)
     source.close()
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     assert reading.host.cpu_seconds
     assert reading.host.memory["MemTotal_bytes"] > 0
 

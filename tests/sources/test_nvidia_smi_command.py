@@ -80,7 +80,7 @@ def test_a_run_past_its_time_is_killed_with_its_children(tmp_path: Path) -> None
     code = (  # parent and child tell who they are and stay, both holding the pipes
         f"import os, time\nos.fork()\nopen({str(log)!r}, 'a').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)"
     )
-    with pytest.raises(SourceError, match="did not result within 2 s and was killed") as caught:
+    with pytest.raises(SourceError, match="did not answer within 2 s and was killed") as caught:
         python(code, timeout=2.0).run("-q")
     assert caught.value.code == -1
     pids = [int(line) for line in log.read_text().split()]
@@ -117,7 +117,7 @@ def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: 
     real_kill = os.killpg
     monkeypatch.setattr(command_module.os, "killpg", lambda pid, signal: None)
     hanging = python("import time; time.sleep(600)", timeout=0.05)
-    with pytest.raises(SourceError, match="did not result"):
+    with pytest.raises(SourceError, match="did not answer"):
         hanging.run("-q")
     (stuck,) = command_module._STUCK.values()
     again = python("import time; time.sleep(600)", timeout=0.05)  # the source was opened anew
@@ -125,7 +125,7 @@ def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: 
         again.run("-q")
     real_kill(stuck.pid, signal.SIGKILL)
     stuck.wait()
-    with pytest.raises(SourceError, match="did not result"):
+    with pytest.raises(SourceError, match="did not answer"):
         again.run("-q")
     (stuck,) = command_module._STUCK.values()
     real_kill(stuck.pid, signal.SIGKILL)

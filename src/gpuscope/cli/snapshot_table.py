@@ -26,6 +26,7 @@ from gpuscope.readings import (
     Process,
     Snapshot,
     Uuid,
+    unit_uuid,
 )
 
 DEVICE_HEAD = ("GPU", "MODEL", "BUSY", "MEMORY", "POWER", "TEMP")
@@ -82,11 +83,7 @@ def _place_rows(place: Cells, uuid: Uuid, snapshot: Snapshot, quiet: bool = Fals
 def _processes_on(uuid: Uuid, snapshot: Snapshot) -> Sequence[Process]:
     if snapshot.processes is ABSENT:
         return ()
-    mine = [
-        process
-        for process in snapshot.processes
-        if uuid == (process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid)
-    ]
+    mine = [process for process in snapshot.processes if uuid == unit_uuid(process)]
     return sorted(mine, key=lambda p: 0.0 if p.memory_bytes is ABSENT else -p.memory_bytes)
 
 
@@ -94,12 +91,7 @@ def _unused_on(uuid: Uuid, snapshot: Snapshot) -> Sequence[Allocation]:
     allocations = snapshot.ownership.allocations
     if allocations is ABSENT:
         return ()
-    return [
-        allocation
-        for allocation in allocations
-        if not allocation.used
-        and uuid == (allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid)
-    ]
+    return [allocation for allocation in allocations if not allocation.used and uuid == unit_uuid(allocation)]
 
 
 def _device_cells(device: Device) -> Cells:

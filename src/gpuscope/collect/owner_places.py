@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Process, Uuid
+from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Process, Uuid, unit_uuid
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ Places = Mapping[Uuid, Place]
 
 def place_of(process: Process) -> Uuid:
     """What the process is on: its MIG instance, or the whole GPU."""
-    return process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+    return unit_uuid(process)
 
 
 def lay_out(
@@ -85,7 +85,7 @@ def lay_out(
 
 def _add_allocations(places: Places, allocations: Sequence[Allocation]) -> None:
     for allocation in allocations:
-        uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+        uuid = unit_uuid(allocation)
         place = None if uuid is ABSENT else places.get(uuid)
         if place is None:
             continue

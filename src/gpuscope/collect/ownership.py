@@ -27,6 +27,7 @@ from gpuscope.readings import (
     Process,
     Unattributed,
     Uuid,
+    unit_uuid,
 )
 
 log = logging.getLogger("gpuscope.collect")
@@ -116,7 +117,7 @@ def mark_used(allocations: Sequence[Allocation], processes: Processes) -> list[A
         present |= {(owner, place_of(process)) for owner in owners_of(process)}
     marked, taken = [], set()
     for allocation in allocations:
-        uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+        uuid = unit_uuid(allocation)
         used = uuid is not ABSENT and any((owner, uuid) in present for owner in holders_of(allocation))
         if used and _is_whole(allocation):
             taken.add(allocation.device_id)

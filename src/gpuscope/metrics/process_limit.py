@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.metrics.families.native.device_metrics import instance_name
-from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid
+from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid, unit_uuid
 
 MAX_PER_PLACE: Final = 64
 REST: Final = "other"
@@ -49,7 +49,7 @@ def by_place(processes: Iterable[Process], names: Mapping[Uuid, str]) -> list[On
     """Every place with processes. One on a GPU nobody knows is kept, under an empty `gpu`."""
     on: dict[Uuid, list[Process]] = {}
     for process in processes:
-        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+        uuid = unit_uuid(process)
         on.setdefault(uuid, []).append(process)
     places = []
     for uuid, mine in on.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope.metrics.families import Builder, load_family
-from gpuscope.readings.device import NOTHING
+from gpuscope.readings.device import NO_VALUES
 from gpuscope.settings import Settings
 
 DEFAULT_PORT = 9400
@@ -26,7 +26,9 @@ class ListenerPlan:
     probes: tuple[str, ...] = ()  # further paths that answer OK while the process lives
     web_config_file: str = ""
     sources: tuple[str, ...] = ()  # sources this needs even where `auto` would do without
-    source_settings: Mapping[str, Any] = NOTHING  # what it wants of the sources, unless the user said otherwise
+    source_settings: Mapping[str, Any] = (
+        NO_VALUES  # what it wants of the sources, unless the user said otherwise
+    )
 
 
 def own_listener(settings: Settings) -> ListenerPlan:

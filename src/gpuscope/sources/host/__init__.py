@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import SourceMissing
-from gpuscope.readings import Host, Reading
+from gpuscope.readings import HostReading, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
 from gpuscope.sources.host.cpu import MonotonicCpu
@@ -40,7 +40,7 @@ DISK_IDENTITY = {  # node_disk_info's label -> udev properties; the first that e
     "wwn": ("ID_WWN",),
 }
 
-Fields = dict[str, Any]  # of Host
+Fields = dict[str, Any]  # of HostReading
 
 
 class HostSource:
@@ -76,7 +76,7 @@ class HostSource:
                 continue
             except (OSError, ValueError, RuntimeError):  # RuntimeError: no thread could be started for statvfs
                 failures[name] = 1
-        return Reading(host=Host(**fields), failures=failures)
+        return Reading(host=HostReading(**fields), failures=failures)
 
     def close(self) -> None:
         pass

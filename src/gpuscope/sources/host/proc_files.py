@@ -92,7 +92,7 @@ def parse_loadavg(text: str) -> tuple[float, float, float]:
 
 
 def parse_meminfo(text: str) -> dict[str, float]:
-    """By node_exporter's suffix: `Active(anon): 4 kB` is Active_anon_bytes, `HugePages_Free: 4` HugePages_Free."""
+    """By node_exporter's suffix: `Active(anon): 4 kB` is Active_anon_bytes; a name without unit is kept."""
     memory = {}
     for name, part, number, unit in _MEMORY_LINE.findall(text):
         suffix = f"{name}_{part}" if part else name

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from gpuscope.readings import Uuid
-from gpuscope.readings.device import NOTHING
+from gpuscope.readings.device import NO_VALUES
 from gpuscope.sources.nvml.driver_calls import DriverCalls, GpuLostError
 
 CALL: Final = "nvmlDeviceGetP2PStatus"
@@ -36,7 +36,7 @@ class PeerStatuses:
     def __init__(self, calls: DriverCalls) -> None:
         self._calls = calls
         self._statuses: dict[Peer, float] = {}
-        self._by_index: Mapping[str, float] = NOTHING
+        self._by_index: Mapping[str, float] = NO_VALUES
 
     def read(self, gpus: Iterable[Peer]) -> None:
         statuses = {}
@@ -61,7 +61,7 @@ class PeerStatuses:
 
     def _keep(self, statuses: dict[Peer, float]) -> None:
         self._statuses = statuses
-        self._by_index = {str(peer.index): status for peer, status in statuses.items()} or NOTHING
+        self._by_index = {str(peer.index): status for peer, status in statuses.items()} or NO_VALUES
 
     def clear(self) -> None:
         self._keep({})

@@ -16,7 +16,7 @@ from typing import Final
 
 from gpuscope.metrics.families.dcgm.device_selector import Entity, number_of
 from gpuscope.metrics.families.dcgm.options import DcgmOptions
-from gpuscope.readings import ABSENT, Allocation, Device, Process, Snapshot, Uuid
+from gpuscope.readings import ABSENT, Allocation, Device, Process, Snapshot, Uuid, unit_uuid
 
 log = logging.getLogger("gpuscope.dcgm")
 
@@ -136,7 +136,7 @@ def own_value(counter: str, pod: PodOnDevice, entity: Entity, processes: Sequenc
     places = _places(entity.device, entity)
     total = 0
     for process in processes:
-        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+        uuid = unit_uuid(process)
         if uuid not in places or not _belongs(process, pod.allocation):
             continue
         if counter == "DCGM_FI_DEV_FB_USED" and process.memory_bytes is not ABSENT:

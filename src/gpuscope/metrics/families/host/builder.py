@@ -14,11 +14,11 @@ from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.go_float import go_float
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import ABSENT, Host, Maybe, Snapshot
+from gpuscope.readings import ABSENT, HostReading, Maybe, Snapshot
 
 MAX_LABEL_SETS = 50_000
 
-SINGLE: Final = (  # attribute of Host, metric, help
+SINGLE: Final = (  # attribute of HostReading, metric, help
     ("boot_time_seconds", "node_boot_time_seconds", "Node boot time, in unixtime."),
     ("time_seconds", "node_time_seconds", "System time in seconds since epoch (1970)."),
     ("load1", "node_load1", "1m load average."),
@@ -68,7 +68,7 @@ class HostFamily:
     def __init__(self, only: Selection = EVERY_METRIC) -> None:
         self._only = only
         self._groups = {group for group in GROUPS if only.any_under(f"node_{group}_")}
-        self._host: Maybe[Host] = ABSENT
+        self._host: Maybe[HostReading] = ABSENT
         self._families: tuple[MetricFamily, ...] = ()
         self._label_sets: dict[Pairs, LabelSet] = {}
         self._orders: dict[str, tuple[tuple[CpuKey, ...], list[tuple[CpuKey, LabelSet]]]] = {}
@@ -85,7 +85,7 @@ class HostFamily:
             self._families = tuple(sorted(found, key=lambda family: family.name))
         return self._families
 
-    def _build(self, host: Host) -> Iterator[MetricFamily]:
+    def _build(self, host: HostReading) -> Iterator[MetricFamily]:
         yield from self._single(host)
         if "cpu" in self._groups:
             yield from self._cpu(host)
@@ -105,7 +105,7 @@ class HostFamily:
         if "network" in self._groups:
             yield from self._by_device("network", host.networks, None)
 
-    def _single(self, host: Host) -> Iterator[MetricFamily]:
+    def _single(self, host: HostReading) -> Iterator[MetricFamily]:
         for attribute, name, help_text in SINGLE:
             value: Maybe[float] = getattr(host, attribute)
             if value is not ABSENT and name in self._only:
@@ -119,7 +119,7 @@ class HostFamily:
             help_text = "Labeled system information as provided by the uname system call."
             yield _family("node_uname_info", "gauge", help_text, [Sample(labels, 1)])
 
-    def _cpu(self, host: Host) -> Iterator[MetricFamily]:
+    def _cpu(self, host: HostReading) -> Iterator[MetricFamily]:
         for name, seconds, help_text in (
             ("node_cpu_seconds_total", host.cpu_seconds, "Seconds the CPUs spent in each mode."),
             (
@@ -154,14 +154,14 @@ class HostFamily:
             help_text = f"Network device statistic {statistic}." if helps is None else helps.get(suffix, suffix)
             yield _family(f"node_{subsystem}_{suffix}", _type(suffix), help_text, samples)
 
-    def _disk_info(self, host: Host) -> MetricFamily:
+    def _disk_info(self, host: HostReading) -> MetricFamily:
         samples = [
             Sample(self._labels((("device", device), *sorted(host.disk_info[device].items()))), 1)
             for device in sorted(host.disk_info)
         ]
         return _family("node_disk_info", "gauge", "Info of /sys/block/<block_device>.", samples)
 
-    def _filesystems(self, host: Host) -> Iterator[MetricFamily]:
+    def _filesystems(self, host: HostReading) -> Iterator[MetricFamily]:
         sizes: dict[str, list[Sample]] = {metric: [] for _, metric, _ in FILESYSTEM_SIZES}
         errors, read_only, mounts = [], [], []
         for found in sorted(host.filesystems, key=lambda f: (f.device, f.fstype, f.mountpoint)):

@@ -18,7 +18,7 @@ from gpuscope.metrics.families.native.owner_table import (
 from gpuscope.metrics.process_limit import place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid
+from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid, unit_uuid
 
 # Of an owner that left only its counters are worth a last look.
 _COUNTERS = frozenset(row.name for row in OWNER_METRICS if row.type == "counter")
@@ -71,12 +71,12 @@ class OwnerMetrics:
         return known
 
     def _use_labels(self, use: OwnerUse, names: Mapping[Uuid, str]) -> LabelSet:
-        uuid = use.gpu_uuid if use.instance_uuid is ABSENT else use.instance_uuid
+        uuid = unit_uuid(use)
         owner = use.owner
         return self._kept(OWNER_LABELS, (owner.kind, owner.namespace, owner.name, names.get(uuid, ""), uuid))
 
     def _left_labels(self, one: Unattributed, names: Mapping[Uuid, str]) -> LabelSet:
-        uuid = one.gpu_uuid if one.instance_uuid is ABSENT else one.instance_uuid
+        uuid = unit_uuid(one)
         return self._kept(UNATTRIBUTED_LABELS, (one.kind, names.get(uuid, ""), uuid))
 
     def _gpus_held(self, uses: tuple[OwnerUse, ...]) -> MetricFamily:
@@ -99,7 +99,7 @@ def _allocations(snapshot: Snapshot, names: Mapping[Uuid, str]) -> MetricFamily:
 
 
 def _allocation_labels(allocation: Allocation, names: Mapping[Uuid, str]) -> LabelSet:
-    uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+    uuid = unit_uuid(allocation)
     texts = (
         "" if uuid is ABSENT else names.get(uuid, ""),
         allocation.device_id if uuid is ABSENT else uuid,  # an id no GPU here answers to is still shown

@@ -14,7 +14,18 @@ from gpuscope.metrics.families.native.table import GPU_PROCESSES, PROCESS_INFO, 
 from gpuscope.metrics.process_limit import REST, OnPlace, by_place, place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Device, Process, ProcessLabels, Snapshot, Uuid
+from gpuscope.readings import (
+    ABSENT,
+    ACTIVE,
+    IDLE,
+    UNKNOWN,
+    Device,
+    Process,
+    ProcessLabels,
+    Snapshot,
+    Uuid,
+    unit_uuid,
+)
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 # A sum of start times says nothing, and a sum of `active` would not be 0 or 1.
@@ -105,7 +116,7 @@ def _counts(devices: Iterable[Device], processes: Iterable[Process], names: dict
                 if part.processes_known:
                     counts[part.uuid] = Counter()
     for process in processes:
-        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+        uuid = unit_uuid(process)
         counts.setdefault(uuid, Counter())[process.state] += 1
     return GPU_PROCESSES.family(
         [
