@@ -285,7 +285,7 @@ def test_a_counters_file_that_changes_is_followed_and_a_wrong_one_is_not(
     assert "# HELP DCGM_FI_DEV_GPU_TEMP another\n" in text(builder, snapshot(h100(0)))
     counters.unlink()
     assert "# HELP DCGM_FI_DEV_GPU_TEMP another\n" in text(builder, snapshot(h100(0)))
-    assert caplog.text.count("going on with the counters from before") == 2
+    assert caplog.text.count("the previous counters stay in use") == 2
 
 
 def own(name: str, **changes: Any) -> DcgmBuilder:

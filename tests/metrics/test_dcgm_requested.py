@@ -138,8 +138,8 @@ def test_the_rows_only_dcgm_can_fill_are_named_in_one_warning(caplog: pytest.Log
     for shot in (empty, snapshot(h100(0)), snapshot(h100(0)), snapshot(h100(1))):
         values(made, shot)
     assert [record.getMessage() for record in caplog.records] == [
-        "only DCGM has DCGM_FI_PROF_NVDEC0_ACTIVE, so these rows of the counters file give nothing; "
-        "use --source dcgm for them"
+        "only DCGM has DCGM_FI_PROF_NVDEC0_ACTIVE; these rows of the counters file have no samples without "
+        "--source dcgm"
     ]
 
 

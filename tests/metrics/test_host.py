@@ -27,7 +27,7 @@ def to_text(host: Maybe[HostReading]) -> str:
 
 
 def test_golden_of_a_gpu_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts.PatientStat.__init__, "__defaults__", (fixed_statvfs, 5.0))
+    monkeypatch.setattr(mounts.FilesystemSizes.__init__, "__defaults__", (fixed_statvfs, 5.0))
     monkeypatch.setattr("time.time", lambda: 1767312000.25)
     uname = os.uname_result(("Linux", "gpu-node-1", "6.8.0-60-generic", "#63-Ubuntu SMP", "x86_64"))
     monkeypatch.setattr("os.uname", lambda: uname)

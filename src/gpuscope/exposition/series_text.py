@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuscope.limits import Limits
-from gpuscope.metrics.go_float import go_float
+from gpuscope.metrics.number_text import go_float
 
 Pairs = tuple[tuple[str, str], ...]
 

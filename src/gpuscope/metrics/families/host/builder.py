@@ -1,8 +1,8 @@
-"""The machine around the GPUs under node_exporter's names: a drop-in for the part of it that dashboards use.
+"""Family `host`: the machine's metrics with node_exporter's names, for the part that dashboards use.
 
-Names, HELP, TYPE, labels, their order and the text of numbers are node_exporter's, so that an agent can take
-its place on port 9100. What the kernel did not give has no sample and no HELP line. A filesystem that does not
-answer has `device_error` 1 with the reason as a label and no size.
+Names, HELP, TYPE, labels, order and number format are node_exporter's, so that an agent can replace it on port
+9100. An absent reading has no sample and no HELP line. A filesystem that does not answer has `device_error` 1
+with the reason as a label, and no size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gpuscope.metrics.families import FamilySpec
-from gpuscope.metrics.go_float import go_float
+from gpuscope.metrics.number_text import go_float
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import ABSENT, HostReading, Maybe, Snapshot
@@ -74,7 +74,7 @@ class HostFamily:
         self._orders: dict[str, tuple[tuple[CpuKey, ...], list[tuple[CpuKey, LabelSet]]]] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterable[MetricFamily]:
-        # The host is read every few seconds, a snapshot is made every second.
+        # The host is read every few seconds, snapshots are built every second.
         if snapshot.host is not self._host:
             self._host = snapshot.host
             found = (
@@ -132,7 +132,7 @@ class HostFamily:
             yield _family(name, "counter", help_text, samples)
 
     def _cpu_order(self, name: str, seconds: Mapping[CpuKey, float]) -> list[tuple[CpuKey, LabelSet]]:
-        """The keys in the order they are written. Sorted once: a GPU server has thousands of them."""
+        """The keys in output order. Sorted once: a GPU server has thousands of them."""
         keys = tuple(seconds)
         known, order = self._orders.get(name, ((), []))
         if keys != known:
@@ -143,7 +143,7 @@ class HostFamily:
     def _by_device(
         self, subsystem: str, devices: Mapping[str, Mapping[str, float]], helps: Mapping[str, str] | None
     ) -> Iterator[MetricFamily]:
-        """Without `helps`, each is described by its own name, as node_exporter does for network devices."""
+        """Without `helps`, the help contains the name, as in node_exporter for network devices."""
         by_suffix: dict[str, list[Sample]] = {}
         for device in sorted(devices):
             labels = self._labels((("device", device),))
@@ -197,7 +197,7 @@ class HostFamily:
         )
 
     def _labels(self, pairs: Pairs) -> LabelSet:
-        """The same object for the same labels, which keeps its text."""
+        """Returns the same object for the same labels, which keeps its text."""
         known = self._label_sets.get(pairs)
         if known is None:
             if len(self._label_sets) >= MAX_LABEL_SETS:  # hostile names must not fill the memory
@@ -222,5 +222,5 @@ FAMILY = FamilySpec(
     name="host",
     summary="node_exporter's cpu, load, memory, filesystem, disk, network and uname metrics",
     build=lambda settings: HostFamily(),
-    openmetrics=True,  # every counter here ends in _total, so no series is renamed
+    openmetrics=True,  # every counter ends in _total, so no series is renamed
 )

@@ -1,4 +1,4 @@
-"""Native metrics of owners: what each user, pod and job has of each GPU, what nobody has, who was given."""
+"""Native metrics of owners: use of each GPU by users, pods and jobs, use without an owner, and allocations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpuscope.metrics.families.native.owner_table import (
     UNATTRIBUTED_LABELS,
     UNATTRIBUTED_METRICS,
 )
-from gpuscope.metrics.process_limit import place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.unit_processes import unit_names
 from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid, unit_uuid
 
-# Of an owner that left only its counters are worth a last look.
+# Only counters are exported for an owner that has ended.
 _COUNTERS = frozenset(row.name for row in OWNER_METRICS if row.type == "counter")
 
 
@@ -36,8 +36,8 @@ class OwnerMetrics:
             yield from (family for family in self._families(snapshot) if family.name in self._only)
 
     def _families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        ownership, names = snapshot.ownership, place_names(snapshot.devices)
-        self._labels, self._used = self._used, {}  # label sets of the last cycle are used again, older ones go
+        ownership, names = snapshot.ownership, unit_names(snapshot.devices)
+        self._labels, self._used = self._used, {}  # keep the label sets of the last cycle, drop older ones
         uses = [(self._use_labels(use, names), use) for use in ownership.uses]
         for row in OWNER_METRICS:
             yield row.family(
@@ -94,7 +94,7 @@ def _allocations(snapshot: Snapshot, names: Mapping[Uuid, str]) -> MetricFamily:
     samples: dict[LabelSet, int] = {}
     for allocation in () if allocations is ABSENT else allocations:
         labels = _allocation_labels(allocation, names)
-        samples[labels] = max(samples.get(labels, 0), int(allocation.used))  # the same twice is one series
+        samples[labels] = max(samples.get(labels, 0), int(allocation.used))  # equal labels are one series
     return ALLOCATION_USED.family(list(samples.items()))
 
 
@@ -102,7 +102,7 @@ def _allocation_labels(allocation: Allocation, names: Mapping[Uuid, str]) -> Lab
     uuid = unit_uuid(allocation)
     texts = (
         "" if uuid is ABSENT else names.get(uuid, ""),
-        allocation.device_id if uuid is ABSENT else uuid,  # an id no GPU here answers to is still shown
+        allocation.device_id if uuid is ABSENT else uuid,  # also export ids of GPUs that are not visible
         allocation.resource,
         allocation.replica,
         allocation.namespace,
