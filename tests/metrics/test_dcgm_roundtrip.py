@@ -14,8 +14,7 @@ from gpuscope.readings import Device
 from gpuscope.readings.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields, kind_of
 from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
 from gpuscope.sources.dcgm.devices import DeviceBuilder
-from gpuscope.sources.dcgm.dmon_table import DmonEntity
-from gpuscope.sources.dcgm.dmon_table import Value
+from gpuscope.sources.dcgm.dmon_table import DmonEntity, Value
 from tests.metrics.dcgm_machines import snapshot
 
 ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}

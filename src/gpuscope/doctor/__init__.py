@@ -1,7 +1,7 @@
-"""Why a number is missing: checks of this machine, each with what it means and the command that mends it.
+"""Checks of this machine that explain missing numbers, each with the command that fixes the problem.
 
-Every module here has `CHECKS`, functions from a `Scene` to findings; a check that itself fails is a finding
-too, and never stops the others.
+Every module has `CHECKS`, functions that take a `DoctorContext` and return results. A check that raises becomes
+a result and does not stop the others.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from gpuscope.settings import Settings
 
 class Verdict(Enum):
     GOOD = "ok"
-    NOTE = "note"  # worth knowing, nothing to mend
+    NOTE = "note"  # useful to know, not a problem
     BAD = "problem"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     verdict: Verdict
     what: str
-    fix: str = ""  # the command or change that mends it
+    fix: str = ""  # the command or change that fixes it
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What the checks look at; the paths are settable so that a test can show them another machine."""
+class DoctorContext:
+    """The input of the checks; a test sets `root` to simulate another machine."""
 
     settings: Settings
     snapshot: Snapshot
@@ -40,14 +40,14 @@ class Scene:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-Check = Callable[[Scene], Iterable[Finding]]
+Check = Callable[[DoctorContext], Iterable[CheckResult]]
 
 
-def examine(scene: Scene) -> Iterator[Finding]:
+def examine(context: DoctorContext) -> Iterator[CheckResult]:
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         checks: tuple[Check, ...] = importlib.import_module(f"{__name__}.{module.name}").CHECKS
         for check in checks:
             try:
-                yield from check(scene)
+                yield from check(context)
             except Exception as error:
-                yield Finding(Verdict.NOTE, f"could not check {check.__name__.replace('_', ' ')}: {error}")
+                yield CheckResult(Verdict.NOTE, f"could not check {check.__name__.replace('_', ' ')}: {error}")
