@@ -21,11 +21,11 @@ from tests.hostile.catalogue import catalogue
 
 INTRODUCTION = """# Metrics
 
-Made from the catalogue in `src/gpuscope/metrics/catalogue/` by `make docs`; do not edit it by hand.
+Generated from the tables in `src/gpuscope/metrics/families/` by `make docs`; do not edit it by hand.
 
-A number a card cannot give is absent: there is no sample, never a 0. GPUs are labelled `gpu` (nvidia-smi's
-index, or `0_7_0` for GPU 0, GPU instance 7, compute instance 0) and `uuid`. The node's name is only in the info
-series: join with `* on (uuid) group_left (node, model) gpuscope_gpu_info`.
+A number that a GPU does not have is absent: there is no sample, never a 0. GPUs are labelled `gpu`
+(nvidia-smi's index, or `0_7_0` for GPU 0, GPU instance 7, compute instance 0) and `uuid`. The node's name is
+only in the info series: join with `* on (uuid) group_left (node, model) gpuscope_gpu_info`.
 """
 
 
@@ -42,7 +42,7 @@ def metrics_page() -> Iterator[str]:
         names = ", ".join(dict.fromkeys(labels))
         yield f"| `{row.name}` | {row.type} | {row.unit_name} | {names} | {_cell(row.help)} |"
     yield "\n## The same number in each family\n"
-    yield "Fields that more than DCGM knows; `gpuscope fields` lists all of them, with what this machine has.\n"
+    yield "Fields that not only DCGM has. `gpuscope fields` lists all fields and those that this machine has.\n"
     yield "| DCGM id | native | dcgm | nvidia-smi column | dcgm_legacy |\n|---|---|---|---|---|"
     for field in all_fields():
         if field.reading:

@@ -90,7 +90,7 @@ class Settings(Limits):
     kubelet_socket: str = _setting(
         "/var/lib/kubelet/pod-resources/kubelet.sock",
         str,
-        "the kubelet's pod-resources socket: whom the GPUs of this node were given to",
+        "the kubelet's pod-resources socket, which lists the pods that GPUs are allocated to",
         "SOCKET",
     )
     pods_socket: str = _setting(
@@ -100,20 +100,20 @@ class Settings(Limits):
         "SOCKET",
     )
     path_pod_logs: str = _setting(
-        "/var/log/pods", str, "the kubelet's log folder: its names say which pod a UID is", "DIR"
+        "/var/log/pods", str, "the kubelet's log folder, whose file names contain pod names and UIDs", "DIR"
     )
     kubelet_url: str = _setting(
-        "", str, "ask the kubelet for the node's pods over HTTPS; needs `nodes/pods`", "https://HOST:10250"
+        "", str, "list the node's pods through the kubelet over HTTPS; needs `nodes/pods`", "https://HOST:10250"
     )
     kubelet_insecure: bool = _setting(
         False,
         parse_switch,
-        "skip TLS verification of the kubelet at --kubelet-url; the token is sent all the same",
+        "skip TLS verification of the kubelet at --kubelet-url; the token is still sent",
     )
     kubernetes_api: bool = _setting(
-        False, parse_switch, "ask the API server for the node's pods; needs `pods` list"
+        False, parse_switch, "list the node's pods through the API server; needs `list` on `pods`"
     )
-    kubelet_interval: float = _setting(5.0, parse_interval, "how often the kubelet is asked", "5s")
+    kubelet_interval: float = _setting(5.0, parse_interval, "interval of requests to the kubelet", "5s")
     pod_labels: tuple[str, ...] = _setting(
         (), parse_words, "pod labels to keep with a process' owner, by name; * takes all", "A,B"
     )
@@ -121,12 +121,12 @@ class Settings(Limits):
         (), parse_words, "device plugin resources that are GPUs, besides nvidia.com/* and amd.com/gpu", "A,B"
     )
     container_sockets: tuple[str, ...] = _setting(
-        (), parse_words, "Docker or Podman sockets to ask for containers' names and images", "SOCKET"
+        (), parse_words, "Docker or Podman sockets for the names and images of containers", "SOCKET"
     )
     cri_sockets: tuple[str, ...] = _setting(
         (),
         parse_words,
-        "containerd or CRI-O sockets to ask for containers' names and images; auto: where they usually are",
+        "containerd or CRI-O sockets for the names and images of containers; auto: the usual paths",
         "SOCKET|auto",
     )
     job_map_dir: str = _setting("", str, "folder in which a Slurm prolog notes the job of each GPU", "DIR")

@@ -164,7 +164,7 @@ def _parse_labels(
         bare, quoted, value, comma = pair.groups()
         at = pair.end()
         closes = line[at : at + 1] == "}"
-        if value is None:  # {"my.metric", a="b"}: a name in quotes stands alone
+        if value is None:  # {"my.metric", a="b"}: a quoted metric name has no value
             if quoted is None or name is not None or not (comma or closes):
                 raise ParseError("a label without a value")
             name = unescape(quoted)

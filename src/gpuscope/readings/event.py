@@ -25,11 +25,11 @@ class XidEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuEvent:
-    """What happened to one GPU. An XID of a GPU that was never seen has its PCI address only."""
+    """An event of one GPU. An XID of a GPU that was never seen has only the PCI address."""
 
     kind: str  # "lost", "returned" or "xid"
     at: float  # seconds since the epoch
-    text: str  # one sentence, as it stands in the log
+    text: str  # the sentence in the log
     gpu_uuid: Maybe[Uuid] = ABSENT
     index: Maybe[int] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT

@@ -120,6 +120,6 @@ def _build(settings: Settings) -> DcgmBuilder:
 
 FAMILY = FamilySpec(
     name="dcgm",
-    summary="DCGM_FI_* and DCGM_EXP_* as dcgm-exporter gives them",
+    summary="DCGM_FI_* and DCGM_EXP_*, as dcgm-exporter exports them",
     build=_build,
 )
