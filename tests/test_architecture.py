@@ -1,4 +1,4 @@
-"""The folder list is the data path: a folder imports the ones above it and the leaves, never those below."""
+"""The folder order follows the data path: a folder imports only folders above it and leaves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def violations(folder: str, path: Path) -> list[str]:
     return wrong
 
 
-def test_a_folder_imports_only_what_stands_above_it() -> None:
+def test_a_folder_imports_only_folders_above_it() -> None:
     wrong = [
         line
         for folder in ORDER

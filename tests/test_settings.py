@@ -77,7 +77,7 @@ def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
         assert 0 <= parse_duration(text) < float("inf")
 
 
-def test_every_setting_says_what_it_is_for() -> None:
+def test_every_setting_has_a_help_text() -> None:
     for row in setting_rows():
         assert len(row.metadata["help"]) > 15, row.name
         assert callable(row.metadata["parse"]), row.name
@@ -105,14 +105,14 @@ def test_the_example_file_holds_the_defaults(tmp_path: Path) -> None:
         ([], {}, 'scenario = "thermal,xid79@+2m,ecc"'),
     ],
 )
-def test_a_list_may_be_given_in_parts(
+def test_a_list_option_can_be_repeated(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     argv: list[str],
     environment: dict[str, str],
     file: str,
 ) -> None:
-    """The last --scenario used to replace those before it, silently."""
+    """A repeated --scenario must not replace the earlier ones."""
     path = tmp_path / "gpuscope.toml"
     path.write_text(file)
     for name, value in environment.items():

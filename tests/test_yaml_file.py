@@ -1,4 +1,4 @@
-"""Mistakes in YAML files, by what a person did; and files that would take all memory."""
+"""Explanations of typical YAML mistakes, and files that would use all memory."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_mistake_names_line_column_and_cause(case: str) -> None:
     assert said.isprintable()
 
 
-def test_what_is_valid_stays_valid() -> None:
+def test_valid_yaml_is_accepted() -> None:
     read = parse_yaml("# c\na: &x {b: 1.10, c: yes}\nd:\n- *x\n- {<<: *x, b: 2}\ne:\n'f': ~\n", "f.yml")
     assert read == {
         "a": {"b": "1.10", "c": "yes"},
@@ -162,7 +162,7 @@ def test_a_mistake_in_a_configuration_has_its_place_too(tmp_path: Path, text: st
     assert said.isprintable()
 
 
-def test_every_file_we_read_says_where(tmp_path: Path) -> None:
+def test_every_yaml_file_error_has_its_position(tmp_path: Path) -> None:
     path = tmp_path / "x.yml"
     path.write_text("a: b\n  c: d\n")
     for load in (load_config, load_http_config, read_target_file):

@@ -1,4 +1,4 @@
-"""The doctor on machines that are well, half well and ill; its root folder is a folder of the test's."""
+"""The doctor's checks on machines with and without problems; the root folder is a test folder."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_kernel_log_and_the_clock(tmp_path: Path) -> None:
 
 @contextmanager
 def answering(status: int, text: str) -> Iterator[int]:
-    """A server on every address that wants a login for everything but the health checks, as ours does."""
+    """A server that requires a login for everything except the health checks, like ours."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -128,7 +128,7 @@ def port_words(tmp_path: Path, host: str, port: int) -> str:
     return words(listeners.listen_port(context(tmp_path, settings=settings)))
 
 
-def test_a_port_that_is_free_or_somebody_elses(tmp_path: Path) -> None:
+def test_a_free_port_and_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         thread = threading.Thread(target=lambda: taken.accept()[0].close(), daemon=True)
@@ -141,7 +141,7 @@ def test_a_port_that_is_free_or_somebody_elses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
-def test_a_server_that_wants_a_login_still_says_whether_it_is_ready(tmp_path: Path, host: str) -> None:
+def test_a_server_with_login_still_reports_its_readiness(tmp_path: Path, host: str) -> None:
     with answering(200, "gpuscope is ready.") as port:
         assert port_words(tmp_path, host, port) == (f"ok: the gpuscope on port {port} is ready -> ")
     with answering(503, "no fresh GPU data.") as port:
@@ -149,7 +149,7 @@ def test_a_server_that_wants_a_login_still_says_whether_it_is_ready(tmp_path: Pa
         assert "not ready: no fresh GPU data." in port_words(tmp_path, host, port)
 
 
-def test_the_servers_own_port_is_told_only_where_one_answers(
+def test_the_servers_port_is_reported_only_if_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with answering(200, "gpuscope is ready.") as port:
@@ -158,7 +158,7 @@ def test_the_servers_own_port_is_told_only_where_one_answers(
     assert words(listeners.running_server(context(tmp_path))) == ""
 
 
-def test_a_source_that_is_down_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_a_source_that_is_down_is_reported_with_its_reason(tmp_path: Path) -> None:
     down = SourceStatus(name="nvidia-smi", up=False, why="exit code 9: no devices")
     assert "exit code 9" in words(machine.other_sources(context(tmp_path, sources=(down,))))
 
@@ -176,7 +176,7 @@ def test_a_check_that_fails_itself_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_the_command_says_what_is_wrong_and_exits_1(form: list[str]) -> None:
+def test_the_command_reports_problems_and_exits_1(form: list[str]) -> None:
     argv = [sys.executable, "-m", "gpuscope", "doctor", "--nvidia-smi-command", "/nonexistent/smi", *form]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if Path("/dev/nvidia0").exists():
@@ -187,7 +187,7 @@ def test_the_command_says_what_is_wrong_and_exits_1(form: list[str]) -> None:
         assert {"verdict", "what", "fix"} == set(json.loads(done.stdout)[0])
 
 
-def test_every_problem_comes_with_its_cure(tmp_path: Path) -> None:
+def test_every_problem_has_a_fix(tmp_path: Path) -> None:
     ill = gpu(0, row_remap_failed=1, mig_enabled=1, lost=False)
     for result in examine(context(tmp_path, ill, gpu(1, lost=True), expected_gpus=8)):
         if result.verdict is Verdict.BAD:

@@ -1,4 +1,4 @@
-"""The doctor on owners: each thing that is missing, and the line of the manifest that mends it."""
+"""The doctor's checks of owners: each problem and the line of the manifest that fixes it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_hidden_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optio
     assert [f.verdict for f in found] == ([Verdict.BAD] if hidden else [])
 
 
-def test_pids_that_proc_does_not_know_or_knows_as_others(tmp_path: Path) -> None:
+def test_pids_that_are_missing_or_different_in_proc(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path / "proc")
     tree.add(7, comm="sh")
     tree.add(8, comm="python3.11")

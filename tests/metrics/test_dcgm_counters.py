@@ -1,4 +1,4 @@
-"""The counters file: read as Go's CSV reader reads it, and every mistake named by line, value and fix."""
+"""The counters file is parsed like Go's CSV; every mistake is reported with line, value and fix."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_first_row_of_a_field_counts() -> None:
         ("DCGM_FI_DEV_CPU_TEMP_CURRENT, gauge, x", "is not a field of GPUs"),
     ],
 )
-def test_what_would_break_the_scrape_is_left_out_and_said(
+def test_rows_that_would_break_the_scrape_are_left_out_and_logged(
     line: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert parse(line) == ()

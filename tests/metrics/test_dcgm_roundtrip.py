@@ -1,4 +1,4 @@
-"""DCGM's number, turned into a reading and back, is the same: source and families share one table."""
+"""A DCGM value converted to a reading and back is unchanged: source and families share one table."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def recorded(folder: Path, name: str) -> str:
 
 
 def samples(text: str, hierarchy: str = "") -> Iterator[tuple[Device, ...]]:
-    """The devices after each sample, as the stream would have had them."""
+    """The devices after each sample of the stream."""
     lines = text.splitlines()
     names = lines[0].replace("# Entity", "#Entity").split()[1:]
     table, maker = DmonTable([IDS[name] for name in names]), DeviceBuilder()
@@ -86,7 +86,7 @@ def test_eight_busy_h100(version: str) -> None:
     assert all(not device.lost and device.power_watts is not ABSENT for device in last)
 
 
-def test_a_gpu_falls_off_the_bus_and_comes_back() -> None:
+def test_a_gpu_falls_off_the_bus_and_recovers() -> None:
     history = [
         [device.lost for device in devices]
         for devices in samples(recorded(SHARED, "4.6.0/h100-busy.x-uuid-lost.txt"))

@@ -1,4 +1,4 @@
-"""The dmon table: what DCGM prints of any values, in any version, comes back as it was, or not at all."""
+"""The dmon table: for any values and version, a value is parsed exactly or not at all."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _value(kind: str) -> st.SearchStrategy[Value]:
 
 @settings(max_examples=200, deadline=None)
 @given(tables())
-def test_every_version_reads_back_what_was_printed_or_nothing(
+def test_every_version_is_parsed_exactly_or_rejected(
     table: tuple[str, list[int], list[Column], list[tuple[str, list[Value]]]],
 ) -> None:
     version, field_ids, columns, rows = table
@@ -173,7 +173,7 @@ def test_a_link_of_a_gpu_is_not_the_gpu() -> None:
     assert rows == []
 
 
-def test_a_header_with_other_columns_than_asked_for_is_refused() -> None:
+def test_a_header_with_unexpected_columns_is_refused() -> None:
     with pytest.raises(SourceError, match="printed 1 columns for 2 fields"):
         parse([150, 155], LAYOUTS["4.6"].header([Column("TMPTR", 5)]))
 

@@ -44,7 +44,7 @@ def test_many_that_hang_leave_few_threads_behind() -> None:
     assert patient.read(["/a"]) == {"/a": SIZES}
 
 
-def test_an_error_is_told_in_words() -> None:
+def test_an_error_has_node_exporters_text() -> None:
     def refused(path: str) -> os.statvfs_result:
         raise PermissionError(13, os.strerror(13), path)
 

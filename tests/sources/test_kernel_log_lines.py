@@ -90,7 +90,9 @@ def test_the_line_that_names_a_gpu() -> None:
     xid=st.integers(0, 99_999),
     rest=st.text(),
 )
-def test_what_was_written_is_read(domain: int, bus: int, device: int, mig: str, xid: int, rest: str) -> None:
+def test_written_records_are_parsed_exactly(
+    domain: int, bus: int, device: int, mig: str, xid: int, rest: str
+) -> None:
     line = f"NVRM: Xid (PCI:{domain:04x}:{bus:02x}:{device:02x}{mig}): {xid}, {rest}"
     found = parse_xid_line(line)
     assert found is not None

@@ -1,4 +1,4 @@
-"""Running the command: wrappers, exit codes, time limits, and processes that will not go."""
+"""Running the command: wrappers, exit codes, time limits, and processes that cannot be killed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_command_that_is_none_is_the_users_mistake(text: str) -> None:
         Command(text, 1.0)
 
 
-def test_a_missing_command_says_what_to_do() -> None:
+def test_a_missing_command_is_reported_with_the_fix() -> None:
     missing = Command("no-such-nvidia-smi", 1.0)
     with pytest.raises(SourceMissing, match="no-such-nvidia-smi was not found; install"):
         missing.require()
@@ -92,7 +92,7 @@ def test_no_time_is_no_limit() -> None:
     assert python("print(1)", timeout=0).run().stdout == "1\n"
 
 
-def test_a_helper_left_behind_does_not_hold_the_answer_up() -> None:
+def test_a_background_child_does_not_delay_the_result() -> None:
     """ssh leaves a connection master that keeps the pipes open."""
     code = (
         "import os,sys,time\n"
@@ -112,7 +112,7 @@ def test_endless_output_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killing is switched off, as it is for a process that hangs in the kernel."""
+    """Killing has no effect, as for a process that hangs in the kernel."""
     monkeypatch.setattr(command_module, "GRACE_SECONDS", 0.01)
     real_kill = os.killpg
     monkeypatch.setattr(command_module.os, "killpg", lambda pid, signal: None)

@@ -1,4 +1,4 @@
-"""Processes: from the driver's lists, shares and names to readings; they end, share GPUs and have odd names."""
+"""Processes: from the driver's lists, shares and names to readings; ended, shared and oddly named ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_process_with_all_its_numbers(rig: Rig) -> None:
     assert process.decoder_ratio == 0.05
 
 
-def test_memory_the_driver_does_not_tell_is_absent_and_zero_is_zero(rig: Rig) -> None:
+def test_unreported_memory_is_absent_and_zero_is_zero(rig: Rig) -> None:
     rig.driver.processes(0, [fake.Process(1, memory=None), fake.Process(2, memory=0)])
     assert [process.memory_bytes for process in processes_of(rig)] == [ABSENT, 0]
 
@@ -75,7 +75,7 @@ def test_a_share_follows_the_work(rig: Rig) -> None:
         assert processes_of(rig)[0].sm_ratio == util / 100
 
 
-def test_shares_the_card_does_not_tell_are_absent(rig: Rig) -> None:
+def test_unreported_shares_are_absent(rig: Rig) -> None:
     rig.driver.set(0, process_utilization=None)
     rig.driver.processes(0, [fake.Process(1)])
     (process,) = processes_of(rig)
@@ -181,7 +181,7 @@ def test_lists_that_cannot_be_read_at_all_are_absent(rig: Rig) -> None:
     assert rig.read().processes is ABSENT
 
 
-def test_one_gpu_that_does_not_tell_leaves_the_others(rig: Rig) -> None:
+def test_a_gpu_without_process_lists_does_not_affect_the_others(rig: Rig) -> None:
     rig.driver.processes(0, [fake.Process(1)])
     rig.driver.processes(1, [fake.Process(2)])
     for kind in ("Compute", "Graphics", "MPSCompute"):

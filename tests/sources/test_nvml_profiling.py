@@ -1,4 +1,4 @@
-"""GPM: numbers between two samples, on the cards that have it; its memory is given back."""
+"""GPM: numbers between two samples, on GPUs that support it; samples are freed."""
 
 from __future__ import annotations
 

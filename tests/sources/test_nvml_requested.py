@@ -1,4 +1,4 @@
-"""Fields that dcgm-exporter's `-c` asks for are read at that interval, the rest at its own tier."""
+"""Fields requested with dcgm-exporter's `-c` are read at that interval, others in their tier."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_peers_are_read_when_their_status_is_requested(driver: FakeDriver, folde
     rig.close()
 
 
-def test_a_call_of_20_ms_is_read_as_asked_and_said_once(
+def test_a_call_of_20_ms_is_read_as_requested_and_logged_once(
     one: FakeDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.attach()
@@ -165,7 +165,7 @@ def test_profiled_links_are_read_on_request_only(one: FakeDriver, folder: Path) 
 
 
 def count_links(driver: FakeDriver, kibibytes: int) -> None:
-    """A driver whose links count, and whose own total never moves."""
+    """A driver with link counters whose own total never changes."""
     for field in (138, 139):
         for link in range(18):
             driver.field(0, field, kibibytes, scope=link, kind="l")

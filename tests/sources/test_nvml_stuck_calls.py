@@ -1,6 +1,6 @@
-"""A driver call that does not return costs its own number on its own GPU, and nothing else.
+"""A driver call that does not return affects only its own number on its own GPU.
 
-The driver's clock stands still: a call is overdue only when the clock is moved, which happens while the source
+The driver's clock is stopped: a call is overdue only when the clock is moved, which happens while the source
 waits and every runner that works is in a call that the fake driver blocks. This machine's speed does not
 matter.
 """
@@ -44,7 +44,7 @@ MAX_LOOKS = 20_000
 
 
 class SteppingQueue(SimpleQueue[JobRunner]):
-    """Where the source waits for runners. While only hung calls go on, waiting moves the driver's clock."""
+    """The wait for runners. While only hung calls are pending, waiting moves the driver's clock."""
 
     rig: Rig
 
@@ -131,7 +131,7 @@ def heal(rig: Rig) -> None:
 
 
 def numbers(device: Device) -> set[str]:
-    """The names of what is there."""
+    """The names of the readings that are not absent."""
     return {
         name
         for name in Device.__dataclass_fields__
@@ -164,7 +164,7 @@ def test_a_call_is_named_without_the_version_of_its_struct() -> None:
     )
 
 
-def test_when_it_returns_the_number_comes_back_and_the_log_says_so(
+def test_after_the_return_the_number_is_read_and_the_return_is_logged(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.read()
@@ -246,10 +246,8 @@ def about_calls(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "returned" in record.getMessage()]
 
 
-def test_a_driver_that_blocks_every_call_is_told_by_one_call(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The runner tells that there is no answer, and how many calls have not returned."""
+def test_a_driver_that_blocks_every_call_logs_one_call(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """The worker logs that there is no answer and how many calls have not returned."""
     rig.read()
     rig.driver.hang("*")
     for _ in range(20):
@@ -266,9 +264,7 @@ def test_a_driver_that_blocks_every_call_is_told_by_one_call(
     assert [("returned after" in line) for line in returned] == [True] * (1 + len(more))
 
 
-def test_what_is_stuck_when_the_driver_answers_again_is_told_then(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_calls_still_stuck_after_recovery_are_logged_then(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.read()
     for index in range(8):
         rig.driver.hang("*", index)
@@ -287,7 +283,7 @@ def test_what_is_stuck_when_the_driver_answers_again_is_told_then(
         assert f"GPU {index}: nvml" in told
 
 
-def test_a_driver_that_blocks_every_call_gives_no_reading_and_stays_bounded(rig: Rig) -> None:
+def test_a_driver_that_blocks_every_call_has_no_reading_and_few_threads(rig: Rig) -> None:
     rig.read()
     rig.driver.hang("*")
     for _ in range(20):
@@ -330,7 +326,7 @@ def test_a_process_list_that_hangs(rig: Rig) -> None:
     assert [process.pid for process in again] == [33, 44]
 
 
-def test_shares_of_processes_that_cannot_be_asked_are_absent_not_zero(rig: Rig) -> None:
+def test_shares_of_a_stuck_call_are_absent_not_zero(rig: Rig) -> None:
     rig.driver.processes(3, [Process(33, share=0.5)])
     rig.read()
     rig.driver.hang("nvmlDeviceGetProcessUtilization", 3)
@@ -435,9 +431,7 @@ def test_a_new_session_is_put_off_while_a_call_hangs(rig: Rig) -> None:
     assert rig.source._session is not session
 
 
-def test_a_call_that_hangs_again_and_again_is_asked_less_often(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_call_that_hangs_repeatedly_is_made_less_often(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.read()
     for _ in range(2):
         rig.driver.hang(POWER, 3)
@@ -461,7 +455,7 @@ def test_a_driver_that_does_not_start_is_waited_for_once(rig: Rig) -> None:
     assert len(rig.read().devices) == 8
 
 
-def test_a_defect_of_ours_on_one_gpu_takes_no_other_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_on_one_gpu_does_not_affect_other_gpus(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.read()
     monkeypatch.setattr(rig.source._gpus[3]._samples, "read", lambda: 1 / 0)
     reading = rig.tick(1, FAST)
