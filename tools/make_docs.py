@@ -21,7 +21,7 @@ from tests.hostile.catalogue import catalogue
 
 INTRODUCTION = """# Metrics
 
-Generated from the catalogue in `src/gpuscope/metrics/catalogue/` by `make docs`; do not edit.
+Generated from the tables in `src/gpuscope/metrics/families/` by `make docs`; do not edit.
 
 A value that a GPU does not provide is absent: there is no sample, never a 0. GPUs are labelled `gpu`
 (nvidia-smi's index, or `0_7_0` for GPU 0, GPU instance 7, compute instance 0) and `uuid`. The node's name is

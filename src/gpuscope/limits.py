@@ -32,7 +32,7 @@ def _limit(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    # group "http": every HTTP listener (agent, up, server)
+    # Group "http": every HTTP listener (agent, up, server)
     max_connections: int = _limit(
         512,
         parse_positive,
@@ -140,7 +140,7 @@ class Limits:
         why="bcrypt takes 0.2 s each, so the last one waits 3 s",
     )
 
-    # group "query": PromQL (up, server)
+    # Group "query": PromQL (up, server)
     query_max_samples: int = _limit(
         50_000_000,
         parse_positive,
@@ -337,7 +337,7 @@ class Limits:
         metavar="64KiB",
     )
 
-    # group "store": the history (up, server)
+    # Group "store": the history (up, server)
     max_series: int | None = _limit(
         None,
         parse_positive,

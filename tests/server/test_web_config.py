@@ -289,7 +289,7 @@ def test_http2_gives_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         ("- a", "must be a mapping"),
         ("a: [", "line 1, column "),
         ("? [a]\n: b", "line 1, column 3: a key that is not a text"),
-        ("rate_limit: {}\nrate_limit: {}", "line 2, column 1: the key rate_limit stands here and in line 1"),
+        ("rate_limit: {}\nrate_limit: {}", "line 2, column 1: the key rate_limit is also in line 1"),
         ("basic_auth_users:\n\tann: x", "line 2, column 1: a tab; indent with spaces"),
         ("a: &a [*a]", "refers to itself"),
         ("http_server_config: {http2: 0x" + "f" * 5000 + "}", "line 1, column 29: a number of 5002 characters"),

@@ -23,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.doctor import Scene, Verdict, examine
+    from gpuscope.doctor import DoctorContext, Verdict, examine
     from gpuscope.wiring import run_agent as wiring
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
-    findings = list(examine(Scene(settings, snapshot, environment=dict(os.environ))))
+    findings = list(examine(DoctorContext(settings, snapshot, environment=dict(os.environ))))
     if args.json:
         print(
             json.dumps([{"verdict": f.verdict.value, "what": f.what, "fix": f.fix} for f in findings], indent=2)

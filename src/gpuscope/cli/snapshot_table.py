@@ -26,6 +26,7 @@ from gpuscope.readings import (
     Process,
     Snapshot,
     Uuid,
+    unit_uuid,
 )
 
 DEVICE_HEAD = ("GPU", "MODEL", "BUSY", "MEMORY", "POWER", "TEMP")
@@ -81,11 +82,7 @@ def _unit_rows(unit_cells: Cells, uuid: Uuid, snapshot: Snapshot, quiet: bool = 
 def _processes_on(uuid: Uuid, snapshot: Snapshot) -> Sequence[Process]:
     if snapshot.processes is ABSENT:
         return ()
-    processes = [
-        process
-        for process in snapshot.processes
-        if uuid == (process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid)
-    ]
+    processes = [process for process in snapshot.processes if uuid == unit_uuid(process)]
     return sorted(processes, key=lambda p: 0.0 if p.memory_bytes is ABSENT else -p.memory_bytes)
 
 
@@ -93,12 +90,7 @@ def _unused_on(uuid: Uuid, snapshot: Snapshot) -> Sequence[Allocation]:
     allocations = snapshot.ownership.allocations
     if allocations is ABSENT:
         return ()
-    return [
-        allocation
-        for allocation in allocations
-        if not allocation.used
-        and uuid == (allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid)
-    ]
+    return [allocation for allocation in allocations if not allocation.used and uuid == unit_uuid(allocation)]
 
 
 def _device_cells(device: Device) -> Cells:

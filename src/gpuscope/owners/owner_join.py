@@ -28,6 +28,7 @@ from gpuscope.readings import (
     Process,
     Unattributed,
     Uuid,
+    unit_uuid,
 )
 from gpuscope.worker import Worker
 
@@ -127,7 +128,7 @@ def mark_used(allocations: Sequence[Allocation], processes: Processes) -> list[A
         present |= {(owner, unit_of(process)) for owner in process_owners(process)}
     marked, taken = [], set()
     for allocation in allocations:
-        uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+        uuid = unit_uuid(allocation)
         used = uuid is not ABSENT and any((owner, uuid) in present for owner in allocation_holders(allocation))
         if used and _is_whole(allocation):
             taken.add(allocation.device_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope.metrics.families import Builder, load_family
-from gpuscope.readings.device import NOTHING
+from gpuscope.readings.device import NO_VALUES
 from gpuscope.settings import Settings
 
 DEFAULT_PORT = 9400
@@ -26,7 +26,7 @@ class ListenerPlan:
     probes: tuple[str, ...] = ()  # further paths that return OK while the process runs
     web_config_file: str = ""
     sources: tuple[str, ...] = ()  # sources that are required even if `auto` would not choose them
-    source_settings: Mapping[str, Any] = NOTHING  # defaults for settings that the user did not set
+    source_settings: Mapping[str, Any] = NO_VALUES  # defaults for settings that the user did not set
 
 
 def own_listener(settings: Settings) -> ListenerPlan:

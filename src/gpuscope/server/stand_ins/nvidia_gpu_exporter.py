@@ -14,7 +14,7 @@ from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
 from gpuscope.setting_values import parse_duration, parse_listen
 from gpuscope.settings import Settings
 from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
-from gpuscope.sources.nvidia_smi.source import queryable_fields
+from gpuscope.sources.nvidia_smi.smi_source import queryable_fields
 
 _TIMEOUTS = "use gpuscope's own connection limits"
 _FLAGS = {

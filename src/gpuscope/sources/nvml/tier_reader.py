@@ -6,33 +6,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.call_table import Row, read_rows
-from gpuscope.sources.nvml.driver_calls import Gate
-from gpuscope.sources.nvml.field_values import FieldBatch, FieldRow, link_totals
+from gpuscope.sources.nvml.call_table import CallRow, read_rows
+from gpuscope.sources.nvml.driver_calls import DriverCalls
+from gpuscope.sources.nvml.nvml_fields import FieldBatch, NvmlField, link_totals
 
 
-class PartReader:
-    """The latest values of each tier; a tier is replaced as a whole, so a failed call leaves no old number."""
+class TierReader:
+    """The latest values of each tier. A tier is replaced as a whole, so a failed call leaves no old number."""
 
-    def __init__(self, gate: Gate, rows: Sequence[Row], fields: Mapping[Tier, Sequence[FieldRow]]) -> None:
-        self._gate = gate
-        plan = gate.library.tier_plan
-        self._rows: dict[Tier, list[Row]] = {tier: [] for tier in Tier}
+    def __init__(
+        self, calls: DriverCalls, rows: Sequence[CallRow], fields: Mapping[Tier, Sequence[NvmlField]]
+    ) -> None:
+        self._calls = calls
+        plan = calls.library.tier_plan
+        self._rows: dict[Tier, list[CallRow]] = {tier: [] for tier in Tier}
         for row in rows:
-            numbers = ((give.field, give.label) for give in row.gives)
+            numbers = ((field.name, field.label) for field in row.fields)
             self._rows[plan.tier_of(row.tier, numbers)].append(row)
-        tables: dict[Tier, list[FieldRow]] = {}
+        tables: dict[Tier, list[NvmlField]] = {}
         for usual, table in fields.items():
             for field in table:
                 tables.setdefault(plan.tier_of(usual, [(field.field, field.label)]), []).append(field)
-        self._batches = {tier: FieldBatch(gate, table, tier.name.lower()) for tier, table in tables.items()}
+        self._batches = {tier: FieldBatch(calls, table, tier.name.lower()) for tier, table in tables.items()}
         self._values: dict[Tier, dict[str, Any]] = {}
         self._counts_links = False
 
     def read(self, tier: Tier) -> dict[str, Any]:
         values: dict[str, Any] = {}
         self._values.pop(tier, None)
-        read_rows(self._gate, self._rows[tier], values)
+        read_rows(self._calls, self._rows[tier], values)
         if tier in self._batches:
             self._batches[tier].read(values)
         self._add_nvlink_totals(values)
@@ -40,7 +42,7 @@ class PartReader:
         return values
 
     def _add_nvlink_totals(self, values: dict[str, Any]) -> None:
-        """One rule for all cards: the sum over the links, or where no link counts, the driver's own total."""
+        """One rule for all GPUs: the sum over the links or, if no link has a counter, the driver's total."""
         if "nvlink_link_bytes" in values:
             self._counts_links = True
             for others in self._values.values():
@@ -49,14 +51,14 @@ class PartReader:
         elif "nvlink_aggregate_bytes" in values and not self._counts_links:
             values["nvlink_bytes"] = values["nvlink_aggregate_bytes"]
 
-    def lacks(self, tier: Tier) -> bool:
+    def has_not_read(self, tier: Tier) -> bool:
         return tier not in self._values
 
     def values(self) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         for values in self._values.values():
             for field, value in values.items():
-                # One reading may have numbers in two tiers: one of its labels was requested at an interval.
+                # A reading can have labels in two tiers: a requested label may be read more often.
                 merged[field] = {**merged[field], **value} if field in merged else value
         return merged
 
@@ -64,7 +66,7 @@ class PartReader:
         self._values.clear()
         self._counts_links = False
 
-    def forget(self) -> None:
-        self._gate.forget()
+    def retry_refused(self) -> None:
+        self._calls.retry_refused()
         for batch in self._batches.values():
-            batch.forget()
+            batch.retry_refused()

@@ -1,9 +1,9 @@
-"""The indented text of `nvidia-smi -q`, which knows what no CSV column says.
+"""Parses the indented text of `nvidia-smi -q`, for values that no CSV column has.
 
 Per GPU, by PCI address: brand, architecture, minor number, BAR1, temperature limits, PCIe replays; its MIG
-devices with their instance ids and memory; every process with the instance it runs on. UUIDs of MIG devices
-are not in it (`-L` has them). PCIe throughput is, but the driver measured it over 20 ms and this text is up to
-a minute old, so it is not read.
+devices with instance ids and memory; every process with its instance. The text has no UUIDs of MIG devices
+(`-L` has them). Its PCIe throughput is not read: the driver measured it over 20 ms, and the text is up to a
+minute old.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class LoggedGpu:
 
 @dataclass(slots=True)
 class _Block:
-    """What one GPU's part says, sorted into the GPU's own lines, its MIG devices' and its processes'."""
+    """The section of one GPU, split into the GPU's own lines, MIG devices and processes."""
 
     own: dict[str, str] = field(default_factory=dict)
     migs: list[dict[str, str]] = field(default_factory=list)
     processes: list[dict[str, str]] = field(default_factory=list)
-    instance: dict[str, str] = field(default_factory=dict)  # the ids that stand before each process
+    instance: dict[str, str] = field(default_factory=dict)  # the ids that precede each process
 
     def take(self, headings: list[str], key: str, value: str) -> None:
         if headings[:1] == ["MIG Device"]:
@@ -102,7 +102,7 @@ class _Block:
 
 
 def parse_log(text: str) -> dict[str, LoggedGpu]:
-    """By PCI address in capitals. Of an address that stands twice, the first: a process's name may lie."""
+    """GPUs by upper-case PCI address. The first section of an address wins: a process name may imitate one."""
     return {address: _to_gpu(block) for address, block in _blocks(text.split("\n")).items()}
 
 
@@ -145,33 +145,33 @@ def _to_gpu(block: _Block) -> LoggedGpu:
     )
 
 
-def _to_mig(said: dict[str, str]) -> LoggedMig | None:
+def _to_mig(values: dict[str, str]) -> LoggedMig | None:
     index, gpu_instance, compute_instance = (
-        to_integer(said.get(key, "")) for key in ("Index", "GPU Instance ID", "Compute Instance ID")
+        to_integer(values.get(key, "")) for key in ("Index", "GPU Instance ID", "Compute Instance ID")
     )
     if index is ABSENT or gpu_instance is ABSENT or compute_instance is ABSENT:
         return None
-    return LoggedMig(index, gpu_instance, compute_instance, _numbers(said, _MIG_NUMBERS))
+    return LoggedMig(index, gpu_instance, compute_instance, _numbers(values, _MIG_NUMBERS))
 
 
-def _to_process(said: dict[str, str]) -> LoggedProcess | None:
-    pid = to_integer(said["Process ID"])
+def _to_process(values: dict[str, str]) -> LoggedProcess | None:
+    pid = to_integer(values["Process ID"])
     if pid is ABSENT:
         return None
     return LoggedProcess(
         pid=pid,
-        kind=said.get("Type", ""),
-        name=said.get("Name", ""),
-        memory=said.get("Used GPU Memory", ""),
-        gpu_instance=to_integer(said.get("GPU instance ID", "")),
-        compute_instance=to_integer(said.get("Compute instance ID", "")),
+        kind=values.get("Type", ""),
+        name=values.get("Name", ""),
+        memory=values.get("Used GPU Memory", ""),
+        gpu_instance=to_integer(values.get("GPU instance ID", "")),
+        compute_instance=to_integer(values.get("Compute instance ID", "")),
     )
 
 
-def _numbers(said: Mapping[str, str], table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+def _numbers(values: Mapping[str, str], table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     readings: dict[str, Any] = {}
     for key, (path, unit) in table.items():
-        put(readings, path, to_number(said.get(key, ""), unit))
+        put(readings, path, to_number(values.get(key, ""), unit))
     return readings
 
 

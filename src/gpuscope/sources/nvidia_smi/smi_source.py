@@ -1,7 +1,7 @@
-"""The cycle of the nvidia-smi source: which runs are made, and what goes on when one of them fails.
+"""The cycle of the nvidia-smi source: which commands run, and what happens when one fails.
 
-`read` raises only when no GPU could be read at all. A failed process query leaves the processes absent, a
-failed `-q` what only `-q` knows; a GPU that was there and cannot be read any more stays as a lost one.
+`read` raises only if no GPU can be read. After a failed process query the processes are absent, after a failed
+`-q` the values that only `-q` has. A known GPU that cannot be read any more is reported as lost.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gpuscope.readings import ABSENT, Device, Driver, Maybe, Process, Reading, U
 from gpuscope.sources import Tier
 from gpuscope.sources.nvidia_smi.app_rows import COMPUTE_APPS_FIELDS, logged_processes, parse_compute_apps
 from gpuscope.sources.nvidia_smi.cells import to_text
-from gpuscope.sources.nvidia_smi.command import Answer, Command
+from gpuscope.sources.nvidia_smi.command import Command, CommandResult
 from gpuscope.sources.nvidia_smi.csv_rows import parse_rows
 from gpuscope.sources.nvidia_smi.device_cells import to_device
-from gpuscope.sources.nvidia_smi.log import LoggedGpu, parse_log
 from gpuscope.sources.nvidia_smi.mig import ListedGpu, parse_list, to_instances
 from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS, parse_help, without_refused
+from gpuscope.sources.nvidia_smi.query_log import LoggedGpu, parse_log
 from gpuscope.sources.nvidia_smi.version import parse_version
 
 MAX_REFUSALS = 20
@@ -30,7 +30,7 @@ Layout = frozenset[tuple[str, int, int, int]]  # PCI address, MIG index, GPU ins
 
 
 def queryable_fields(command: str, timeout_seconds: float) -> tuple[str, ...]:
-    """What this machine's nvidia-smi can be asked for; nothing where it does not run."""
+    """The query fields of this machine's nvidia-smi; none if it does not run."""
     try:
         return parse_help(Command(command, timeout_seconds).run("--help-query-gpu").stdout)
     except SourceError:
@@ -64,7 +64,7 @@ class NvidiaSmi:
         if logged:
             logged = self._read_log(failures)
         if in_mig_mode:
-            self._read_layout(failures, anyway=Tier.SLOW in due)
+            self._read_layout(failures, force=Tier.SLOW in due)
         devices = tuple(map(self._with_details, devices))
         if in_mig_mode and logged:
             processes: Maybe[tuple[Process, ...]] = logged_processes(devices, self._logged)
@@ -84,16 +84,16 @@ class NvidiaSmi:
     # Devices.
 
     def _read_devices(self, failures: Counter[str]) -> tuple[Device, ...]:
-        answer = self._query_gpus()
-        devices = self._parse_devices(answer, failures)
-        if not answer.ok:
+        result = self._query_gpus()
+        devices = self._parse_devices(result, failures)
+        if not result.ok:
             failures["--query-gpu"] += 1
             devices = self._read_reachable(failures) or devices
             if not devices:
-                raise self._command.failure(answer, "--query-gpu")
+                raise self._command.failure(result, "--query-gpu")
         elif not devices:
             raise SourceError(
-                f"nvidia-smi --query-gpu lists no GPU: {answer.complaint()}", code=answer.exit_code
+                f"nvidia-smi --query-gpu lists no GPU: {result.error_line()}", code=result.exit_code
             )
         if failures:
             found = {device.uuid for device in devices}
@@ -105,21 +105,21 @@ class NvidiaSmi:
         self._seen = {device.uuid: device.index for device in devices}
         return devices
 
-    def _query_gpus(self, *which: str) -> Answer:
+    def _query_gpus(self, *which: str) -> CommandResult:
         for _ in range(MAX_REFUSALS):
-            answer = self._command.run("--query-gpu=" + ",".join(self._fields), "--format=csv", *which)
+            result = self._command.run("--query-gpu=" + ",".join(self._fields), "--format=csv", *which)
             accepted = self._fields
-            if not answer.ok:
-                accepted = without_refused(self._fields, answer.stdout + answer.stderr)
+            if not result.ok:
+                accepted = without_refused(self._fields, result.stdout + result.stderr)
             if accepted == self._fields:
                 break
             self._fields = accepted
-        return answer
+        return result
 
-    def _parse_devices(self, answer: Answer, failures: Counter[str]) -> tuple[Device, ...]:
-        table = parse_rows(answer.stdout, "uuid", cut_short=not answer.ok)
+    def _parse_devices(self, result: CommandResult, failures: Counter[str]) -> tuple[Device, ...]:
+        table = parse_rows(result.stdout, "uuid", cut_short=not result.ok)
         devices: dict[Uuid, Device] = {}
-        unreadable = table.lost
+        unreadable = table.dropped
         for position, cells in enumerate(table.rows):
             device = to_device(cells, position)
             if device is None or device.uuid in devices:
@@ -131,34 +131,34 @@ class NvidiaSmi:
         return tuple(devices.values())
 
     def _read_reachable(self, failures: Counter[str]) -> tuple[Device, ...]:
-        """The GPUs that still answer when one does not: nvidia-smi gives up over the first that is lost."""
+        """The GPUs that still answer: nvidia-smi stops at the first lost GPU."""
         listed = parse_list(self._command.run("-L").stdout)
         if not listed:
             return ()
         return self._parse_devices(self._query_gpus("-i", ",".join(listed)), failures)
 
-    # What no CSV column says.
+    # Values that no CSV column has.
 
     def _read_log(self, failures: Counter[str]) -> bool:
         self._logged = {}
         try:
-            self._logged = parse_log(self._command.must("-q").stdout)
+            self._logged = parse_log(self._command.run_checked("-q").stdout)
         except SourceError:
             failures["-q"] += 1
         return bool(self._logged)
 
-    def _read_layout(self, failures: Counter[str], *, anyway: bool) -> None:
-        """`-L` once per MIG layout: the same ids in another order of making may carry other UUIDs."""
+    def _read_layout(self, failures: Counter[str], *, force: bool) -> None:
+        """Runs `-L` once per MIG layout, or always with `force`: recreated instances may reuse ids."""
         layout = frozenset(
             (address, mig.index, mig.gpu_instance, mig.compute_instance)
             for address, gpu in self._logged.items()
             for mig in gpu.migs
         )
-        if layout == self._layout and not anyway:
+        if layout == self._layout and not force:
             return
         self._listed, self._layout = {}, frozenset()
         try:
-            self._listed = parse_list(self._command.must("-L").stdout)
+            self._listed = parse_list(self._command.run_checked("-L").stdout)
             self._layout = layout
         except SourceError:
             failures["-L"] += 1
@@ -181,8 +181,8 @@ class NvidiaSmi:
         self, devices: tuple[Device, ...], failures: Counter[str]
     ) -> Maybe[tuple[Process, ...]]:
         try:
-            answer = self._command.must(f"--query-compute-apps={COMPUTE_APPS_FIELDS}", "--format=csv")
-            return parse_compute_apps(answer.stdout, [device.uuid for device in devices])
+            result = self._command.run_checked(f"--query-compute-apps={COMPUTE_APPS_FIELDS}", "--format=csv")
+            return parse_compute_apps(result.stdout, [device.uuid for device in devices])
         except SourceError:
             failures["--query-compute-apps"] += 1
             return ABSENT

@@ -1,6 +1,6 @@
-"""Which processes get series of their own: the largest of each GPU or instance, the rest counted together.
+"""The processes that get their own series: the largest of each GPU or MIG instance; the others are summed.
 
-How many processes there are is up to users; how many series there are must not be.
+Users control the number of processes, but must not control the number of series.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.metrics.families.native.device_metrics import instance_name
-from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid
+from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid, unit_uuid
 
-MAX_PER_PLACE: Final = 64
+MAX_PER_UNIT: Final = 64
 REST: Final = "other"
-"""The `pid` of what was put together: no PID is a word."""
+"""The `pid` label of the summed processes."""
 
 
 @dataclass(frozen=True, slots=True)
-class OnPlace:
-    """The processes of one GPU or MIG instance: the largest first, and what did not fit."""
+class UnitProcesses:
+    """The processes of one unit (a GPU or MIG instance): those with series, and the rest."""
 
     gpu: str  # "0", or "0_7_0" of an instance
     uuid: Uuid
@@ -31,13 +31,13 @@ class OnPlace:
         return len(self.shown) + len(self.rest)
 
     def rest_sum(self, reading: str) -> Maybe[float]:
-        """A number of all the rest together; ABSENT where none of them has it."""
+        """The sum of a reading over the rest; ABSENT if none has it."""
         values = [value for process in self.rest if (value := getattr(process, reading)) is not ABSENT]
         return sum(values) if values else ABSENT
 
 
-def place_names(devices: Iterable[Device]) -> dict[Uuid, str]:
-    """Every GPU and instance by UUID, with the `gpu` label it goes by."""
+def unit_names(devices: Iterable[Device]) -> dict[Uuid, str]:
+    """The `gpu` label of every GPU and instance by UUID."""
     names = {}
     for device in devices:
         names[device.uuid] = str(device.index)
@@ -45,19 +45,19 @@ def place_names(devices: Iterable[Device]) -> dict[Uuid, str]:
     return names
 
 
-def by_place(processes: Iterable[Process], names: Mapping[Uuid, str]) -> list[OnPlace]:
-    """Every place with processes. One on a GPU nobody knows is kept, under an empty `gpu`."""
+def processes_by_unit(processes: Iterable[Process], names: Mapping[Uuid, str]) -> list[UnitProcesses]:
+    """Every unit with processes. A process on an unknown GPU is kept, with an empty `gpu` label."""
     on: dict[Uuid, list[Process]] = {}
     for process in processes:
-        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+        uuid = unit_uuid(process)
         on.setdefault(uuid, []).append(process)
-    places = []
+    units = []
     for uuid, mine in on.items():
-        if len(mine) > MAX_PER_PLACE:
+        if len(mine) > MAX_PER_UNIT:
             mine.sort(key=_size)
-        shown, rest = tuple(mine[:MAX_PER_PLACE]), tuple(mine[MAX_PER_PLACE:])
-        places.append(OnPlace(names.get(uuid, ""), uuid, shown, rest))
-    return places
+        shown, rest = tuple(mine[:MAX_PER_UNIT]), tuple(mine[MAX_PER_UNIT:])
+        units.append(UnitProcesses(names.get(uuid, ""), uuid, shown, rest))
+    return units
 
 
 def _size(process: Process) -> tuple[float, int]:
