@@ -55,12 +55,13 @@ class Collector:
         expected_gpus: Maybe[int] = ABSENT,
         integrator: Integrator | None = None,
         owners: OwnerJoin | None = None,
+        owner_workers: Sequence[Worker[Any]] = (),
         explain_xid: Callable[[int], str] = lambda code: "no meaning given",
     ) -> None:
         self._plan = plan
         self._sources = [planned.worker for planned in plan]
         self._owners = owners or OwnerJoin()
-        self.workers: Sequence[Worker[Any]] = (*self._sources, *self._owners.workers)
+        self.workers: Sequence[Worker[Any]] = (*self._sources, *owner_workers)
         """The sources' workers and those that look for owners. Each needs a thread that runs `Worker.run`."""
         self._node = node
         self._interval = interval

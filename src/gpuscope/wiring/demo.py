@@ -19,7 +19,7 @@ from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, SourceSpec
 from gpuscope.sources.demo import DemoFleet, check_settings, open_node
-from gpuscope.wiring.owners import build_demo_owner_join
+from gpuscope.wiring.owners import Outside, build_demo_outside, build_demo_owner_join
 
 MAX_GAP_SECONDS = 300.0
 
@@ -71,11 +71,9 @@ def build_demo(settings: Settings) -> Demo:
     fleet = DemoFleet(settings, started_at=clock.now(), nodes=settings.demo_nodes or 1)
     integrators = [Integrator(max_gap_seconds=MAX_GAP_SECONDS) for _ in fleet.node_names]
     ledgers = [XidLedger(None) for _ in fleet.node_names]
-    ownership = [
-        # A kubelet and a folder of job files speak of one node.
-        build_demo_owner_join(settings, clock, MAX_GAP_SECONDS, with_allocations=index == 0)
-        for index in range(len(fleet.node_names))
-    ]
+    # A kubelet and a folder of job files describe one node: the first.
+    outside = [build_demo_outside(settings, clock), *(Outside() for _ in fleet.node_names[1:])]
+    ownership = [build_demo_owner_join(settings, MAX_GAP_SECONDS, one) for one in outside]
     collectors = []
     for index, name in enumerate(fleet.node_names):
         node = settings.node if settings.node and len(fleet.node_names) == 1 else name
@@ -93,6 +91,7 @@ def build_demo(settings: Settings) -> Demo:
                 ledger=ledgers[index],
                 integrator=integrators[index],
                 owners=ownership[index],
+                owner_workers=outside[index].workers,
                 expected_gpus=fleet.gpus_per_node,
                 explain_xid=lambda code: explain_xid(code).meaning,
             )
