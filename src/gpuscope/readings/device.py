@@ -2,8 +2,8 @@
 
 Every number is ABSENT unless the source gave it. Units are Prometheus' base units (bytes, seconds, hertz,
 ratios from 0 to 1), whatever the driver speaks. A mapping holds one reading per label value: `clock_hertz`
-by clock, `ecc_errors` by (error, lifetime). A new metric needs one attribute here, and one row in
-`metrics/families/native/table.py` that names it.
+by clock, `ecc_errors` by (error, lifetime). The metric catalogue names these attributes; adding one here and
+one row there is all a new metric needs.
 """
 
 from __future__ import annotations
