@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-SOURCE_GROUP = "what is collected"
+SOURCE_GROUP = "collection"
 """The heading of the command line's help under which the settings of a source stand."""
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}

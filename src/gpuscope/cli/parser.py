@@ -20,7 +20,7 @@ from gpuscope.settings import env_name, setting_rows
 from gpuscope.source_plan import source_setting_names
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("collection", (
+    (SOURCE_GROUP, (
         "source", "families", "interval", "counters", "fields", "node", "expected_gpus", "full_commands",
         "idle_after", "state_dir", *source_setting_names(SOURCE_GROUP), "dcgm_interval",
         "dcgm_fields", "dcgm_hostname_label", "path_procfs", "path_sysfs", "path_rootfs",

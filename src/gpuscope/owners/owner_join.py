@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpuscope.owners.gpu_units import allocation_holders, process_owners, unit_of
 from gpuscope.owners.owner_accounts import OwnerAccounts
@@ -53,10 +53,7 @@ class OwnerJoin:
         accounts: OwnerAccounts | None = None,
         scheduler: Scheduler | None = None,
         job_files: Worker[JobFiles] | None = None,
-        workers: Sequence[Worker[Any]] = (),
     ) -> None:
-        self.workers = workers
-        """Every worker that the parts take values from; the collector wakes them."""
         self._enricher = enricher or ProcessEnricher()
         self._accounts = accounts or OwnerAccounts()
         self._scheduler = scheduler

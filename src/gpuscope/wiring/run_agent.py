@@ -52,6 +52,7 @@ def build_collector(
         spec = load_source(choice.name)
         spec.check(settings)
         plan.append(PlannedSource(SourceWorker(spec, settings, clock), choice.wanted, choice.why))
+    owners, owner_workers = build_owner_join(settings, clock)
     state_dir = settings.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     return Collector(
         plan,
@@ -60,7 +61,8 @@ def build_collector(
         clock=clock,
         ledger=XidLedger(Path(state_dir) / "xids.json" if state_dir else None),
         expected_gpus=expected_gpus(settings),
-        owners=build_owner_join(settings, clock),
+        owners=owners,
+        owner_workers=owner_workers,
         explain_xid=lambda code: explain_xid(code).meaning,
     )
 
