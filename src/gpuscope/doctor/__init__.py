@@ -1,8 +1,8 @@
 """Checks of this machine that explain missing numbers, each with the command that fixes the problem.
 
 Every module has `CHECKS`, functions that take a `DoctorContext` and return results. Those that look at the
-driver, its devices or their processes are also in `REAL_GPU_CHECKS`: they are skipped if the GPUs are simulated.
-A check that raises becomes a result and does not stop the others.
+driver, its devices or their processes are also in `REAL_GPU_CHECKS`: they are skipped for simulated GPUs. A
+check that raises becomes a result and does not stop the others.
 """
 
 from __future__ import annotations
