@@ -74,7 +74,7 @@ NODE_VALUES: dict[str, tuple[float, ...]] = {
 }
 PROCESS_VALUES: dict[str, tuple[float, ...]] = {
     "gpuscope_process_active": FLAGS,
-    "gpuscope_process_idle_since_seconds": (NOW - 899, NOW - 901, NOW - 7200),
+    "gpuscope_process_idle_since_seconds": (NOW - 59, NOW - 60, NOW - 899, NOW - 901, NOW - 7200),
     "gpuscope_process_start_time_seconds": (NOW - 60, NOW - 8 * 86400),
 }
 

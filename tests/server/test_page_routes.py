@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from gpuscope.errors import GpuscopeError
+from gpuscope.health.facts import Sample
 from gpuscope.server import page_routes
 from gpuscope.server.http.routing import Router
-from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import FRESH_SECONDS, OLDEST_SECONDS, LiveFleet
 from tests.server.client import Client
 

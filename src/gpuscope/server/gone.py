@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import Final
 
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import NOTHING_MISSING, Gone, GoneTarget, Missing
 from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.scrape.target_state import TargetState
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastSeen, last_seen_nodes, look_up
-from gpuscope.server.missing import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
 from gpuscope.server.unread_gpus import UnreadGpus
 
 log = logging.getLogger("gpuscope.live")

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.health.facts import Sample
 from gpuscope.promql.labels import quote
-from gpuscope.server.missing import Sample
 
 DAY_SECONDS: Final = 86400.0
 SNAPSHOT_METRIC: Final = "gpuscope_agent_snapshot_timestamp_seconds"

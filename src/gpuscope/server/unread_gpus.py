@@ -11,8 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import Missing
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastRead, last_read_gpus
-from gpuscope.server.missing import Missing, Sample
 
 log = logging.getLogger("gpuscope.live")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuscope.health.facts import Sample
 from gpuscope.limits import Limits
 from gpuscope.server.app import build_app
 from gpuscope.server.http.client_log import ClientLog
@@ -21,7 +22,6 @@ from gpuscope.server.login.password_checks import Attempts
 from gpuscope.server.login.rate_limit import RateLimit
 from gpuscope.server.login.setup import Setup
 from gpuscope.server.login.user_file import Users
-from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from tests.server.client import Client
 

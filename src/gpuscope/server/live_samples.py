@@ -1,7 +1,7 @@
-"""The live view's samples straight from this process's collectors: a second old, not a store interval.
+"""Samples of the live picture from this process's own collectors: at most a second old.
 
-Only the metrics the view shows are built, and the labels of a series are merged with its node's name once, not
-each second: most of what a fleet says about itself is the same things with other numbers.
+Only the metrics that the picture needs are built. The labels of a series are merged with its node's name once
+and kept, because from second to second only the values change.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from gpuscope.collect.collector import Collector
+from gpuscope.health.facts import Sample
 from gpuscope.metrics.families import Builder
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.metrics.selection import Selection
-from gpuscope.server.live import FLAGS, LIVE_METRICS
-from gpuscope.server.missing import Sample
+from gpuscope.server.live_metrics import LIVE_METRICS, NONZERO_METRICS
 
 
-class OwnSamples:
+class LiveSamples:
     def __init__(self, collectors: Sequence[Collector]) -> None:
         self._nodes = [_Node(collector) for collector in collectors]
 
     async def read(self) -> Iterator[Sample]:
-        """A node's samples are built when it is its turn, and gone after it: all thirty thousand of 1,000 GPUs
-        at once would send the garbage collector through the whole process."""
+        """Lazy, node by node: the fifty thousand samples of 1,000 GPUs at once would start a full garbage
+        collection."""
         return self.samples()
 
     def samples(self) -> Iterator[Sample]:
@@ -38,7 +38,7 @@ class _Node:
         self._collector = collector
         self._builders: tuple[Builder, ...] = (NativeBuilder(only), HostFamily(only))
         self._merged: dict[int, Mapping[str, str]] = {}  # by the identity of a label set
-        self._kept: list[LabelSet] = []  # which makes identities safe: none of these is freed and another's
+        self._kept: list[LabelSet] = []  # while they are kept, no other object has their identity
 
     def samples(self) -> list[Sample]:
         snapshot = self._collector.snapshot
@@ -47,8 +47,8 @@ class _Node:
         for builder in self._builders:
             for family in builder.to_families(snapshot):
                 name, found = family.name, family.samples
-                if name in FLAGS:  # nearly all are 0: a third of all samples
-                    found = [sample for sample in found if sample[1] == 1]
+                if name in NONZERO_METRICS:
+                    found = [sample for sample in found if sample[1] != 0]
                 samples += [
                     (name, merged.get(id(labels)) or merge(labels, snapshot.node), value)
                     for labels, value in found

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 
 from gpuscope.collect.collector import Collector
+from gpuscope.health.facts import Sample
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.families.native.table import GPU_UP, PROCESS_INFO
 from gpuscope.metrics.selection import Selection
 from gpuscope.readings import Pid, Snapshot
-from gpuscope.server.live import LIVE_METRICS, fleet_state
-from gpuscope.server.missing import Sample
+from gpuscope.server.live_metrics import LIVE_METRICS
+from gpuscope.server.live_samples import LiveSamples
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.own_samples import OwnSamples
+from tests.server.pictures import fleet_state
 
 NODES = 3
 
@@ -43,7 +44,7 @@ def everything(snapshot: Snapshot) -> list[Sample]:
 
 def test_the_state_is_that_of_all_metrics(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
     collectors, moments = fleet
-    own = OwnSamples(collectors)
+    own = LiveSamples(collectors)
     for moment in moments:
         for collector, snapshot in zip(collectors, moment, strict=True):
             collector.snapshot = snapshot
@@ -83,7 +84,7 @@ def test_labels_of_what_has_gone_are_forgotten(fleet: tuple[list[Collector], lis
     collectors, moments = fleet
     snapshot = moments[0][0]
     assert isinstance(snapshot.processes, tuple)
-    own = OwnSamples(collectors[:1])
+    own = LiveSamples(collectors[:1])
     counts = []
     for turn in range(40):
         processes = tuple(
