@@ -18,6 +18,7 @@ from gpuscope.promql.ast_json import duration_text
 from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
 from tests.hostile.catalogue import catalogue
+from tools.make_api_types import api_tables, typescript_file
 
 INTRODUCTION = """# Metrics
 
@@ -144,8 +145,21 @@ def security_page() -> Iterator[str]:
     yield ATTACKS_END + rest.partition(ATTACKS_END)[2].removesuffix("\n")
 
 
+API_BEGIN, API_END = "<!-- api: made by `make docs` -->", "<!-- end of api -->"
+
+
+def api_page() -> Iterator[str]:
+    """The page as it is, with the tables of our own answers put in anew."""
+    before, _, rest = (DOCS / "api.md").read_text().partition(API_BEGIN)
+    yield before + API_BEGIN
+    yield from api_tables()
+    yield API_END + rest.partition(API_END)[2].removesuffix("\n")
+
+
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {
+    "api.md": api_page,
+    "../web/src/api-types.ts": typescript_file,
     "metrics.md": metrics_page,
     "settings.md": settings_page,
     "security.md": security_page,

@@ -66,13 +66,20 @@ XID_STEPS: Final[dict[XidAction, str]] = {
     XidAction.FOLLOW_VERDICT: "do what the driver's recovery action says",
 }
 
+_DETAILED: Final = frozenset({"throttled", "xid_hardware", "xid_nvlink", "xid_driver", "xid_application"})
+"""Kinds whose next step depends on the XID or the throttle reason."""
+
 STEP_TEXTS: Final[dict[str, str]] = {
-    **{kind: check.next_step for kind, check in CHECKS.items() if kind in FINDING_TEXTS},
+    **{
+        kind: check.next_step
+        for kind, check in CHECKS.items()
+        if kind in FINDING_TEXTS and kind not in _DETAILED
+    },
     **{f"xid.{action}": text for action, text in XID_STEPS.items()},
     **{f"throttle.{row.reason}": row.next_step for row in THROTTLES.values() if row.hinders},
     "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
-    "held_idle.owner": "ask {owner} whether it is still needed",
-    "only_some_work.owner": "ask {owner} to check CUDA_VISIBLE_DEVICES and the launcher (torchrun, device_map)",
+    "held_idle": "ask {owner} whether it is still needed",
+    "only_some_work": "ask {owner} to check CUDA_VISIBLE_DEVICES and the launcher (torchrun, device_map)",
 }
 
 

@@ -218,7 +218,7 @@ class _Builder:
             why=fill(FINDING_TEXTS[why_key], values),
             why_key=why_key,
             args=detail.args,
-            next=fill(detail.next or STEP_TEXTS[next_key], values),
+            next=fill(detail.next or STEP_TEXTS.get(next_key, check.next_step), values),
             next_key=next_key,
             evidence=evidence_query(check, instance, uuids),
         )

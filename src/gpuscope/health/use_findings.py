@@ -56,7 +56,7 @@ def _only_some_work(node: NodeFacts, now: float) -> Iterator[UseFinding]:
         if gpus.is_uneven:
             working = join_indices(gpu.labels["gpu"] for gpu in gpus.working)
             since = min(_idle_since_of(gpu, key) for gpu in gpus.idle)
-            detail = Detail({"working": working}, next_key="only_some_work.owner", since=since)
+            detail = Detail({"working": working}, since=since)
             yield UseFinding("only_some_work", _owner_on(gpus.idle[0], key), gpus.idle, detail, key[2])
 
 
@@ -71,7 +71,7 @@ def _held_idle(node: NodeFacts, now: float, explained: set[tuple[int, FindingOwn
                 by_owner[owner].append((since, gpu))
     for owner, idle in by_owner.items():
         for group in _close_in_time(idle):
-            detail = Detail(next_key="held_idle.owner", since=group[0][0])
+            detail = Detail(since=group[0][0])
             gpus = [gpu for _, gpu in group]
             anchor = gpus[0].labels["uuid"]
             yield UseFinding("held_idle", owner, sorted(gpus, key=_index), detail, anchor)
