@@ -104,7 +104,9 @@ def _infer(gpu: GpuFacts, process: ProcessFacts, watched: _Watched, now: float) 
 
 def _keep_earliest(process: ProcessFacts, watched: _Watched, now: float) -> None:
     if process.is_active:
-        watched.worked_at, watched.idle_since, watched.is_looked_up = now, None, True
+        if not watched.is_inferred:
+            watched.worked_at = now
+        watched.idle_since, watched.is_looked_up = None, True
         return
     reported = process.plain.get(IDLE_SINCE)
     if reported is None:

@@ -72,7 +72,7 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
   return (
     <li class={finding.severity === "critical" ? "finding severe" : "finding"} data-kind={finding.kind}>
       <h3>
-        <Swatch state={LOOKS[finding.kind] ?? "sick"} />
+        <Swatch state={LOOKS[finding.kind] ?? (finding.severity === "info" ? "idle" : "sick")} />
         {finding.kind === "target_down" ? (
           <Name text={finding.node} />
         ) : (
@@ -83,7 +83,7 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
         <Name text={whyText(finding)} />
       </h3>
       <dl>
-        {finding.uuids.length > 0 && [
+        {(owner || finding.kind === "gpu_lost") && [
           <dt>{t("attention.who")}</dt>,
           <dd>
             <Name text={owner || t("sessions.no_name")} />
