@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.doctor import Finding, Scene, Verdict, driver, examine, gpus, machine
+from gpuscope.doctor import Diagnosis, Scene, Verdict, driver, examine, gpus, machine
 from gpuscope.doctor import listener_checks as listeners
 from gpuscope.readings import MigInstance, Snapshot, SourceStatus, Uuid
 from gpuscope.settings import Settings, load_settings
@@ -27,7 +27,7 @@ def scene(tmp_path: Path, *devices: object, settings: Settings | None = None, **
     return Scene(settings or Settings(), snapshot, tmp_path, environment)  # type: ignore[arg-type]
 
 
-def words(findings: Iterable[Finding]) -> str:
+def words(findings: Iterable[Diagnosis]) -> str:
     return "\n".join(f"{f.verdict.value}: {f.what} -> {f.fix}" for f in findings)
 
 
@@ -65,7 +65,9 @@ def test_one_of_eight_visible(tmp_path: Path) -> None:
     assert told.startswith("problem: 1 of 8 GPUs visible (NVIDIA_VISIBLE_DEVICES=0)")
     assert "--gpus all" in told
     assert "8 of 8" in words(gpus.how_many_are_visible(scene(tmp_path, *map(gpu, range(8)), expected_gpus=8)))
-    assert "GPU 3 (GPU-3) is lost" in words(gpus.how_many_are_visible(scene(tmp_path, gpu(3, lost=True))))
+    lost = words(gpus.health(scene(tmp_path, gpu(3, lost=True))))
+    assert lost.startswith("problem: GPU 3 does not answer")
+    assert "nvidia-smi -r" not in lost, "a reset does not reach a lost GPU"
     assert "up --demo" in words(gpus.how_many_are_visible(scene(tmp_path, expected_gpus=0)))
 
 
@@ -78,12 +80,12 @@ def test_mig_with_and_without_instances(tmp_path: Path) -> None:
     assert "changes at the next reset" in words(gpus.mig(scene(tmp_path, pending)))
 
 
-def test_health_and_modes_and_profiling(tmp_path: Path) -> None:
+def test_health_is_what_the_page_finds(tmp_path: Path) -> None:
     ill = gpu(
         row_remap_failed=1, row_remap_pending=1, pcie_link_width=8, pcie_link_width_max=16, persistence_mode=0
     )
-    told = words([*gpus.health(scene(tmp_path, ill)), *gpus.modes(scene(tmp_path, ill))])
-    for part in ("RMA", "waits for a reset", "x8 of x16", "nvidia-persistenced"):
+    told = words(gpus.health(scene(tmp_path, ill)))
+    for part in ("RMA", "at the next reset", "8 of 16 lanes", "nvidia-persistenced"):
         assert part in told
     assert words(gpus.health(scene(tmp_path, gpu(row_remap_failed=0, pcie_link_width=16)))) == ""
     assert "need DCGM" in words(gpus.profiling(scene(tmp_path, ill)))
@@ -164,7 +166,7 @@ def test_a_source_that_is_down_is_told_with_its_reason(tmp_path: Path) -> None:
 def test_a_check_that_fails_itself_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(scene: Scene) -> Iterable[Finding]:
+    def broken(scene: Scene) -> Iterable[Diagnosis]:
         raise OSError("no such thing")
 
     monkeypatch.setattr(driver, "CHECKS", (broken,))

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import Diagnosis, Scene, Verdict
 from gpuscope.doctor import process_checks as processes
 from gpuscope.readings import (
     ABSENT,
@@ -54,7 +54,7 @@ def namespaces(root: Path, pid: str, cgroup: str) -> None:
     (folder / "cgroup").symlink_to(cgroup)
 
 
-def only(findings: Iterator[Finding]) -> Finding:
+def only(findings: Iterator[Diagnosis]) -> Diagnosis:
     (finding,) = list(findings)
     return finding
 

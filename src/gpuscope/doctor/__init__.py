@@ -24,7 +24,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     verdict: Verdict
     what: str
     fix: str = ""  # the command or change that mends it
@@ -40,14 +40,14 @@ class Scene:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-Check = Callable[[Scene], Iterable[Finding]]
+Check = Callable[[Scene], Iterable[Diagnosis]]
 
 
-def examine(scene: Scene) -> Iterator[Finding]:
+def examine(scene: Scene) -> Iterator[Diagnosis]:
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         checks: tuple[Check, ...] = importlib.import_module(f"{__name__}.{module.name}").CHECKS
         for check in checks:
             try:
                 yield from check(scene)
             except Exception as error:
-                yield Finding(Verdict.NOTE, f"could not check {check.__name__.replace('_', ' ')}: {error}")
+                yield Diagnosis(Verdict.NOTE, f"could not check {check.__name__.replace('_', ' ')}: {error}")

@@ -8,22 +8,22 @@ import re
 import stat
 from collections.abc import Iterator
 
-from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import Diagnosis, Scene, Verdict
 
 
-def the_kernel_module(scene: Scene) -> Iterator[Finding]:
+def the_kernel_module(scene: Scene) -> Iterator[Diagnosis]:
     try:
         text = (scene.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
     except OSError:
         if re.search(r"^nouveau ", _loaded_modules(scene), re.MULTILINE):
             fix = "blacklist nouveau, install NVIDIA's driver, reboot"
-            yield Finding(_if_gpus(scene), "the nouveau driver holds the GPUs; NVIDIA's is not loaded", fix)
+            yield Diagnosis(_if_gpus(scene), "the nouveau driver holds the GPUs; NVIDIA's is not loaded", fix)
         else:
             fix = "sudo modprobe nvidia   (or install the driver: sudo apt install nvidia-driver)"
-            yield Finding(_if_gpus(scene), "the NVIDIA kernel module is not loaded", fix)
+            yield Diagnosis(_if_gpus(scene), "the NVIDIA kernel module is not loaded", fix)
         return
     version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)", text)
-    yield Finding(Verdict.GOOD, f"NVIDIA kernel module {version[1] if version else 'of unknown version'}")
+    yield Diagnosis(Verdict.GOOD, f"NVIDIA kernel module {version[1] if version else 'of unknown version'}")
 
 
 def _loaded_modules(scene: Scene) -> str:
@@ -38,33 +38,33 @@ def _if_gpus(scene: Scene) -> Verdict:
     return Verdict.NOTE if scene.snapshot.expected_gpus == 0 else Verdict.BAD
 
 
-def the_driver_library(scene: Scene) -> Iterator[Finding]:
+def the_driver_library(scene: Scene) -> Iterator[Diagnosis]:
     if ctypes.util.find_library("nvidia-ml") or os.environ.get("LD_LIBRARY_PATH"):
         status = next((s for s in scene.snapshot.sources if s.name == "nvml"), None)
         if status is not None and not status.up:
-            yield Finding(Verdict.BAD, f"NVML does not answer: {status.why}")
+            yield Diagnosis(Verdict.BAD, f"NVML does not answer: {status.why}")
         elif status is not None:
-            yield Finding(Verdict.GOOD, "NVML answers")
+            yield Diagnosis(Verdict.GOOD, "NVML answers")
         return
     fix = (
         "install the driver's library (sudo apt install libnvidia-ml1); in a container, run it with --gpus all"
     )
-    yield Finding(_if_gpus(scene), "libnvidia-ml.so.1 is not found", fix)
+    yield Diagnosis(_if_gpus(scene), "libnvidia-ml.so.1 is not found", fix)
 
 
-def the_device_files(scene: Scene) -> Iterator[Finding]:
+def the_device_files(scene: Scene) -> Iterator[Diagnosis]:
     devices = sorted((scene.root / "dev").glob("nvidia[0-9]*"))
     if not devices:
         fix = "sudo nvidia-modprobe -c0 -u; in a container, run it with --gpus all"
-        yield Finding(_if_gpus(scene), "there is no /dev/nvidia0", fix)
+        yield Diagnosis(_if_gpus(scene), "there is no /dev/nvidia0", fix)
         return
     control = scene.root / "dev/nvidiactl"
     closed = [str(path) for path in (control, *devices) if not _may_open(path)]
     if closed:
         fix = f"add this user to the group that owns them: {_group_hint(closed[0])}"
-        yield Finding(Verdict.BAD, f"no permission to open {', '.join(closed)}", fix)
+        yield Diagnosis(Verdict.BAD, f"no permission to open {', '.join(closed)}", fix)
     else:
-        yield Finding(Verdict.GOOD, f"{len(devices)} GPU device files, all open to this user")
+        yield Diagnosis(Verdict.GOOD, f"{len(devices)} GPU device files, all open to this user")
 
 
 def _may_open(path: os.PathLike[str]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import Diagnosis, Scene, Verdict
 from gpuscope.errors import SourceError
 from gpuscope.owners.pod_resources import list_claims
 from gpuscope.owners.proc import INITIAL_PID_NAMESPACE, Proc, ProcessGone
@@ -22,7 +22,7 @@ INITIAL_CGROUP_NAMESPACE: Final = "cgroup:[4026531835]"  # the kernel's own numb
 _MOUNT_DIRECTORY: Final = "never the socket alone, a restarted kubelet makes a new one"
 
 
-def the_pid_namespace(scene: Scene) -> Iterator[Finding]:
+def the_pid_namespace(scene: Scene) -> Iterator[Diagnosis]:
     link = _namespace(scene, "pid")
     if link in ("", INITIAL_PID_NAMESPACE) or scene.settings.path_procfs != "/proc":
         return
@@ -31,20 +31,20 @@ def the_pid_namespace(scene: Scene) -> Iterator[Finding]:
         "this agent has a PID namespace of its own: the driver's PIDs are the machine's, "
         "so no process can be told whose it is"
     )
-    yield Finding(Verdict.BAD, what, where)
+    yield Diagnosis(Verdict.BAD, what, where)
 
 
-def hidden_processes(scene: Scene) -> Iterator[Finding]:
+def hidden_processes(scene: Scene) -> Iterator[Diagnosis]:
     mounts = _read(_proc(scene) / "mounts")
     match = re.search(r"^\S+ \S+ proc \S*hidepid=(?!0\b|off\b)(\w+)", mounts, re.MULTILINE)
     if match and os.geteuid() != 0:
         fix = "run as root (securityContext: runAsUser: 0), or with the group of the mount's gid= option"
-        yield Finding(
+        yield Diagnosis(
             Verdict.BAD, f"/proc is mounted with hidepid={match[1]}: others' processes are hidden", fix
         )
 
 
-def pids_of_the_driver(scene: Scene) -> Iterator[Finding]:
+def pids_of_the_driver(scene: Scene) -> Iterator[Diagnosis]:
     """Whether /proc knows the PIDs the driver gives, and by the same names."""
     processes = () if scene.snapshot.processes is ABSENT else scene.snapshot.processes
     if not processes or scene.snapshot.simulated:
@@ -60,13 +60,13 @@ def pids_of_the_driver(scene: Scene) -> Iterator[Finding]:
             other.append(f"{process.pid} is {process.command} to the driver and {comm} in /proc")
     if len(gone) == len(processes):
         fix = "hostPID: true in the pod's spec; in WSL and in nested containers the driver's PIDs are of no use"
-        yield Finding(Verdict.BAD, f"none of the driver's {len(processes)} PIDs is in /proc", fix)
+        yield Diagnosis(Verdict.BAD, f"none of the driver's {len(processes)} PIDs is in /proc", fix)
     elif other and len(other) == len(processes) - len(gone):
         fix = "hostPID: true in the pod's spec: these are other processes that have the same numbers here"
-        yield Finding(Verdict.BAD, f"PIDs do not match: {other[0]}", fix)
+        yield Diagnosis(Verdict.BAD, f"PIDs do not match: {other[0]}", fix)
     else:
         here = len(processes) - len(gone)
-        yield Finding(Verdict.GOOD, f"{here} of {len(processes)} processes of the driver are in /proc")
+        yield Diagnosis(Verdict.GOOD, f"{here} of {len(processes)} processes of the driver are in /proc")
 
 
 def _same_name(process: Process, comm: str) -> bool:
@@ -75,7 +75,7 @@ def _same_name(process: Process, comm: str) -> bool:
     return command is ABSENT or command[:4].lower() == comm[:4].lower() or comm[:15] in command
 
 
-def the_cgroup_namespace(scene: Scene) -> Iterator[Finding]:
+def the_cgroup_namespace(scene: Scene) -> Iterator[Diagnosis]:
     link = _namespace(scene, "cgroup")
     if link not in ("", INITIAL_CGROUP_NAMESPACE):
         what = (
@@ -83,10 +83,10 @@ def the_cgroup_namespace(scene: Scene) -> Iterator[Finding]:
             "of its own pod by their container only"
         )
         fix = "nothing, unless you watch this very pod; securityContext: privileged: true shows whole paths"
-        yield Finding(Verdict.NOTE, what, fix)
+        yield Diagnosis(Verdict.NOTE, what, fix)
 
 
-def the_kubelet(scene: Scene) -> Iterator[Finding]:
+def the_kubelet(scene: Scene) -> Iterator[Diagnosis]:
     if not _on_kubernetes(scene):
         return
     path = _under(scene, scene.settings.kubelet_socket)
@@ -100,11 +100,11 @@ def the_kubelet(scene: Scene) -> Iterator[Finding]:
             f"mount the folder {path.parent} of the node (hostPath, readOnly; {_MOUNT_DIRECTORY}); "
             "elsewhere than /var/lib/kubelet, give --kubelet-socket"
         )
-        yield Finding(Verdict.BAD, f"the kubelet's socket {path} is not there: no GPU has a pod", fix)
+        yield Diagnosis(Verdict.BAD, f"the kubelet's socket {path} is not there: no GPU has a pod", fix)
         return
     if not stat.S_ISSOCK(found.st_mode):
         fix = f"mount the folder, {_MOUNT_DIRECTORY}"
-        yield Finding(Verdict.BAD, f"{path} is no socket", fix)
+        yield Diagnosis(Verdict.BAD, f"{path} is no socket", fix)
         return
     if not os.access(path, os.R_OK | os.W_OK):
         yield _socket_refused(path)
@@ -112,17 +112,17 @@ def the_kubelet(scene: Scene) -> Iterator[Finding]:
     try:
         claims = list_claims(str(path), scene.settings.resource_names, timeout=5.0)
     except SourceError as error:
-        yield Finding(Verdict.BAD, f"the kubelet does not answer: {error}", _kubelet_fix(str(error)))
+        yield Diagnosis(Verdict.BAD, f"the kubelet does not answer: {error}", _kubelet_fix(str(error)))
         return
-    yield Finding(Verdict.GOOD, f"the kubelet says whom the GPUs were given to: {len(claims)} devices")
+    yield Diagnosis(Verdict.GOOD, f"the kubelet says whom the GPUs were given to: {len(claims)} devices")
 
 
-def _socket_refused(path: Path) -> Finding:
+def _socket_refused(path: Path) -> Diagnosis:
     fix = (
         "securityContext: runAsUser: 0; on SELinux (OpenShift) also "
         "seLinuxOptions: {type: container_device_plugin_t} or privileged: true"
     )
-    return Finding(Verdict.BAD, f"no permission to open {path}", fix)
+    return Diagnosis(Verdict.BAD, f"no permission to open {path}", fix)
 
 
 def _kubelet_fix(why: str) -> str:
@@ -133,7 +133,7 @@ def _kubelet_fix(why: str) -> str:
     return "journalctl -u kubelet on the node"
 
 
-def names_of_pods(scene: Scene) -> Iterator[Finding]:
+def names_of_pods(scene: Scene) -> Iterator[Diagnosis]:
     processes = () if scene.snapshot.processes is ABSENT else scene.snapshot.processes
     owners = [process.owner for process in processes]
     nameless = sum(owner.pod_uid is not ABSENT and owner.pod is ABSENT for owner in owners)
@@ -142,23 +142,25 @@ def names_of_pods(scene: Scene) -> Iterator[Finding]:
             f"mount {scene.settings.path_pod_logs} of the node (hostPath, readOnly), "
             "or give --kubelet-url and `get` on nodes/pods"
         )
-        yield Finding(Verdict.BAD, f"{nameless} processes are in pods whose names are not known", fix)
+        yield Diagnosis(Verdict.BAD, f"{nameless} processes are in pods whose names are not known", fix)
     elif any(owner.pod is not ABSENT for owner in owners):
-        yield Finding(Verdict.GOOD, "every process in a pod has its pod's name")
+        yield Diagnosis(Verdict.GOOD, "every process in a pod has its pod's name")
     if any(owner.pod is not ABSENT and owner.container is ABSENT for owner in owners):
         logs = Path(scene.settings.path_pod_logs).parent / "containers"
         fix = f"mount {logs} of the node beside it: its links tell containers apart"
-        yield Finding(Verdict.NOTE, "some pods have several containers, and which one it is is not known", fix)
+        yield Diagnosis(
+            Verdict.NOTE, "some pods have several containers, and which one it is is not known", fix
+        )
 
 
-def environments_of_jobs(scene: Scene) -> Iterator[Finding]:
+def environments_of_jobs(scene: Scene) -> Iterator[Diagnosis]:
     if scene.snapshot.ownership.failures.get("environment"):
         fix = "run as root, or securityContext: capabilities: {add: [SYS_PTRACE]}"
         what = "account and partition of Slurm jobs are not known: processes' environments may not be read"
-        yield Finding(Verdict.NOTE, what, fix)
+        yield Diagnosis(Verdict.NOTE, what, fix)
 
 
-def mig_access(scene: Scene) -> Iterator[Finding]:
+def mig_access(scene: Scene) -> Iterator[Diagnosis]:
     blind = [d.index for d in scene.snapshot.devices if d.mig_enabled == 1 and not d.instances and not d.lost]
     if blind and _on_kubernetes(scene):
         fix = (
@@ -166,10 +168,10 @@ def mig_access(scene: Scene) -> Iterator[Finding]:
             "and securityContext: capabilities: {add: [SYS_ADMIN]}"
         )
         gpus = ", ".join(map(str, blind))
-        yield Finding(Verdict.BAD, f"MIG is on on GPU {gpus} but this pod may not see its instances", fix)
+        yield Diagnosis(Verdict.BAD, f"MIG is on on GPU {gpus} but this pod may not see its instances", fix)
 
 
-def use_against_allocation(scene: Scene) -> Iterator[Finding]:
+def use_against_allocation(scene: Scene) -> Iterator[Diagnosis]:
     """Allocated and unused, used and not allocated: both are worth a look, neither is an error of ours."""
     ownership = scene.snapshot.ownership
     if ownership.allocations is ABSENT:
@@ -178,14 +180,14 @@ def use_against_allocation(scene: Scene) -> Iterator[Finding]:
     if strangers:
         fix = "NVIDIA_VISIBLE_DEVICES=all or privileged: true lets a pod use any GPU; take it from its spec"
         what = f"pods use GPUs they were not given: {', '.join(strangers[:5])}"
-        yield Finding(Verdict.NOTE, what, fix)
+        yield Diagnosis(Verdict.NOTE, what, fix)
     unmatched = sorted({one.device_id for one in ownership.allocations if one.gpu_uuid is ABSENT})
     if unmatched:
         fix = (
             "a GPU that is lost or not mapped into this container, or an id form to be added: please report it"
         )
         what = f"the kubelet gave away devices that are not visible here: {', '.join(unmatched[:3])}"
-        yield Finding(Verdict.NOTE, what, fix)
+        yield Diagnosis(Verdict.NOTE, what, fix)
 
 
 def _proc(scene: Scene) -> Path:

@@ -16,7 +16,17 @@ from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.metrics.selection import Selection
+from gpuscope.readings import Snapshot
 from gpuscope.server.live_metrics import LIVE_METRICS, NONZERO_METRICS
+
+
+def snapshot_samples(snapshot: Snapshot) -> list[Sample]:
+    """The samples of one snapshot that a judgement needs."""
+    return [
+        (family.name, {**dict(labels.pairs), "instance": snapshot.node}, value)
+        for family in NativeBuilder(Selection(LIVE_METRICS)).to_families(snapshot)
+        for labels, value in family.samples
+    ]
 
 
 class LiveSamples:
