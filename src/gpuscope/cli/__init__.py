@@ -33,6 +33,7 @@ COMMANDS = {
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show what is on this machine's GPUs now",
     "query": "ask a gpuscope server, or any Prometheus, a PromQL question",
+    "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
     "doctor": "say what works here, what does not, why, and how to mend it",
     "fields": "list every field: id, name, unit, families, and whether this machine has it",
     "store": "look after the history: stat, check, export, backup, delete",

@@ -10,18 +10,15 @@ import argparse
 import csv
 import json
 import math
-import os
 import sys
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
 from gpuscope.cli.plot import render_plot, short_number
+from gpuscope.cli.server_client import add_server_arguments, read_json, token_of
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
-from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
+from gpuscope.errors import UsageError
 from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
 from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
@@ -36,21 +33,12 @@ EPILOG = """examples:
 Times are seconds since the epoch, RFC 3339, or relative to now: -1h, -15m.
 """
 
-DEFAULT_SERVER = "http://127.0.0.1:9470"
 MAX_PLOTTED = 8
-MAX_EXPLANATION = 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("expression", metavar="EXPR", help="a PromQL expression")
-    parser.add_argument(
-        "--server", metavar="URL", default=DEFAULT_SERVER, help=f"whom to ask ({DEFAULT_SERVER})"
-    )
-    parser.add_argument(
-        "--token",
-        metavar="TOKEN",
-        help="API token of a server with a login; better in GPUSCOPE_TOKEN than here",
-    )
+    add_server_arguments(parser)
     parser.add_argument("--time", metavar="T", help="when to evaluate it (now)")
     parser.add_argument("--start", metavar="T", help="first time of a range")
     parser.add_argument("--end", metavar="T", help="last time of the range (now)")
@@ -82,7 +70,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         start, end = _time(args.start, now, "--start"), _time(args.end, now, "--end")
         path, asked["start"], asked["end"] = "query_range", str(start), str(end)
         asked["step"] = str(_step(args.step, start, end))
-    answer = ask(args.server, path, asked, args.token or os.environ.get("GPUSCOPE_TOKEN", ""))
+    answer = ask(args.server, path, asked, token_of(args))
     for note in (*answer.get("warnings", ()), *answer.get("infos", ())):
         print(f"gpuscope: {printable(note)}", file=sys.stderr)
     if args.json:
@@ -120,30 +108,9 @@ def _step(text: str | None, start: float, end: float) -> float:
 
 
 def ask(server: str, path: str, asked: dict[str, str], token: str = "") -> dict[str, Any]:
-    """Asks with POST; the answer's JSON. An error the server explains is one sentence."""
-    if not server.startswith(("http://", "https://")):
-        raise UsageError(f"--server: {server!r} is not an http:// or https:// address")
-    url = f"{server.rstrip('/')}/api/v1/{path}"
-    body = urllib.parse.urlencode(asked).encode()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(url, body, headers)  # noqa: S310 - http and https only, checked above
-    try:
-        with urllib.request.urlopen(request, timeout=130) as reply:  # noqa: S310
-            answer: dict[str, Any] = json.load(reply)
-            return answer
-    except urllib.error.HTTPError as error:
-        with error:
-            raise GpuscopeError(f"{server}: {_explanation(error)}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise ServerUnreachable(f"cannot reach {server}: {reason}; is `gpuscope up` running?") from None
-
-
-def _explanation(error: urllib.error.HTTPError) -> str:
-    try:
-        return printable(str(json.load(error)["error"]), MAX_EXPLANATION)
-    except (ValueError, KeyError, TypeError):
-        return printable(f"HTTP {error.code} {error.reason}")
+    """Asks Prometheus' API with POST."""
+    answer: dict[str, Any] = read_json(server, f"/api/v1/{path}", form=asked, token=token)
+    return answer
 
 
 def _series_name(metric: dict[str, str]) -> str:
