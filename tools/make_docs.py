@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.cli.parser import GROUPS
+from gpuscope.health.checks import CHECKS as HEALTH_CHECKS
+from gpuscope.health.findings import live_kinds
 from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.families import family_names, load_family
@@ -145,6 +147,30 @@ def security_page() -> Iterator[str]:
     yield ATTACKS_END + rest.partition(ATTACKS_END)[2].removesuffix("\n")
 
 
+FINDINGS_INTRODUCTION = """# Findings
+
+Made from `src/gpuscope/health/` by `make docs`; do not edit it by hand.
+
+`gpuscope findings`, `GET /api/findings` ([fields and rules](api.md)) and the page show the same list: what is
+wrong now, most severe first, then oldest. A finding names the owner who can act: the pod, else the Slurm job,
+else the container, else the user. Nothing is said of a number that is absent. The PromQL form of each kind is its
+alert rule's expression, and the live form must agree with it (`tests/health/test_forms_agree.py`).
+"""
+
+
+def findings_page() -> Iterator[str]:
+    yield FINDINGS_INTRODUCTION
+    live = set(live_kinds())
+    for title, kinds in (
+        ("Found live", [check for check in HEALTH_CHECKS.values() if check.kind in live]),
+        ("Only over time, in PromQL", [check for check in HEALTH_CHECKS.values() if check.kind not in live]),
+    ):
+        yield f"\n## {title}\n"
+        yield "| kind | severity | what it means | next step |\n|---|---|---|---|"
+        for check in kinds:
+            yield f"| `{check.kind}` | {check.severity} | {_cell(check.meaning)} | {_cell(check.next_step)} |"
+
+
 API_BEGIN, API_END = "<!-- api: made by `make docs` -->", "<!-- end of api -->"
 
 
@@ -159,6 +185,7 @@ def api_page() -> Iterator[str]:
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {
     "api.md": api_page,
+    "findings.md": findings_page,
     "../web/src/api-types.ts": typescript_file,
     "metrics.md": metrics_page,
     "settings.md": settings_page,
