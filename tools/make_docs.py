@@ -153,8 +153,8 @@ Made from `src/gpuscope/health/` by `make docs`; do not edit it by hand.
 
 `gpuscope findings`, `GET /api/findings` ([fields and rules](api.md)) and the page show the same list: what is
 wrong now, most severe first, then oldest. A finding names the owner who can act: the pod, else the Slurm job,
-else the container, else the user. Nothing is said of a number that is absent. The PromQL form of each kind is its
-alert rule's expression, and the live form must agree with it (`tests/health/test_forms_agree.py`).
+else the container, else the user. A number that is absent is never a finding. The PromQL form of each kind is
+its alert rule's expression; the live form must agree with it (`tests/health/test_forms_agree.py`).
 """
 
 

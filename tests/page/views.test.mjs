@@ -183,9 +183,9 @@ test("a panel's newest value is the store's", async () => {
 test("dragging zooms all panels, the address keeps it, and back undoes it", async () => {
   const page = await open(browser, `${URL_}${views().node}`);
   await settled(page);
-  const chart = await page
-    .locator("[data-panel=node_utilization] .u-over")
-    .boundingBox();
+  const drawn = page.locator("[data-panel=node_utilization] .u-over");
+  await drawn.scrollIntoViewIfNeeded();
+  const chart = await drawn.boundingBox();
   await page.mouse.move(chart.x + chart.width * 0.3, chart.y + 40);
   await page.mouse.down();
   await page.mouse.move(chart.x + chart.width * 0.6, chart.y + 40, {

@@ -8,7 +8,7 @@ is the end of the window, so an idle time is never longer than the truth.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from gpuscope.health.check import Subject
@@ -20,9 +20,7 @@ from gpuscope.health.finding_owners import main_owner
 from gpuscope.health.idle_times import ProcessKey
 from gpuscope.health.thresholds import WORKING_RATIO
 from gpuscope.promql.labels import quote
-
-Ask = Callable[[str, float], Awaitable[Iterable[tuple[Mapping[str, str], float]]]]
-"""An instant query at a time: labels and values."""
+from gpuscope.server.gone_history import Ask
 
 MAX_UUIDS_PER_QUERY: Final = 100
 _COARSE: Final = "1d:5m"

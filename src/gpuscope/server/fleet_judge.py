@@ -19,7 +19,8 @@ from gpuscope.health.findings import Judgement, is_stale, judge
 from gpuscope.health.idle_times import IdleTimes
 from gpuscope.health.missing import Missing
 from gpuscope.health.since_times import SinceTimes
-from gpuscope.server.finding_history import Ask, beginnings, last_worked, owner_at
+from gpuscope.server.finding_history import beginnings, last_worked, owner_at
+from gpuscope.server.gone_history import Ask
 
 log = logging.getLogger("gpuscope.live")
 

@@ -66,6 +66,9 @@ export function Findings({ findings }: { findings: readonly Finding[] }): JSX.El
 function Entry({ finding }: { finding: Finding }): JSX.Element {
   const language = useLanguage();
   const owner = ownerLabel(finding.owner);
+  const why = whyText(finding);
+  // Most sentences about use name the owner. Of a lost GPU it matters also that nobody is known.
+  const showsOwner = finding.kind === "gpu_lost" || (owner && !why.includes(owner));
   const [uuid] = finding.uuids;
   const where = uuid !== undefined && finding.uuids.length === 1 ? linkTo("gpu", uuid) : linkTo("node", finding.node);
   const now = serverNow();
@@ -80,10 +83,10 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
             <Name text={finding.node} />
           </a>
         )}
-        <Name text={whyText(finding)} />
+        <Name text={why} />
       </h3>
       <dl>
-        {(owner || finding.kind === "gpu_lost") && [
+        {showsOwner && [
           <dt>{t("attention.who")}</dt>,
           <dd>
             <Name text={owner || t("sessions.no_name")} />
