@@ -42,19 +42,16 @@ def process(
     *,
     name: str = "n1",
     idle_for: float | None = None,
-    group: str = "7",
     started: float = NOW - 3 * HOUR,
     at: float = NOW,
     **owner: str,
 ) -> list[Sample]:
     """A process that works, or has been idle for `idle_for` seconds."""
     labels = {**gpu_labels(index, name), "pid": pid, **owner}
-    identity = {key: labels[key] for key in ("instance", "gpu", "uuid", "pid")}
     samples: list[Sample] = [
         ("gpuscope_process_memory_bytes", labels, 1e9),
         ("gpuscope_process_start_time_seconds", labels, started),
         ("gpuscope_process_active", labels, 1.0 if idle_for is None else 0.0),
-        ("gpuscope_process_info", {**identity, "group": group}, 1.0),
     ]
     if idle_for is not None:
         samples.append(("gpuscope_process_idle_since_seconds", labels, at - idle_for))

@@ -32,11 +32,11 @@ def state(samples: Iterable[Sample], index: str = "0") -> str:
 
 def test_alice_with_one_of_four_at_work_is_found_beside_busy_bob() -> None:
     samples = [*node(), *(sample for index in "01234567" for sample in gpu(index))]
-    samples += process("0", user="alice", group="1")
+    samples += process("0", user="alice")
     for index in "123":
-        samples += process(index, user="alice", group="1", idle_for=HOUR)
+        samples += process(index, user="alice", idle_for=HOUR)
     for index in "4567":
-        samples += process(index, "9", user="bob", group="9")
+        samples += process(index, "9", user="bob")
     (finding,) = found(samples)
     assert (finding.kind, finding.owner.name, finding.gpus) == ("only_some_work", "alice", ("1", "2", "3"))
     assert finding.args == {"working": "0"}
@@ -56,10 +56,10 @@ def test_a_pause_of_less_than_a_minute_is_not_uneven_work() -> None:
     assert found(samples) == []
 
 
-def test_two_jobs_of_one_user_are_judged_apart() -> None:
+def test_a_notebook_beside_the_same_persons_training_is_judged_apart() -> None:
     samples = [*node(), *gpu("0"), *gpu("1")]
-    samples += process("0", "1", user="a", group="1")
-    samples += process("1", "2", user="a", group="2", idle_for=HOUR)
+    samples += process("0", "1", user="a", command="python3")
+    samples += process("1", "2", user="a", command="ipykernel_launcher", idle_for=HOUR)
     (finding,) = found(samples)
     assert (finding.kind, finding.gpus) == ("held_idle", ("1",))
 
@@ -88,7 +88,7 @@ def test_idle_since_is_the_last_work_not_the_start_of_the_process() -> None:
 def test_gpus_that_went_idle_hours_apart_are_two_findings() -> None:
     samples = [*node(), *gpu("0"), *gpu("1"), *gpu("2")]
     for index, idle in (("0", 3 * HOUR), ("1", 3 * HOUR - 60), ("2", 1200)):
-        samples += process(index, index, user="a", group=index, idle_for=idle)
+        samples += process(index, index, user="a", idle_for=idle)
     assert [(one.gpus, one.since) for one in found(samples)] == [
         (("0", "1"), NOW - 3 * HOUR),
         (("2",), NOW - 1200),

@@ -116,11 +116,10 @@ def _process(draw: st.DrawFn, labels: dict[str, str]) -> list[Sample]:
         )
     )
     labels = {**labels, **owner}
-    identity = {key: labels[key] for key in ("instance", "gpu", "uuid", "pid")}
-    group = draw(st.sampled_from(("100", "100", "100", "200")))
+    if draw(st.booleans()):
+        labels["command"] = draw(st.sampled_from(("python3", "python3", "ipython")))
     return [
         ("gpuscope_process_memory_bytes", labels, 1e9),
-        ("gpuscope_process_info", {**identity, "group": group}, 1.0),
         *_numbers(draw, labels, PROCESS_VALUES),
     ]
 

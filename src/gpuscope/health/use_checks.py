@@ -23,19 +23,21 @@ from gpuscope.health.thresholds import (
 from gpuscope.readings import ABSENT, Maybe
 
 OwnerKey = tuple[str, str, str]
-"""Kind (`pod`, `job` or `group`), namespace or user, and name."""
+"""Kind (`pod`, `job` or `program`), namespace or user, and name or command."""
 
 IDLE_SINCE: Final = "gpuscope_process_idle_since_seconds"
 
 
 def owner_of(process: ProcessFacts) -> OwnerKey:
-    """The owner who can act: the pod, else the job, else the process group of a user."""
+    """What works together: the pod, else the job, else the processes of one user with the same command.
+
+    A user's notebook that is idle beside the user's training is not work that leaves a GPU out."""
     labels = process.labels
     if labels.get("pod"):
         return "pod", labels.get("namespace", ""), labels["pod"]
     if labels.get("slurm_job"):
         return "job", "", labels["slurm_job"]
-    return "group", labels.get("user", ""), labels.get("group", "")
+    return "program", labels.get("user", ""), labels.get("command", "")
 
 
 def idle_since(gpu: GpuFacts) -> Maybe[float]:
@@ -111,10 +113,7 @@ def _worked_lately(matchers: str) -> str:
 
 
 _OF_PODS_AND_JOBS = _worked_lately('pod!=""') + " or " + _worked_lately('slurm_job!=""')
-_OF_USERS = (
-    _worked_lately('pod="",slurm_job=""')
-    + " * on (instance, uuid, pid) group_left (group) gpuscope_process_info"
-)
+_OF_USERS = _worked_lately('pod="",slurm_job=""')
 _SAME_GPU = "on (instance, uuid)"
 
 USE_CHECKS: Final = (
@@ -153,7 +152,7 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         promql=(
             f"{_some_and_not_all(_OF_PODS_AND_JOBS, 'instance, namespace, pod, slurm_job')} "
-            f"or {_some_and_not_all(_OF_USERS, 'instance, user, group')}"
+            f"or {_some_and_not_all(_OF_USERS, 'instance, user, command')}"
         ),
         live=_only_some_work,
         for_seconds=900,

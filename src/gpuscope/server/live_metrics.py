@@ -14,7 +14,7 @@ _SHOWN: Final = frozenset(
         "gpuscope_gpu_power_limit_watts", "gpuscope_gpu_temperature_celsius", "gpuscope_gpu_sm_active_ratio",
         "gpuscope_gpu_tensor_active_ratio", "gpuscope_gpu_dram_active_ratio", "gpuscope_process_memory_bytes",
         "gpuscope_process_sm_ratio", "gpuscope_process_active", "gpuscope_process_start_time_seconds",
-        "gpuscope_process_info", "gpuscope_agent_info", "gpuscope_agent_snapshot_timestamp_seconds",
+        "gpuscope_agent_info", "gpuscope_agent_snapshot_timestamp_seconds",
         "gpuscope_source_up", "gpuscope_gpus_seen", "gpuscope_gpus_expected",
         "gpuscope_node_cpu_utilization_ratio", "node_load1", "node_memory_MemTotal_bytes",
         "node_memory_MemAvailable_bytes",
