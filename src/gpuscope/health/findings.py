@@ -1,8 +1,8 @@
 """From the facts of a fleet to its findings and to the state of each GPU. Pure: no clock, no I/O, no memory.
 
-A GPU that is lost or broken is a finding of its own; GPUs of one node with the same smaller trouble are one; use
-is judged per owner (pod, job, or a user's processes of one command). A finding that another one explains is left
-out. `since` is filled where the facts say it; `since_times.SinceTimes` knows the rest.
+A GPU that is lost or broken is a finding of its own; GPUs of one node with the same smaller trouble are one;
+use is judged per owner (pod, job, or a user's processes of one command). A finding that another one explains is
+left out. `since` is filled where the facts say it; `since_times.SinceTimes` knows the rest.
 """
 
 from __future__ import annotations
