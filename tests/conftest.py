@@ -18,7 +18,8 @@ settings.load_profile("gpuscope")
 
 HERE = Path(__file__).parent
 NOT_FAST = (
-    "cli/test_commands.py", "cli/test_gone.py", "cli/test_server.py", "cli/test_user.py", "clients",
+    "cli/test_commands.py", "cli/test_findings_history.py", "cli/test_gone.py", "cli/test_server.py",
+    "cli/test_user.py", "clients",
     "collect/test_sessions_churn.py", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
     "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
     "metrics/test_sessions_prometheus.py",

@@ -104,6 +104,15 @@ def test_a_condition_counts_from_when_it_began(
     assert began - early <= finding.since <= began + late
 
 
+def test_a_young_history_is_enough() -> None:
+    """A step of five minutes may hit none of its samples."""
+    (finding,) = look_twice(History(always_narrow, hours=0.02), always_narrow)
+    assert finding.since is not None
+    assert NOW - 72 - 1 <= finding.since <= NOW
+    (finding,) = look_twice(History(lambda at: []), always_narrow)
+    assert finding.since == NOW, "nothing is stored yet"
+
+
 def lost_an_hour_ago(at: float) -> list[Sample]:
     if at < NOW - HOUR:
         return [*node(at=at), *gpu("0"), *process("0", user="a", slurm_job="17", at=at)]
@@ -130,4 +139,4 @@ def test_what_is_known_is_not_asked_again() -> None:
     for second in range(5):
         judged = judge.judge(throttled_for_an_hour(NOW + second), NOTHING_MISSING, NOW + second)
         asyncio.run(judge.look_up(judged))
-    assert history.queries == 3
+    assert history.queries == 4

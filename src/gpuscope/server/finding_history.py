@@ -8,7 +8,7 @@ is the end of the window, so an idle time is never longer than the truth.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from gpuscope.health.check import Subject
@@ -34,9 +34,10 @@ async def last_worked(ask: Ask, wanted: Mapping[ProcessKey, bool], now: float) -
     found: dict[ProcessKey, float] = {}
     for uuids in _batches(sorted({uuid for _, uuid, _ in wanted})):
         only = _matcher(uuids)
-        seen = f"min {_BY_PROCESS} (min_over_time(timestamp(gpuscope_process_memory_bytes{only})[{_COARSE}]))"
-        for labels, at in await ask(seen, now):
-            found[_process(labels)] = at
+        for window in (_FINE, _COARSE):
+            seen = f"min_over_time(timestamp(gpuscope_process_memory_bytes{only})[{window}])"
+            for labels, at in await ask(f"min {_BY_PROCESS} ({seen})", now):
+                found[_process(labels)] = min(at, found.get(_process(labels), at))
         for labels, at in await ask(_last_time(_BY_PROCESS, f"gpuscope_process_active{only}", "== 1"), now):
             found[_process(labels)] = at
         if any(wanted.values()):
@@ -79,24 +80,30 @@ async def _beginnings_of_kind(ask: Ask, kind: str, findings: Sequence[Finding], 
         labels = "instance, uuid"
         subject = f'{{__name__=~"gpuscope_(gpu|mig)_info",{only},uuid=~{quote(one_of(uuids))}}}'
     healthy = f"timestamp({subject}) unless on ({labels}) ({check.promql})"
-    times: dict[tuple[str, ...], float] = {}
     names = labels.split(", ")
-    for query in (
-        f"min_over_time(timestamp({subject})[{_COARSE}])",
-        f"max_over_time(({healthy})[{_COARSE}])",
-        f"max_over_time(({healthy})[{_FINE}])",
-    ):
-        answer = await ask(query, now)
-        latest: dict[tuple[str, ...], float] = {}
-        for found, at in answer:
-            key = tuple(found.get(name, "") for name in names)
-            latest[key] = max(at, latest.get(key, at))
-        times |= latest  # the later query knows better
+    # As far as the history reaches; a coarse step may hit no sample of a history of some minutes.
+    first_seen = f"min_over_time(timestamp({subject})"
+    times = await _times(ask, f"{first_seen}[{_FINE}])", names, now, min)
+    for key, at in (await _times(ask, f"{first_seen}[{_COARSE}])", names, now, min)).items():
+        times[key] = min(at, times.get(key, at))
+    for window in (_COARSE, _FINE):  # the later of the two knows better
+        times |= await _times(ask, f"max_over_time(({healthy})[{window}])", names, now, max)
     return {
-        finding.id: min(known)
+        # Without any sample in the history it is known since now.
+        finding.id: min((times[key] for key in _subjects(finding, check.subject) if key in times), default=now)
         for finding in findings
-        if (known := [times[key] for key in _subjects(finding, check.subject) if key in times])
     }
+
+
+async def _times(
+    ask: Ask, query: str, names: Sequence[str], now: float, choose: Callable[[float, float], float]
+) -> dict[tuple[str, ...], float]:
+    """By subject; of several series of one subject, the earliest or the latest."""
+    times: dict[tuple[str, ...], float] = {}
+    for labels, at in await ask(query, now):
+        key = tuple(labels.get(name, "") for name in names)
+        times[key] = choose(at, times.get(key, at))
+    return times
 
 
 def _subjects(finding: Finding, subject: Subject) -> Iterator[tuple[str, ...]]:
