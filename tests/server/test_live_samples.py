@@ -56,6 +56,29 @@ def test_the_state_is_that_of_all_metrics(fleet: tuple[list[Collector], list[lis
     assert all(gpu["model"] for gpu in state["gpus"])  # also of the lost
 
 
+def test_a_gpu_that_is_lost_a_second_later_has_no_old_numbers(
+    fleet: tuple[list[Collector], list[list[Snapshot]]],
+) -> None:
+    """Slow metrics are used again for five seconds, but not across a loss."""
+    collectors, moments = fleet
+    own = LiveSamples(collectors)
+    healthy, ill = moments[0], moments[-1]
+    for collector, snapshot in zip(collectors, healthy, strict=True):
+        collector.snapshot = snapshot
+    list(own.samples())
+    at = healthy[0].taken_at + 1
+    later = [replace(snapshot, taken_at=at) for snapshot in ill]
+    for collector, snapshot in zip(collectors, later, strict=True):
+        collector.snapshot = snapshot
+    lost = [
+        {(name, labels["uuid"]) for name, labels, _ in samples if "uuid" in labels}
+        for samples in (own.samples(), (sample for one in later for sample in everything(one)))
+    ]
+    gone = {device.uuid for snapshot in later for device in snapshot.devices if device.lost}
+    assert gone
+    assert {one for one in lost[0] if one[1] in gone} <= lost[1]
+
+
 def test_only_what_is_shown_is_built(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
     snapshot = fleet[1][0][0]
     only = Selection(LIVE_METRICS)

@@ -34,6 +34,19 @@ NONZERO_METRICS: Final = frozenset(
 )  # fmt: skip
 """Of these only other values than 0 are read: nearly all are 0, and no check is true of a 0."""
 
+SLOW_METRICS: Final = frozenset(
+    {
+        "gpuscope_gpu_temperature_threshold_celsius", "gpuscope_gpu_pcie_link_width",
+        "gpuscope_gpu_pcie_link_width_max", "gpuscope_gpu_ecc_enabled", "gpuscope_gpu_ecc_pending",
+        "gpuscope_gpu_ecc_errors_total", "gpuscope_gpu_ecc_sram_threshold_exceeded",
+        "gpuscope_gpu_persistence_mode", "gpuscope_gpu_row_remap_banks", "gpuscope_gpu_row_remap_failed",
+        "gpuscope_gpu_row_remap_pending", "gpuscope_gpu_retired_pages", "gpuscope_gpu_retired_pages_pending",
+        "gpuscope_gpu_fabric_state", "gpuscope_gpu_fabric_status", "gpuscope_gpu_power_limit_watts",
+        "gpuscope_gpu_memory_total_bytes", "gpuscope_gpu_info", "gpuscope_mig_info",
+    }
+)  # fmt: skip
+"""Settings, limits, identities and counts of errors: the driver is asked for them at most every 10 s."""
+
 LIVE_METRICS: Final = tuple(sorted(_SHOWN | _JUDGED))
 
 
