@@ -162,6 +162,16 @@ class EngineConnection:
     async def get(self, endpoint: str, path: str) -> dict[str, Any]:
         return await self._read_json(await self.open(endpoint, "GET", path))
 
+    async def get_json(self, path: str) -> Any:
+        """The decoded answer of a route that is not Prometheus' API."""
+        response = await self.open(path, "GET", path)
+        try:
+            return orjson.loads(await response.read(self.max_answer_bytes))
+        except ValueError as error:
+            raise self.invalid_answer(error) from None
+        finally:
+            await response.close()
+
     async def _read_json(self, response: EngineResponse) -> dict[str, Any]:
         try:
             body = await response.read(self.max_answer_bytes)
