@@ -311,3 +311,19 @@ export interface ErrorAnswer {
   /** With status 401: true while no user exists yet. */
   setup?: boolean;
 }
+
+/** A simulated GPU under load. */
+export interface LoadedGpuJson {
+  /** nvidia-smi's index. */
+  gpu: string;
+  uuid: string;
+  model?: string;
+}
+
+/** A load that has begun. */
+export interface DemoLoadAnswer {
+  node: string;
+  gpus: LoadedGpuJson[];
+  /** Seconds since the epoch. */
+  ends_at: number;
+}

@@ -45,7 +45,13 @@ def explained_errors() -> Iterator[None]:
 
 def read_json(server: str, path: str, *, token: str = "") -> Any:
     """The JSON of one of gpuscope's own routes, such as /api/findings."""
-    from gpuscope.engines.blocking import connect, get_json
+    return request_json(server, "GET", path, token=token)
+
+
+def request_json(server: str, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
+    """`body` is sent as JSON."""
+    from gpuscope.engines import blocking
 
     with explained_errors():
-        return get_json(connect(server, origin="--server", token=token), path)
+        connection = blocking.connect(server, origin="--server", token=token)
+        return blocking.request_json(connection, method, path, body)

@@ -44,6 +44,6 @@ def post_form(connection: EngineConnection, endpoint: str, form: Form) -> dict[s
     return run_with(connection, lambda opened: opened.post_form(endpoint, form))
 
 
-def get_json(connection: EngineConnection, path: str) -> Any:
+def request_json(connection: EngineConnection, method: str, path: str, body: Any = None) -> Any:
     """The decoded answer of a route that is not Prometheus' API; EngineError if there is none."""
-    return run_with(connection, lambda opened: opened.get_json(path))
+    return run_with(connection, lambda opened: opened.request_json(method, path, body))
