@@ -56,7 +56,7 @@ COLLECTING_SETTINGS = (
 
 HISTORY_SETTINGS = (
     "data", "retention", "retention_bytes", "query_lookback", "admin_api",
-    *limit_names("query", "write", "store"),
+    *limit_names("query", "write", "store", "rules"),
 )  # fmt: skip
 """What the commands take that keep a history and answer queries about it."""
 
