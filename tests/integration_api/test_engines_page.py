@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpuscope.remote_write.sender import QUEUE_BYTES
-from gpuscope.server.api.engine_stats import Traffic
+from gpuscope.remote_write.snapshot_sender import AGENT_QUEUE_BYTES
+from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.server.own_metrics import build_families, engine_families
-from gpuscope.wiring.agent_push import AGENT_QUEUE_BYTES
 from tests.engines import (
     free_port,
     running,
@@ -136,14 +136,14 @@ def test_a_wrong_password_is_one_sentence(tmp_path: Path) -> None:
             answer = ask(f"http://{listen}", "/api/v1/query", {"query": "1"})
             assert answer.status == 502
             assert answer.body["error"].startswith(
-                f"{engine} refuses us with 401 (Unauthorized): --store-tenant"
+                f"{engine} refuses our credentials with 401 (Unauthorized): --store-tenant"
             )
 
 
 def test_the_own_metrics_are_these() -> None:
-    traffic = Traffic(up=True)
+    stats = EngineStats(up=True)
     rows = re.findall(r"^\| `(gpuscope_\w+)` \| (.*) \|$", PAGE, re.MULTILINE)
-    assert rows == [(one.name, one.help) for one in (*build_families(), *engine_families(traffic))]
+    assert rows == [(one.name, one.help) for one in (*build_families(), *engine_families(stats))]
 
 
 def test_the_limits_of_memory_are_these() -> None:

@@ -255,7 +255,7 @@ def test_another_tenant_sees_nothing(shared: Shared, filled: str) -> None:
 def test_mimir_wants_a_tenant() -> None:
     with running_mimir() as engine:
         with running_gpuscope(None, "--store", engine.query) as url:
-            said = f"{engine.query} refuses us with 401 (no org id): --store-tenant and --store-http-config"
+            said = f"{engine.query} refuses our credentials with 401 (no org id): --store-tenant and"
             for path in ("/api/v1/query?query=up", "/api/v1/labels", "/api/live"):
                 answer = ask(url, path)
                 assert answer.status in (502, 503), "not 401: the page would ask its viewer to log in"

@@ -139,7 +139,6 @@ def test_operators_inside_strings_do_not_count() -> None:
         ("ts_of_max_over_time(x[5m])", "ts_of_max_over_time"),
         ("info(x)", "info"),
         ("x + fill(0) y", "fill"),
-        ("x @ -1", "1970"),
     ],
 )
 def test_experimental_features_are_refused_by_name(text: str, named: str) -> None:

@@ -7,11 +7,13 @@ import gc
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, sample_pool
 from gpuscope.promql.budget import FREE_SAMPLES, Budget
+from gpuscope.promql.frame import Frame
 from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.store import Store
 from tests.promql.memory import MemoryStorage
@@ -153,3 +155,19 @@ def test_few_samples_are_loaded_without_admit(tmp_path: Path) -> None:
         target = store.target("node")
         store.append(tick(target, NOW, store.resolve(target, [labels("x", gpu="0")]), (1.0,)))
         assert store.select(named("x"), NOW - HOUR_MS, NOW, lambda *_: pytest.fail("asked"))
+
+
+def test_a_copy_without_empty_rows_is_taken_from_the_pool(pool: SamplePool) -> None:
+    """The copy is nine bytes a value; while it is made, the original is there too."""
+    one = budget(pool)
+    values = np.ones((2, 2 * FREE_SAMPLES))
+    present = np.ones(values.shape, dtype=np.bool_)
+    present[1] = False
+    frame = Frame([(), ()], values, present)
+    one.charge(2 * FREE_SAMPLES)
+    before = pool.left
+    assert len(one.run(frame.without_empty_rows).labels) == 1
+    assert one.samples == 2 * FREE_SAMPLES, "they are no samples of the query's again"
+    assert pool.left == before - 2 * FREE_SAMPLES
+    one.close()
+    assert pool.left == SIZE

@@ -158,7 +158,6 @@ def test_series_that_cannot_be_taken_are_counted() -> None:
         b"\x08\x01",
         b"\x00\x00",
         b"\x0a\x04\x0a\x02\x0a\x05",
-        b"\x0a\x05\x0a\x03\x0a\x01\xff",
         b"\x0a\x03\x12\x01\x09",
         b"\x0a\x02\x03\x00",
         b"hello, world",

@@ -12,8 +12,8 @@ import pytest
 from gpuscope.errors import UsageError
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.remote_write.codec import Labels, WriteDecoder
-from gpuscope.remote_write.family_sender import FamilyPusher
-from gpuscope.remote_write.http_post import Answer, PostClient
+from gpuscope.remote_write.family_sender import FamilySender
+from gpuscope.remote_write.http_post import PostClient, WriteResponse
 from gpuscope.remote_write.sender import HEADERS, RemoteWriteQueue, retry_after
 from gpuscope.scrape.http_config import HttpConfig, split_credentials
 from gpuscope.series import STALE_NAN_BITS
@@ -25,17 +25,17 @@ AT = 1_700_000_000_000
 class FakeClient:
     """Answers from a list, then 204; remembers what it took."""
 
-    def __init__(self, *answers: Answer | OSError, after: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *answers: WriteResponse | OSError, after: Callable[[], None] = lambda: None) -> None:
         self.answers = list(answers)
         self.bodies: list[bytes] = []
         self.attempts = 0
         self.closed = False
         self._after = after
 
-    def post(self, body: bytes, headers: tuple[tuple[str, str], ...]) -> Answer:
+    def post(self, body: bytes, headers: tuple[tuple[str, str], ...]) -> WriteResponse:
         assert headers == HEADERS
         self.attempts += 1
-        answer = self.answers.pop(0) if self.answers else Answer(204)
+        answer = self.answers.pop(0) if self.answers else WriteResponse(204)
         self._after()
         if isinstance(answer, OSError):
             raise answer
@@ -111,7 +111,12 @@ def run_with(client: FakeClient, queue: RemoteWriteQueue, until: Callable[[], bo
 def test_what_may_pass_is_tried_again_with_growing_pauses() -> None:
     pauses: list[float] = []
     client = FakeClient(
-        Answer(503), OSError("no route"), Answer(500), Answer(429, "slow down", "7"), Answer(502), Answer(204)
+        WriteResponse(503),
+        OSError("no route"),
+        WriteResponse(500),
+        WriteResponse(429, "slow down", "7"),
+        WriteResponse(502),
+        WriteResponse(204),
     )
     queue = RemoteWriteQueue("http://x", client, batch_samples=1, pause=pauses.append)
     queue.take([one(queue, 1.0), one(queue, 2.0)])
@@ -124,7 +129,7 @@ def test_what_may_pass_is_tried_again_with_growing_pauses() -> None:
 
 
 def test_a_refusal_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    client = FakeClient(Answer(400, "out of order"), Answer(400, "out of order"))
+    client = FakeClient(WriteResponse(400, "out of order"), WriteResponse(400, "out of order"))
     queue = RemoteWriteQueue("http://x", client, batch_samples=2)
     queue.take([one(queue, float(n)) for n in range(5)])
     run_with(client, queue, lambda: queue.counts.dropped["refused"] == 4)
@@ -168,10 +173,10 @@ def test_retry_after(said: str, seconds: float) -> None:
 def test_families_become_samples_as_if_scraped() -> None:
     client = FakeClient()
     queue = RemoteWriteQueue("http://x", client)
-    pusher = FamilyPusher(queue, {"job": "gpuscope", "instance": "n1"})
+    sender = FamilySender(queue, {"job": "gpuscope", "instance": "n1"})
     gpu, gone = LabelSet((("gpu", "0"), ("empty", ""))), LabelSet((("pid", "7"),))
-    pusher.push([MetricFamily("m", "gauge", "", [Sample(gpu, 1), Sample(gone, 2)])], AT)
-    pusher.push([MetricFamily("m", "gauge", "", [Sample(gpu, 3)])], AT + 1000)
+    sender.send([MetricFamily("m", "gauge", "", [Sample(gpu, 1), Sample(gone, 2)])], AT)
+    sender.send([MetricFamily("m", "gauge", "", [Sample(gpu, 3)])], AT + 1000)
     send_all(queue)
     rows = {
         (dict(labels)["__name__"], dict(labels).get("pid", ""), at - AT): value
@@ -203,10 +208,10 @@ def test_the_client_over_a_socket() -> None:
         url, http = split_credentials(f"http://me:se%20cret@{address}/w?x=1", HttpConfig(), "--remote-write")
         client = PostClient(url, http, 10)
         for _ in range(2):
-            assert client.post(b"body", HEADERS) == Answer(204)
+            assert client.post(b"body", HEADERS) == WriteResponse(204)
         client.close()
         full = PostClient(f"http://{address}/full", HttpConfig(), 10)
-        assert full.post(b"x", ()) == Answer(503, "", "9")
+        assert full.post(b"x", ()) == WriteResponse(503, "", "9")
         full.close()
     path, headers, body = seen[1]
     assert (path, body) == ("/w?x=1", b"body")

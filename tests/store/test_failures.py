@@ -67,8 +67,12 @@ def test_ingest_fails_on_a_full_disk_and_recovers(small_disk: Path) -> None:
         with pytest.raises(StoreFullError):
             store.append(tick(store.target("new"), clock.at, store.resolve(1, [labels("x")]), [1.0]))
         store.maintain()  # fails to seal too, and must not raise
+        assert "full" in store.trouble()
         assert sum(len(one.values) for one in store.select([], *EVER)) == kept * 500
         ballast.unlink()
+        store.maintain()  # a server that is not ready may get no samples: it must find out by itself
+        assert store.trouble() == ""
+        assert store.stats().full_since_ms is None
         clock.at += 1000
         target = store.target("new")
         assert store.append(tick(target, clock.at, store.resolve(target, [labels("y")]), [1.0])).accepted == 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpuscope.series import Labels, Matcher, MatchOp
 from gpuscope.store import BadMatcherError
+from gpuscope.store import index as index_module
 from gpuscope.store.index import Index
 from gpuscope.store.value_matching import literals, predicate
 from tests.store.support import labels
@@ -156,3 +157,23 @@ def test_new_series_are_found_before_and_after_a_rebuild_of_the_postings() -> No
         if i % 500 == 0:
             assert index.select([Matcher("gpu", MatchOp.EQUAL, str(i))]).tolist() == [i + 1]
     assert len(index.select([Matcher("gpu", MatchOp.NOT_EQUAL, "7")])) == 2999
+
+
+def test_cached_regexes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "MAX_CACHED_REGEXES", 20)
+    monkeypatch.setattr(index_module, "MAX_CACHED_REGEX_PAIRS", 300)
+    index = Index()
+    for number in range(100):
+        index.resolve(1, labels("m", pod=f"pod-{number}"))
+    for number in range(50):
+        found = index.select([Matcher("pod", MatchOp.REGEX, f"pod-.*{number}")])
+        assert number + 1 in found
+        assert index.cached_regexes()[0] <= 20
+    for number in range(50):
+        assert len(index.select([Matcher("pod", MatchOp.REGEX, f".*(pod|{number}).*")])) == 100
+        regexes, pairs = index.cached_regexes()
+        assert (regexes, pairs) <= (20, 300)
+        assert regexes
+    # What is cached knows later values too.
+    sid = index.resolve(1, labels("m", pod="pod-new"))
+    assert sid in index.select([Matcher("pod", MatchOp.REGEX, ".*(pod|49).*")])

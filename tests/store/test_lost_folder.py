@@ -124,3 +124,30 @@ def test_the_background_thread_recreates_the_folder(tmp_path: Path) -> None:
         assert store.select(named("a"), 0, 2**62)[0].values.tolist() == [1.0, 2.0, 3.0]
     with Store(folder, clock=clock) as store:
         assert store.select(named("a"), 0, 2**62)[0].values.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    folder, clock, elsewhere = tmp_path / "data", HandClock(), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with filled(folder, clock) as store:
+        shutil.rmtree(folder)
+        folder.symlink_to(elsewhere)
+        store.maintain()
+        assert list(elsewhere.iterdir()) == []
+        assert "was deleted" in store.trouble()
+        assert "symbolic link" in str(store.stats().last_error)
+        folder.unlink()
+        store.maintain()
+        assert store.trouble() == ""
+        assert (folder / FILE_NAME).exists()
+
+
+def test_a_link_that_was_there_at_the_start_is_the_users_own(tmp_path: Path) -> None:
+    real, folder, clock = tmp_path / "real", tmp_path / "data", HandClock()
+    real.mkdir()
+    folder.symlink_to(real)
+    with filled(folder, clock) as store:
+        (real / FILE_NAME).unlink()
+        store.maintain()
+        assert store.trouble() == ""
+        assert (real / FILE_NAME).exists()

@@ -5,24 +5,26 @@ from pathlib import Path
 import pytest
 
 from gpuscope.errors import UsageError
+from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.settings import Settings
-from gpuscope.wiring.run_server import build_remote_api, read_scrape_config
+from gpuscope.wiring.run_server import build_engine_connection, read_scrape_config
 
 
 def test_an_engine_with_prefix_tenant_and_credentials(tmp_path: Path) -> None:
     http = tmp_path / "http.yml"
     http.write_text("http_headers: {X-Extra: {values: [one]}}\n")
-    api = build_remote_api(
-        Settings(store="https://u:p@mimir:8080/prometheus/", store_tenant="team", store_http_config=str(http))
+    given = "https://u:p@mimir:8080/prometheus/"
+    connection = build_engine_connection(
+        Settings(store=given, store_tenant="team", store_http_config=str(http)), EngineStats()
     )
-    assert api.url == "https://mimir:8080/prometheus"
-    assert dict(api.http.headers) == {
+    assert connection.url == "https://mimir:8080/prometheus"
+    assert dict(connection.http.headers) == {
         "X-Extra": "one",
         "X-Scope-OrgID": "team",
         "THANOS-TENANT": "team",
         "authorization": "Basic dTpw",
     }
-    assert "Basic" not in repr(api)
+    assert "Basic" not in repr(connection)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def test_an_engine_with_prefix_tenant_and_credentials(tmp_path: Path) -> None:
 )
 def test_a_wrong_engine_is_told(settings: Settings, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        build_remote_api(settings)
+        build_engine_connection(settings, EngineStats())
 
 
 def test_targets_without_a_file_have_one_job() -> None:

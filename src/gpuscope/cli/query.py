@@ -1,7 +1,7 @@
-"""Ask a gpuscope server, or any Prometheus, a PromQL question.
+"""Evaluate a PromQL expression on a gpuscope server or any Prometheus.
 
 Without a range it prints one line per series; with --start (and --end, --step) it draws a small plot in a
-terminal, or prints the values where nobody looks.
+terminal, or prints the values if the output is not a terminal.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ import argparse
 import csv
 import json
 import math
-import os
 import sys
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
 from gpuscope.cli.plot import render_plot, short_number
+from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
-from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
+from gpuscope.engines.blocking import connect, post_form
+from gpuscope.errors import UsageError
 from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
 from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
@@ -36,21 +34,12 @@ EPILOG = """examples:
 Times are seconds since the epoch, RFC 3339, or relative to now: -1h, -15m.
 """
 
-DEFAULT_SERVER = "http://127.0.0.1:9470"
 MAX_PLOTTED = 8
-MAX_EXPLANATION = 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("expression", metavar="EXPR", help="a PromQL expression")
-    parser.add_argument(
-        "--server", metavar="URL", default=DEFAULT_SERVER, help=f"whom to ask ({DEFAULT_SERVER})"
-    )
-    parser.add_argument(
-        "--token",
-        metavar="TOKEN",
-        help="API token of a server with a login; better in GPUSCOPE_TOKEN than here",
-    )
+    add_server_arguments(parser)
     parser.add_argument("--time", metavar="T", help="when to evaluate it (now)")
     parser.add_argument("--start", metavar="T", help="first time of a range")
     parser.add_argument("--end", metavar="T", help="last time of the range (now)")
@@ -61,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """argparse would take the -1h of `--start -1h` for a flag."""
+    """Joins `--start -1h` to `--start=-1h`: argparse would read -1h as a flag."""
     joined: list[str] = []
     for word in argv:
         if joined and joined[-1] in ("--time", "--start", "--end"):
@@ -73,16 +62,16 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     now = time.time()
-    asked = {"query": args.expression}
+    parameters = {"query": args.expression}
     if args.start is None:
         if args.end or args.step:
             raise UsageError("--end and --step belong to a range: give --start too")
-        path, asked["time"] = "query", str(_time(args.time, now, "--time"))
+        endpoint, parameters["time"] = "query", str(_time(args.time, now, "--time"))
     else:
         start, end = _time(args.start, now, "--start"), _time(args.end, now, "--end")
-        path, asked["start"], asked["end"] = "query_range", str(start), str(end)
-        asked["step"] = str(_step(args.step, start, end))
-    answer = ask(args.server, path, asked, args.token or os.environ.get("GPUSCOPE_TOKEN", ""))
+        endpoint, parameters["start"], parameters["end"] = "query_range", str(start), str(end)
+        parameters["step"] = str(_step(args.step, start, end))
+    answer = _post(args.server, endpoint, parameters, token_of(args))
     for note in (*answer.get("warnings", ()), *answer.get("infos", ())):
         print(f"gpuscope: {printable(note)}", file=sys.stderr)
     if args.json:
@@ -119,31 +108,10 @@ def _step(text: str | None, start: float, end: float) -> float:
         raise UsageError(f"--step: {text!r} is {error}") from None
 
 
-def ask(server: str, path: str, asked: dict[str, str], token: str = "") -> dict[str, Any]:
-    """Asks with POST; the answer's JSON. An error the server explains is one sentence."""
-    if not server.startswith(("http://", "https://")):
-        raise UsageError(f"--server: {server!r} is not an http:// or https:// address")
-    url = f"{server.rstrip('/')}/api/v1/{path}"
-    body = urllib.parse.urlencode(asked).encode()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    request = urllib.request.Request(url, body, headers)  # noqa: S310 - http and https only, checked above
-    try:
-        with urllib.request.urlopen(request, timeout=130) as reply:  # noqa: S310
-            answer: dict[str, Any] = json.load(reply)
-            return answer
-    except urllib.error.HTTPError as error:
-        with error:
-            raise GpuscopeError(f"{server}: {_explanation(error)}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise ServerUnreachable(f"cannot reach {server}: {reason}; is `gpuscope up` running?") from None
-
-
-def _explanation(error: urllib.error.HTTPError) -> str:
-    try:
-        return printable(str(json.load(error)["error"]), MAX_EXPLANATION)
-    except (ValueError, KeyError, TypeError):
-        return printable(f"HTTP {error.code} {error.reason}")
+def _post(server: str, endpoint: str, parameters: dict[str, str], token: str) -> dict[str, Any]:
+    """The answer's JSON; an error of the server is one sentence."""
+    with explained_errors():
+        return post_form(connect(server, origin="--server", token=token), endpoint, parameters)
 
 
 def _series_name(metric: dict[str, str]) -> str:
@@ -165,7 +133,7 @@ def _print(data: dict[str, Any], colour: bool) -> None:
 
 def _print_vector(result: Sequence[dict[str, Any]]) -> None:
     metrics = [series["metric"] for series in result]
-    # Labels that are the same everywhere say nothing about the rows: they stand once, above the table.
+    # Labels that all series share are printed once, above the table.
     names = sorted({name for metric in metrics for name in metric})
     shared = {name: metrics[0].get(name) for name in names if len({m.get(name) for m in metrics}) == 1}
     columns = [name for name in names if name not in shared]
@@ -183,7 +151,7 @@ def _print_vector(result: Sequence[dict[str, Any]]) -> None:
 
 
 def _value(sample: Sequence[Any]) -> str:
-    """Of a pair of time and value, from a server that may send anything."""
+    """The value of a pair of time and value; a server may send anything."""
     return printable(str(sample[1]))
 
 

@@ -6,35 +6,23 @@ answers Docker's API. Each container is asked about once; an unknown one has an 
 
 from __future__ import annotations
 
-import http.client
 import json
-import math
-import socket
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from gpuscope.blocking_http import BlockingHttp, HttpAddress
 from gpuscope.clock import Clock
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.owners.attribution import ContainerInfo, ContainerInfos
+from gpuscope.owners.lookup_timing import lasting_timing
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
-from gpuscope.worker import ReadResult, Timing, Worker
+from gpuscope.worker import ReadResult, Worker
 
 TIMEOUT_SECONDS: Final = 5.0
 _MAX_BYTES: Final = 4 << 20
 _MAX_NAME: Final = 256
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(TIMEOUT_SECONDS)
-        self.sock.connect(self._path)
 
 
 class DockerReader:
@@ -82,20 +70,17 @@ class DockerReader:
 
 def inspect(path: str, container_id: str) -> ContainerInfo | None:
     """None if this runtime does not know the container."""
-    connection = _UnixConnection(path)
+    address = HttpAddress(unix_socket=path)
     try:
-        connection.request("GET", f"/containers/{container_id}/json")
-        answer = connection.getresponse()
-        body = answer.read(_MAX_BYTES)
-    except (OSError, http.client.HTTPException) as error:
+        with BlockingHttp(address, timeout_seconds=TIMEOUT_SECONDS, max_body_bytes=_MAX_BYTES) as http:
+            response = http.request("GET", f"/containers/{container_id}/json")
+    except OSError as error:
         raise SourceError(f"{path}: {error}") from None
-    finally:
-        connection.close()
-    if answer.status == 404:
+    if response.status == 404:
         return None
-    if answer.status != 200:
-        raise SourceError(f"{path} answers {answer.status}")
-    return decode_inspect(body)
+    if response.status != 200:
+        raise SourceError(f"{path} answers {response.status}")
+    return decode_inspect(response.body)
 
 
 def decode_inspect(body: bytes) -> ContainerInfo:
@@ -113,12 +98,6 @@ def docker_worker(reader: DockerReader, settings: Settings, clock: Clock) -> Wor
         "containers",
         "names and images of containers, from Docker or Podman",
         lambda: reader,
-        # A container keeps its name, so what is known stays good while the runtime restarts.
-        Timing(
-            interval=settings.interval,
-            deadline=max(5.0, 3 * settings.interval),
-            slack=0.5 * settings.interval,
-            good_for=math.inf,
-        ),
+        lasting_timing(settings, settings.interval),
         clock,
     )

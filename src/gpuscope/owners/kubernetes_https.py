@@ -6,12 +6,12 @@ the cluster's CA; a kubelet with a self-signed certificate needs the setting `ku
 
 from __future__ import annotations
 
-import http.client
 import ssl
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from gpuscope.blocking_http import BlockingHttp, HttpAddress
 from gpuscope.errors import SourceError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -23,29 +23,27 @@ def get(url: str, *, account: Path = SERVICE_ACCOUNT, insecure: bool = False, ti
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise SourceError(f"{url!r} is not https://HOST:PORT/…")
-    headers = {"Accept": "application/json"}
+    headers = [("accept", "application/json")]
     token = _token(account)
     if token:
-        headers["Authorization"] = f"Bearer {token}"
-    connection = http.client.HTTPSConnection(
-        parts.hostname, parts.port or 443, timeout=timeout, context=_context(account, insecure)
+        headers.append(("authorization", f"Bearer {token}"))
+    address = HttpAddress(
+        parts.hostname, parts.port or 443, tls=_context(account, insecure), host_header=parts.netloc
     )
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else ""), headers=headers)
-        answer = connection.getresponse()
-        body = answer.read(MAX_BYTES + 1)
-    except (OSError, http.client.HTTPException) as error:
+        with BlockingHttp(address, timeout_seconds=timeout, max_body_bytes=MAX_BYTES) as http:
+            response = http.request("GET", target, headers)
+    except OSError as error:
         raise SourceError(f"{parts.netloc} does not answer: {error}") from None
-    finally:
-        connection.close()
-    if answer.status in (401, 403):
+    if response.status in (401, 403):
         raise SourceError(
-            f"{parts.netloc} refuses ({answer.status}): give the service account `get` on nodes/pods "
+            f"{parts.netloc} refuses ({response.status}): give the service account `get` on nodes/pods "
             "(kubelet) or `list` on pods (API server)"
         )
-    if answer.status != 200 or len(body) > MAX_BYTES:
-        raise SourceError(f"{parts.netloc} answers {answer.status} with {len(body)} bytes")
-    return body
+    if response.status != 200:
+        raise SourceError(f"{parts.netloc} answers {response.status} with {len(response.body)} bytes")
+    return response.body
 
 
 def api_server_url(environment: dict[str, str], node: str) -> str:

@@ -196,7 +196,7 @@ class _Describer:
         }
 
     def _moved(self, node: Any) -> Node:
-        at = read_at(node, self._text)
+        at = read_at(node)
         return {
             **self._duration("offset", milliseconds(node.offset)),
             "timestamp": None if isinstance(at, str) else at,

@@ -26,6 +26,8 @@ ITEMS_PER_CHECK = 1024
 LABEL_SET_BYTES = 128
 """Memory of a label set besides its text: its tuple, a new pair, entries in lists and dictionaries."""
 BYTES_PER_SAMPLE = 16
+FRAME_BYTES_PER_SAMPLE = 9
+"""Of a frame: the value and whether it is present."""
 SAMPLES_PER_SERIES = 32
 """Memory of a loaded series besides its samples, in samples: an object, two arrays, dictionary entries."""
 SAMPLES_PER_LABEL_SET = 8
@@ -178,6 +180,12 @@ class Budget:
         self._reserved += samples
         self._update_pool()
 
+    def reserve_copy(self, samples: int) -> None:
+        """Reserve memory for a copy of values that are charged already: it is taken from the pool, but does not
+        count towards the sample limit again."""
+        self._reserved += samples * FRAME_BYTES_PER_SAMPLE // BYTES_PER_SAMPLE
+        self._update_pool()
+
     def admit(self, series: int, samples: int) -> None:
         """Reserve memory for series and samples that a store will load; a few series are not counted."""
         if samples or series > ITEMS_PER_CHECK:
@@ -220,3 +228,10 @@ def check_running() -> None:
     budget = _RUNNING.get()
     if budget is not None:
         budget.check()
+
+
+def reserve_running_copy(samples: int) -> None:
+    """`reserve_copy` of the query that this thread evaluates, if it does; small copies are free."""
+    budget = _RUNNING.get()
+    if budget is not None and samples > ITEMS_PER_CHECK:
+        budget.reserve_copy(samples)

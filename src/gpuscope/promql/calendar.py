@@ -1,6 +1,7 @@
 """Date functions: convert seconds since 1970 to a field of the UTC calendar.
 
-NaN, infinities, and times beyond some hundred million years give NaN.
+NaN, infinities and seconds beyond 64 bits give the same fields as in Prometheus: Go converts them to the
+smallest integer, whose date is 4 December of the year 292277026596, 15:30.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from numpy.typing import NDArray
 
 from gpuscope.promql.frame import Floats
 
-_MAX_SECONDS = 9e15
+_MAX_SECONDS = 2.0**63
+_OUT_OF_RANGE = {
+    "day_of_month": 4.0,
+    "day_of_week": 0.0,
+    "day_of_year": 339.0,
+    "days_in_month": 31.0,
+    "hour": 15.0,
+    "minute": 30.0,
+    "month": 12.0,
+    "year": 292_277_026_596.0,
+}
 Instants = NDArray[np.datetime64]
 
 
@@ -20,7 +31,7 @@ def field(name: str, seconds: Floats) -> Floats:
     known = np.abs(seconds) < _MAX_SECONDS
     whole = np.where(known, seconds, 0.0).astype(np.int64)  # rounds towards zero, as Go does
     result = _FIELDS[name](whole.astype("datetime64[s]")).astype(np.float64)
-    return np.where(known, result, np.nan)
+    return np.where(known, result, _OUT_OF_RANGE[name])
 
 
 def _days(instants: Instants) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ MAX_SECONDS = 2**63 / 1e9  # the range of Go's time.Duration
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _PART = re.compile(r"(\d+)(ms|[smhdwy])")
+DURATION_LITERAL = re.compile(r"(?:\d+(?:ms|[smhdwy]))+")
 _TOKEN = re.compile(
     rf"{OPAQUE}|(?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![\w.]))"
     r"|(?P<number>0[xX][0-9a-fA-F_]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?)"
@@ -283,7 +284,7 @@ class _Reader:
         self.at += 1
         match token.lastgroup:
             case "duration":
-                return _literal(_seconds(token.group()), is_duration=True)
+                return _literal(literal_seconds(token.group()), is_duration=True)
             case "number":
                 return _literal(_number(token.group()), is_duration=False)
             case "name" if token.group().lower() in ("inf", "nan"):
@@ -319,7 +320,7 @@ def _literal(seconds: float, *, is_duration: bool) -> DurationLiteral:
     return DurationLiteral(seconds, is_duration)
 
 
-def _seconds(text: str) -> float:
+def literal_seconds(text: str) -> float:
     return math.fsum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text))
 
 

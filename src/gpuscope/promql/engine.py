@@ -191,6 +191,7 @@ def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
             )
     order = evaluator.budget.sort(range(len(frame.labels)), key=frame.labels.__getitem__)
     if order != list(range(len(order))):
+        evaluator.budget.reserve_copy(frame.values.size)
         frame = frame.rows(order)
     annotations = evaluator.annotations
     return Matrix(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.promql import labels as label_sets
-from gpuscope.promql.budget import ITEMS_PER_CHECK, SAMPLES_PER_LABEL_SET, Budget
+from gpuscope.promql.budget import ITEMS_PER_CHECK, SAMPLES_PER_LABEL_SET, Budget, reserve_running_copy
 from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.series import Labels
 
@@ -76,7 +76,11 @@ class Frame:
 
     def without_empty_rows(self) -> Frame:
         alive = self.present.any(axis=1)
-        return self if alive.all() else self.rows(np.flatnonzero(alive))
+        if alive.all():
+            return self
+        kept = np.flatnonzero(alive)
+        reserve_running_copy(len(kept) * self.values.shape[1])
+        return self.rows(kept)
 
     def relabel(self, change: Callable[[Labels], Labels], budget: Budget) -> Frame:
         return Frame([change(one) for one in budget.watch(self.labels)], self.values, self.present)

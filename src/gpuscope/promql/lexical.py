@@ -7,6 +7,7 @@ where Go has a byte.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ MAX_QUERY_CHARACTERS = 100_000
 MAX_DEPTH = 200
 MAX_OPERATORS = 400
 MAX_ESCAPES = 4000
+_MAX_FINITE_DIGITS = 308
 
 # A quoted string (possibly unfinished) or a comment: its contents are ignored.
 OPAQUE = r"""(?P<string>"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|`[^`]*`?)|(?P<comment>\#[^\n]*)"""
@@ -23,7 +25,8 @@ _NESTING = re.compile(
     rf"{OPAQUE}|(?P<open>[(\[{{])|(?P<close>[)\]}}])|[-+*/%^<>=!]|\b(?:and|or|unless|atan2)\b",
     re.IGNORECASE | re.DOTALL,
 )
-_WORDS = re.compile(rf"{OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|(?P<number>\d[\w.]*)", re.DOTALL)
+NUMBER = r"(?P<number>0[xX]_?[0-9a-fA-F]\w*[eE][-+]\d+|0[xX]\w*|\d[\d_.]*[eE][-+]\d[\d_]*|\d[\w.]*)"
+_WORDS = re.compile(rf"{OPAQUE}|(?P<name>[A-Za-z_:][\w:]*)|{NUMBER}", re.DOTALL)
 
 _ESCAPES = re.compile(r"(?P<bytes>(?:\\x[0-9a-fA-F]{2}|\\[0-3][0-7]{2})+)|\\.", re.DOTALL)
 # The library accepts only valid text: the last private-use characters, which have no meaning, stand for bytes.
@@ -99,13 +102,37 @@ def normalise(text: str) -> str:
             case "comment":
                 return " "
             case "number":
-                return word.group().replace("_", "")
+                return _plain_number(word.group())
             case "string" if word.group()[0] != "`":
                 return _ESCAPES.sub(_decoded, word.group())
             case _:
                 return word.group()
 
     return _WORDS.sub(plain, text)
+
+
+_UNDERSCORE = re.compile(r"(?<=[0-9])_(?=[0-9])")
+_HEX_UNDERSCORE = re.compile(r"(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F])")
+
+
+def _plain_number(word: str) -> str:
+    """Without underscores, which must stand between digits. A number too large for a float is an error, as in
+    Prometheus; the parser library would read it as infinity."""
+    is_hex = word[:2] in ("0x", "0X")
+    plain = (_HEX_UNDERSCORE if is_hex else _UNDERSCORE).sub("", word)
+    # Prometheus has no underscores in durations, and reads 0x1e-5, but not 0xe-5, as one invalid number.
+    is_duration = not is_hex and plain[-1] in "smhdwy"
+    if "_" in plain or (is_duration and plain != word) or (is_hex and ("-" in plain or "+" in plain)):
+        raise BadQueryError(f'parse error: bad number or duration syntax: "{word}"')
+    if not is_hex and ("e" in plain or "E" in plain or len(plain) > _MAX_FINITE_DIGITS):
+        try:
+            is_too_large = math.isinf(float(plain))
+        except ValueError:  # a duration, or wrong in another way: the grammar says so
+            is_too_large = False
+        if is_too_large:
+            why = f'strconv.ParseFloat: parsing "{word}": value out of range'
+            raise BadQueryError(f"parse error: error parsing number: {why}")
+    return plain
 
 
 def _decoded(escape: re.Match[str]) -> str:

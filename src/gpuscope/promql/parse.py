@@ -17,6 +17,7 @@ from typing import Any
 import promql_parser
 
 from gpuscope.anchored_regex import compile_anchored
+from gpuscope.promql.at_times import shift_times, unshift_ms
 from gpuscope.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
 from gpuscope.promql.lexical import check_size, normalise, restore_bytes
 from gpuscope.promql.query_errors import BadQueryError, UnsupportedError
@@ -128,7 +129,6 @@ _VALUE_TYPES = {
     "ValueType.Vector": ValueType.VECTOR,
     "ValueType.Matrix": ValueType.MATRIX,
 }
-_NEGATIVE_AT = re.compile(r"@\s*-")
 _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 
 
@@ -173,7 +173,7 @@ def grammar_tree(text: str) -> Any:
     check_size(text)
     if not text:
         raise BadQueryError("unknown position: parse error: no expression found in input")
-    plain = normalise(text)
+    plain = shift_times(normalise(text))
     check_literals(plain)
     try:
         return promql_parser.parse(plain)
@@ -227,7 +227,7 @@ class _Converter:
         matchers = [read_matcher(matcher) for matcher in node.matchers.matchers]
         if node.name is not None:
             matchers.insert(0, Matcher("__name__", MatchOp.EQUAL, node.name))
-        return VectorSelector(tuple(matchers), milliseconds(node.offset), read_at(node, self._text))
+        return VectorSelector(tuple(matchers), milliseconds(node.offset), read_at(node))
 
     def _negation(self, node: Any) -> Expr:
         inner = self.expr(node.expr)
@@ -239,9 +239,7 @@ class _Converter:
     def _subquery(self, node: Any) -> Expr:
         step = None if node.step is None else length_ms(node.step)
         inner = self.expr(node.expr)
-        return Subquery(
-            inner, length_ms(node.range), step, milliseconds(node.offset), read_at(node, self._text)
-        )
+        return Subquery(inner, length_ms(node.range), step, milliseconds(node.offset), read_at(node))
 
     def _aggregate(self, node: Any) -> Expr:
         op = aggregation_name(node)
@@ -282,8 +280,8 @@ def function_name(node: Any) -> str:
     return name
 
 
-def read_at(node: Any, text: str) -> At | None:
-    """Return the @ modifier of a selector or subquery in `text`."""
+def read_at(node: Any) -> At | None:
+    """Return the @ modifier of a selector or subquery."""
     if node.at is None:
         return None
     kind = node.at.type
@@ -291,14 +289,11 @@ def read_at(node: Any, text: str) -> At | None:
         return "start"
     if kind == promql_parser.AtModifierType.End:
         return "end"
-    # The library panics when asked for a time before 1970, so the time is read from the printed node.
+    # The library gives the time as a date, which ends at the year 9999: read it from the printed node.
     printed = _AT.search(str(node))
-    seconds = float(printed.group(1)) if printed else 0.0
-    if printed is None or (seconds == 0 and _NEGATIVE_AT.search(text)):
-        raise UnsupportedError("@ with a time before 1970 is not supported")
-    if seconds > 9e15:
-        raise BadQueryError(f"parse error: timestamp out of bounds for @ modifier: {seconds}")
-    return round(seconds * 1000)
+    if printed is None:
+        raise BadQueryError("parse error: the time of the @ modifier cannot be read")
+    return unshift_ms(float(printed.group(1)))
 
 
 def read_matcher(node: Any) -> Matcher:

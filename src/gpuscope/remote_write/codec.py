@@ -118,13 +118,13 @@ class Decoded:
     histograms: int = 0  # native histograms
     exemplars: int = 0
     no_room: int = 0  # samples of new series that a limit refuses
+    no_samples: int = 0  # series of a 2.0 request without a sample or histogram
     labels: int = 0  # labels that had to be parsed
     text_bytes: int = 0  # of those
 
     def size(self) -> int:
-        return (
-            len(self.series) + self.invalid + self.oversized + self.histograms + self.exemplars + self.no_room
-        )
+        refused = self.invalid + self.oversized + self.no_room + self.no_samples
+        return len(self.series) + refused + self.histograms + self.exemplars
 
 
 class WriteDecoder:
@@ -218,7 +218,11 @@ class WriteDecoder:
 
     def _new(self, key: bytes, labels: list[bytes]) -> int:
         limits = self._limits
-        resolved = self._resolve(tuple(sorted(_label(one, limits) for one in labels))) if labels else None
+        try:
+            decoded = tuple(sorted(_label(one, limits) for one in labels))
+        except UnicodeDecodeError:
+            return _INVALID
+        resolved = self._resolve(decoded) if decoded else None
         number = _INVALID if resolved is None else resolved
         if len(self._known) >= MAX_CACHED:
             self._known.clear()
@@ -289,10 +293,7 @@ def _label(payload: bytes, limits: MessageLimits) -> tuple[str, str]:
         elif number == 2:
             value = text
     limits.check_label(len(name), len(value))
-    try:
-        return name.decode("utf-8"), value.decode("utf-8")
-    except UnicodeDecodeError:
-        raise WireError("a label is not UTF-8") from None
+    return name.decode("utf-8"), value.decode("utf-8")
 
 
 def read_sample(payload: bytes) -> tuple[int, float]:

@@ -119,7 +119,10 @@ class WriteDecoderV2:
         raw = _referred(refs, symbols)
         found.text_bytes += sum(map(len, raw))
         self._limits.check_text(found.text_bytes)
-        _add(found, self._number(raw), samples, histograms)
+        if samples or histograms:
+            _add(found, self._number(raw), samples, histograms)
+        else:
+            found.no_samples += 1
 
     def _number(self, raw: list[bytes]) -> int | None:
         key = _SEPARATOR.join(raw)
@@ -129,7 +132,8 @@ class WriteDecoderV2:
             return number
         for name, value in zip(raw[::2], raw[1::2], strict=True):
             self._limits.check_label(len(name), len(value))
-        number = self._resolve(_labels(raw)) if raw else None
+        labels = _labels(raw)
+        number = self._resolve(labels) if labels else None
         if number is not None and number >= 0:
             if len(self._known) >= MAX_CACHED:
                 self._known.clear()
@@ -148,7 +152,7 @@ def _referred(refs: list[int], symbols: list[bytes]) -> list[bytes]:
 
 def _add(found: Decoded, number: int | None, samples: list[tuple[int, float]], histograms: int) -> None:
     if number is None:
-        found.invalid += len(samples) + histograms or 1
+        found.invalid += len(samples) + histograms
     elif number == NO_ROOM:
         found.no_room += len(samples) + histograms
     else:
@@ -160,10 +164,11 @@ def _add(found: Decoded, number: int | None, samples: list[tuple[int, float]], h
 
 
 def _labels(raw: list[bytes]) -> Labels:
+    """Empty if they are not UTF-8."""
     try:
         texts = [one.decode("utf-8") for one in raw]
     except UnicodeDecodeError:
-        raise WireError("a symbol is not UTF-8") from None
+        return ()
     return tuple(sorted(zip(texts[::2], texts[1::2], strict=True)))
 
 

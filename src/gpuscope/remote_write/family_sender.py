@@ -1,7 +1,7 @@
-"""What an agent pushes: its metric families as remote-write samples, as if a server had scraped them.
+"""Metric families as remote-write samples, as if a server had scraped them.
 
-With `job` and `instance`, `up`, and a stale marker for every series that is gone since the last time. No
-numpy: this runs in the agent.
+Adds `job` and `instance`, `up`, and a stale marker for every series that is gone since the last call. No numpy:
+this runs in the agent.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from gpuscope.metrics.sample import LabelSet, MetricFamily
 from gpuscope.scrape.sink import Sink
 
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
-"""Prometheus' stale marker: one NaN among many, told by its bits."""
+"""Prometheus' stale marker: a NaN with these bits."""
 
 
-class FamilyPusher:
+class FamilySender:
     def __init__(self, sink: Sink, labels: Mapping[str, str]) -> None:
         self._sink = sink
         self._labels = dict(labels)
         self._encoded: dict[str, dict[LabelSet, bytes]] = {}
-        self._alive: set[bytes] = set()
+        self._sent_last: set[bytes] = set()
         self._up = sink.encode_labels({**self._labels, "__name__": "up"}.items())
 
-    def push(self, families: Iterable[MetricFamily], at_ms: int) -> None:
+    def send(self, families: Iterable[MetricFamily], at_ms: int) -> None:
         samples: list[tuple[bytes, int, float]] = [(self._up, at_ms, 1.0)]
         for family in families:
             known = self._encoded.setdefault(family.name, {})
@@ -33,11 +33,11 @@ class FamilyPusher:
                 if encoded is None:
                     encoded = known[labels] = self._encode(family.name, labels)
                 samples.append((encoded, at_ms, float(value)))
-            if len(known) > 4 * len(family.samples) + 1000:  # processes come and go; their labels must not stay
+            if len(known) > 4 * len(family.samples) + 1000:  # labels of processes that have ended
                 known.clear()
-        now = {encoded for encoded, _, _ in samples}
-        samples += [(encoded, at_ms, STALE) for encoded in self._alive - now]
-        self._alive = now
+        current = {encoded for encoded, _, _ in samples}
+        samples += [(encoded, at_ms, STALE) for encoded in self._sent_last - current]
+        self._sent_last = current
         self._sink.take(samples)
 
     def _encode(self, name: str, labels: LabelSet) -> bytes:

@@ -27,6 +27,8 @@ INVALID = "invalid_labels"
 OVERSIZED = "label_limits"
 """More labels than `write_max_labels`, or longer ones than `write_max_label_name_bytes` and its sibling."""
 HISTOGRAM = "native_histogram"
+NO_SAMPLES = "no_samples"
+"""A series of a 2.0 request without a sample or histogram, which the protocol forbids."""
 NEW_SERIES = "new_series"
 """A new series that `max_series` or `max_new_series` refuses."""
 
@@ -96,6 +98,7 @@ class Receiver:
             refused.update(outcome.refused)
         refused.update({INVALID: decoded.invalid, OVERSIZED: decoded.oversized})
         refused.update({HISTOGRAM: decoded.histograms, NEW_SERIES: decoded.no_room})
+        refused.update({NO_SAMPLES: decoded.no_samples})
         refused = +refused
         with self._lock:
             self.requests += 1

@@ -1,8 +1,8 @@
-"""Remote write out: samples in, compressed batches kept in a bounded queue, sent in order by one thread.
+"""Remote write out: samples in, compressed batches in a bounded queue, sent in order by one thread.
 
-An engine that is away costs memory only up to a limit; beyond it the oldest batch goes, and is counted. 5xx
-and 429 are tried again with growing pauses, other refusals are dropped: sending them again would change
-nothing. Light on purpose (no numpy): an agent runs it too.
+While a receiver is unreachable its queue grows to a limit; beyond it the oldest batch is dropped and counted.
+5xx and 429 are retried with growing pauses; other refusals are dropped, since a retry would not change them. No
+numpy: an agent runs this too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import cramjam
 
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.remote_write.codec import encode_labels, encode_samples
-from gpuscope.remote_write.http_post import Answer
+from gpuscope.remote_write.http_post import WriteResponse
 
 log = logging.getLogger("gpuscope.push")
 
@@ -32,18 +32,18 @@ HEADERS = (
 BATCH_SAMPLES = 2000
 BATCH_SECONDS = 5.0
 QUEUE_BYTES = 16 << 20
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0
-LONGEST_RETRY_AFTER = 300.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 10.0
+MAX_RETRY_AFTER_SECONDS = 300.0
 
 
-class Client(Protocol):
-    def post(self, body: bytes, headers: tuple[tuple[str, str], ...]) -> Answer: ...
+class WriteClient(Protocol):
+    def post(self, body: bytes, headers: tuple[tuple[str, str], ...]) -> WriteResponse: ...
 
     def close(self) -> None: ...
 
 
 @dataclass(slots=True)
-class PushCounts:
+class SendCounts:
     sent: int = 0
     retried: int = 0  # batches
     dropped: dict[str, int] = field(
@@ -63,7 +63,7 @@ class RemoteWriteQueue:
     def __init__(
         self,
         name: str,
-        client: Client,
+        client: WriteClient,
         external_labels: Mapping[str, str] | None = None,
         *,
         queue_bytes: int = QUEUE_BYTES,
@@ -74,7 +74,7 @@ class RemoteWriteQueue:
         self.name = name
         self._client = client
         self._external = dict(external_labels or {})
-        self._most_bytes = queue_bytes
+        self._max_bytes = queue_bytes
         self._batch_samples = batch_samples
         self._batch_seconds = batch_seconds
         self._state = threading.Condition()
@@ -84,11 +84,11 @@ class RemoteWriteQueue:
         self._queued_bytes = 0
         self._stopping = threading.Event()
         self._pause = pause or self._stopping.wait
-        self._trouble = ""
-        self.counts = PushCounts()
+        self._last_error = ""
+        self.counts = SendCounts()
 
     def encode_labels(self, labels: Iterable[tuple[str, str]]) -> bytes:
-        """A series' labels and ours for the outside; its own win."""
+        """A series' labels and the external labels; the series' own take precedence."""
         return encode_labels({**self._external, **dict(labels)}.items())
 
     def take(self, samples: Iterable[tuple[bytes, int, float]]) -> None:
@@ -101,25 +101,25 @@ class RemoteWriteQueue:
             self._state.notify()
 
     def _seal(self, samples: int) -> None:
-        """The first `samples` become a batch; the oldest batches go if there is no room."""
-        taken, self._filling = self._filling[:samples], self._filling[samples:]
+        """The first `samples` become a batch; the oldest batches are dropped if there is no room."""
+        batch, self._filling = self._filling[:samples], self._filling[samples:]
         self._filling_since = time.monotonic()
-        body = bytes(cramjam.snappy.compress_raw(encode_samples(taken)))
-        self._queue.append(_Batch(body, len(taken)))
+        body = bytes(cramjam.snappy.compress_raw(encode_samples(batch)))
+        self._queue.append(_Batch(body, len(batch)))
         self._queued_bytes += len(body)
-        while self._queued_bytes > self._most_bytes and len(self._queue) > 1:
+        while self._queued_bytes > self._max_bytes and len(self._queue) > 1:
             oldest = self._queue.popleft()
             self._queued_bytes -= len(oldest.body)
             self.counts.dropped["queue_full"] += oldest.samples
 
     def run(self) -> None:
-        """Sends until `stop`; then once more what is left, without trying again."""
+        """Sends until `stop`; then sends what is left once, without retries."""
         try:
             while not self._stopping.is_set():
                 batch = self._next()
                 if batch is not None:
                     self._send(batch)
-            self._last_words()
+            self._send_rest()
         finally:
             self._client.close()
 
@@ -143,54 +143,56 @@ class RemoteWriteQueue:
         return batch
 
     def _send(self, batch: _Batch) -> bool:
-        """False if the receiver could not be reached before we had to stop."""
-        pause = FIRST_PAUSE
+        """False if `stop` was called before the receiver could be reached."""
+        pause = FIRST_PAUSE_SECONDS
         while True:
-            answer = self._post(batch)
-            if answer.status // 100 == 2:
-                self._went_well(batch)
+            response = self._post(batch)
+            if response.status // 100 == 2:
+                self._succeeded(batch)
                 return True
-            if answer.status not in (0, 429) and answer.status // 100 != 5:
+            if response.status not in (0, 429) and response.status // 100 != 5:
                 self.counts.dropped["refused"] += batch.samples
-                self._went_wrong(f"refused with {answer.status}: {answer.text}", "dropped")
+                self._failed(f"refused with {response.status}: {response.text}", "dropped")
                 return True
-            self._went_wrong(answer.text if answer.status == 0 else f"{answer.status} {answer.text}", "kept")
+            self._failed(
+                response.text if response.status == 0 else f"{response.status} {response.text}", "kept"
+            )
             if self._stopping.is_set():
                 self.counts.dropped["stopped"] += batch.samples
                 return False
             self.counts.retried += 1
-            self._pause(retry_after(answer.retry_after) or pause * random.uniform(0.75, 1.25))
-            pause = min(LONGEST_PAUSE, pause * 2)
+            self._pause(retry_after(response.retry_after) or pause * random.uniform(0.75, 1.25))
+            pause = min(MAX_PAUSE_SECONDS, pause * 2)
 
-    def _post(self, batch: _Batch) -> Answer:
-        """Status 0 stands for "no answer"."""
+    def _post(self, batch: _Batch) -> WriteResponse:
+        """Status 0: no response."""
         try:
             return self._client.post(batch.body, HEADERS)
         except OSError as error:
-            return Answer(0, error.strerror or str(error) or type(error).__name__)
+            return WriteResponse(0, error.strerror or str(error) or type(error).__name__)
 
-    def _last_words(self) -> None:
+    def _send_rest(self) -> None:
         with self._state:
             if self._filling:
                 self._seal(len(self._filling))
             rest = [self._take_first() for _ in range(len(self._queue))]
         reached = True
         for batch in rest:
-            if reached:  # the first that does not go through speaks for the others
+            if reached:  # after the first failure the others would fail too
                 reached = self._send(batch)
             else:
                 self.counts.dropped["stopped"] += batch.samples
 
-    def _went_well(self, batch: _Batch) -> None:
+    def _succeeded(self, batch: _Batch) -> None:
         self.counts.sent += batch.samples
-        if self._trouble:
+        if self._last_error:
             log.info("remote write to %s works again", self.name)
-        self._trouble = ""
+        self._last_error = ""
 
-    def _went_wrong(self, why: str, fate: str) -> None:
-        if not self._trouble:
+    def _failed(self, why: str, fate: str) -> None:
+        if not self._last_error:
             log.error("remote write to %s: %s; samples are %s", self.name, why, fate)
-        self._trouble = why
+        self._last_error = why
 
     @property
     def queued_bytes(self) -> int:
@@ -199,9 +201,9 @@ class RemoteWriteQueue:
     def families(self) -> Iterator[MetricFamily]:
         to = LabelSet((("url", self.name),))
         for name, kind, value, text in (
-            ("sent_samples_total", "counter", self.counts.sent, "Samples a receiver has taken."),
-            ("retries_total", "counter", self.counts.retried, "Batches that had to be sent again."),
-            ("queue_bytes", "gauge", self._queued_bytes, "Compressed batches that wait to be sent."),
+            ("sent_samples_total", "counter", self.counts.sent, "Samples a receiver has accepted."),
+            ("retries_total", "counter", self.counts.retried, "Retries of batches."),
+            ("queue_bytes", "gauge", self._queued_bytes, "Size of the compressed batches in the queue."),
         ):
             yield MetricFamily(f"gpuscope_remote_write_{name}", kind, text, [Sample(to, value)])
         dropped = [
@@ -210,20 +212,20 @@ class RemoteWriteQueue:
         yield MetricFamily(
             "gpuscope_remote_write_dropped_samples_total",
             "counter",
-            "Samples given up: the queue was full, the receiver refused them, or we stopped.",
+            "Samples dropped: the queue was full, the receiver refused them, or the process stopped.",
             dropped,
         )
 
 
 def retry_after(text: str) -> float:
-    """Seconds a receiver asks us to wait: a number or a date; 0 for anything else."""
+    """Seconds of a Retry-After header, a number or a date; 0 for anything else."""
     if text.isascii() and text.isdigit():
-        return min(float(text), LONGEST_RETRY_AFTER)
+        return min(float(text), MAX_RETRY_AFTER_SECONDS)
     if not text:
         return 0.0
     from email.utils import parsedate_to_datetime  # megabytes, for a header that is rarely a date
 
     try:
-        return min(max(0.0, parsedate_to_datetime(text).timestamp() - time.time()), LONGEST_RETRY_AFTER)
+        return min(max(0.0, parsedate_to_datetime(text).timestamp() - time.time()), MAX_RETRY_AFTER_SECONDS)
     except (TypeError, ValueError, OverflowError):
         return 0.0

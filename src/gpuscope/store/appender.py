@@ -236,7 +236,7 @@ class Appender:
         finally:
             self._layouts, self._fresh = [], []
         self._own_stats.commits += 1
-        self._own_stats.full_since_ms = None
+        self._own_stats.full_since_ms = self._own_stats.full_reason = None
         self._watch.is_lost()
         return None
 
@@ -251,8 +251,10 @@ class Appender:
         self._own_stats.last_error = str(error)
         if isinstance(error, StoreDamagedError):
             self._own_stats.unwritable = str(error)
-        if isinstance(error, StoreFullError) and self._own_stats.full_since_ms is None:
-            self._own_stats.full_since_ms = now
+        if isinstance(error, StoreFullError):
+            self._own_stats.full_reason = str(error)
+            if self._own_stats.full_since_ms is None:
+                self._own_stats.full_since_ms = now
         return error
 
     def _count(self, result: Appended) -> None:

@@ -21,6 +21,7 @@ from gpuscope.store.block_writer import BlockWriter
 from gpuscope.store.blocks import BlockReader
 from gpuscope.store.cache import ChunkCache
 from gpuscope.store.contents import Contents, LateHead, StoredTargetState
+from gpuscope.store.folder import has_room
 from gpuscope.store.index import Index
 from gpuscope.store.late import build_late, drop_late, late_due
 from gpuscope.store.lost_folder import FolderWatch
@@ -58,6 +59,7 @@ class BackgroundTasks:
         watch: FolderWatch,
         restart: Callable[[], None],
     ) -> None:
+        self._folder = path.parent
         self._db = db
         self._writer = writer
         self._blocks = blocks
@@ -114,6 +116,8 @@ class BackgroundTasks:
                 self._attempt("recreating the data folder", self._restart)
             if self._own_stats.lost is not None:
                 return  # blocks sealed now would be lost with the deleted file
+            if self._own_stats.full_since_ms is not None:
+                self._attempt("writing", self._try_to_write)
             for state in self._contents.states():
                 self._attempt(f"sealing {state.name}", lambda state=state: self._seal_due(state, now))  # type: ignore[misc]
             for state in late_due(self._contents.states(), now):
@@ -122,6 +126,11 @@ class BackgroundTasks:
                 self._attempt(f"merging {state.name}", lambda state=state: self._merge_due(state, now))  # type: ignore[misc]
             self._attempt("retention", lambda: self._retention.run(now))
             self._attempt("freeing pages", lambda: self.free_pages(_SPARE_PAGES))
+
+    def _try_to_write(self) -> None:
+        """Check for free space: a server that is not ready may get no samples to commit."""
+        if has_room(self._folder):
+            self._own_stats.full_since_ms = self._own_stats.full_reason = None
 
     def _attempt(self, step_name: str, step: Callable[[], object]) -> None:
         if self._stop.is_set():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def folder_bytes(folder: Path) -> int:
             with suppress(OSError):  # SQLite may delete its WAL at any time
                 total += Path(root, name).lstat().st_blocks * 512
     return total
+
+
+PROBE_BYTES = 256 << 10
+"""More than a large tick takes: a full disk often has room for a page."""
+
+
+def has_room(folder: Path) -> bool:
+    """Whether PROBE_BYTES can be written to the folder now."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix="probe", suffix=".part") as probe:
+            os.posix_fallocate(probe.fileno(), 0, PROBE_BYTES)
+    except OSError:
+        return False
+    return True
 
 
 def file_identity(path: str) -> tuple[int, int] | None:

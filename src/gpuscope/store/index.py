@@ -9,7 +9,7 @@ methods are thread-safe.
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +23,10 @@ from gpuscope.store.series_limit import SeriesLimit
 from gpuscope.store.tick import Bools, Int64s
 from gpuscope.store.value_matching import literals, predicate
 
-_MAX_CACHED_REGEX = 512
-_MAX_CACHED_REGEX_CHARS = 2_000
+MAX_CACHED_REGEXES = 512
+MAX_CACHED_REGEX_CHARACTERS = 2_000
+MAX_CACHED_REGEX_PAIRS = 1_000_000
+"""Of all cached regexes together: 8 bytes each. One `.*x.*` over 100,000 pods selects as many pairs."""
 _MAX_CACHED_LABELS = 200_000
 
 
@@ -57,7 +59,8 @@ class Index:
         """First target of each series id; 0 if there is no such series."""
         self._shared: dict[int, set[int]] = {}
         self._postings = Postings(self._pairs_of)
-        self._regexes: dict[tuple[str, MatchOp, str], tuple[int, list[int]]] = {}
+        self._regexes: OrderedDict[tuple[str, MatchOp, str], tuple[int, list[int]]] = OrderedDict()
+        self._regex_pairs = 0
         self._new = NewRows([], [], [])
         self._text_bytes = 0
         self.limit: SeriesLimit | None = None
@@ -262,11 +265,22 @@ class Index:
         if seen < len(known):
             test = predicate(matcher)
             numbers = numbers + [number for number in known[seen:] if test(self._pairs[number][1])]
-            if len(self._regexes) >= _MAX_CACHED_REGEX:
-                self._regexes.clear()
-            if len(matcher.value) <= _MAX_CACHED_REGEX_CHARS:
-                self._regexes[key] = (len(known), numbers)
+            if len(matcher.value) <= MAX_CACHED_REGEX_CHARACTERS:
+                self._cache_regex(key, len(known), numbers)
+        elif key in self._regexes:
+            self._regexes.move_to_end(key)
         return numbers
+
+    def _cache_regex(self, key: tuple[str, MatchOp, str], seen: int, numbers: list[int]) -> None:
+        """The least recently used regexes make room."""
+        self._regex_pairs += len(numbers) - len(self._regexes.pop(key, (0, []))[1])
+        self._regexes[key] = (seen, numbers)
+        while len(self._regexes) > MAX_CACHED_REGEXES or self._regex_pairs > MAX_CACHED_REGEX_PAIRS:
+            self._regex_pairs -= len(self._regexes.popitem(last=False)[1][1])
+
+    def cached_regexes(self) -> tuple[int, int]:
+        """How many, and how many label pairs they hold."""
+        return len(self._regexes), self._regex_pairs
 
     def pairs_of(self, sids: Int64s | None = None) -> dict[str, list[str]]:
         """Return label names and their sorted values, of the given or of all series."""
@@ -319,6 +333,7 @@ class Index:
                 if not self._pairs_by_name[name]:
                     del self._pairs_by_name[name]
             self._regexes.clear()
+            self._regex_pairs = 0
             self.epoch += 1
             self.version += 1
 

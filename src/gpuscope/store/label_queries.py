@@ -50,6 +50,19 @@ class LabelQueries:
             admit(sum(map(len, groups.values())), 0)
         return self._named(self._reader.latest(groups, start_ms, end_ms))
 
+    def any_latest(
+        self,
+        selectors: Iterable[Sequence[Matcher]],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None = None,
+    ) -> list[Series]:
+        """As `latest`, for series that match any of the selectors; each is read once."""
+        found = self._any(selectors)
+        if admit is not None:
+            admit(len(found), 0)
+        return self._named(self._reader.latest(self._index.by_target(found), start_ms, end_ms))
+
     def count_in_memory(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
     ) -> tuple[int, int] | None:
@@ -105,13 +118,16 @@ class LabelQueries:
     def _any_with_data(
         self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
     ) -> Int64s:
+        return self._having_data(self._any(selectors), start_ms, end_ms)
+
+    def _any(self, selectors: Iterable[Sequence[Matcher]]) -> Int64s:
         chosen = np.zeros(0, np.bool_)
         for matchers in selectors:
             sids = self._index.select(matchers)
             if len(sids) and sids[-1] >= len(chosen):  # ids are ascending: the last is the largest
                 chosen = np.append(chosen, np.zeros(int(sids[-1]) + 1 - len(chosen), np.bool_))
             chosen[sids] = True
-        return self._having_data(np.flatnonzero(chosen), start_ms, end_ms)
+        return np.flatnonzero(chosen)
 
     def _pairs(
         self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None

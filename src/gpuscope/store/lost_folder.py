@@ -32,6 +32,7 @@ class FolderWatch:
         self._name = str(path)
         self._identity = file_identity(self._name)
         self._episode = EpisodeLog(log, "store", level=logging.ERROR, recovered="the data folder is back")
+        self._real_folder = path.parent.resolve()
         self.wake = threading.Event()
 
     def is_lost(self) -> bool:
@@ -45,6 +46,15 @@ class FolderWatch:
             self._episode.failed(f"{self._own_stats.lost}; samples are not stored until it is recreated")
             self.wake.set()
         return True
+
+    def check_place(self) -> None:
+        """Raise StoreError if the folder's path now leads elsewhere: with a symbolic link in place of a deleted
+        folder the store could write anywhere. A link that was there at the start is the user's own."""
+        now = self._path.parent.resolve()
+        if now != self._real_folder:
+            raise StoreError(
+                f"{self._path.parent} was replaced by a symbolic link to {now}; restart gpuscope to use it"
+            )
 
     def reopened(self) -> None:
         """Record that the store uses a new file."""

@@ -19,6 +19,8 @@ class OwnStats:
     failed_commits: int = 0
     full_since_ms: int | None = None
     """Time of the first failed write; None while writing works."""
+    full_reason: str | None = None
+    """The error of the last failed commit since then."""
     last_error: str | None = None
     unwritable: str | None = None
     """SQLite's message if a write found the file damaged; the next start then rebuilds the file."""

@@ -204,6 +204,16 @@ class Store:
         """As `select`, but with only the newest sample of each series, for instant queries."""
         return self._queries.latest(matchers, start_ms, end_ms, admit)
 
+    def any_latest(
+        self,
+        selectors: Iterable[Sequence[Matcher]],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None = None,
+    ) -> Sequence[Series]:
+        """As `latest`, for series that match any of the selectors, each once."""
+        return self._queries.any_latest(selectors, start_ms, end_ms, admit)
+
     def count_in_memory(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
     ) -> tuple[int, int] | None:
@@ -286,7 +296,7 @@ class Store:
 
     def trouble(self) -> str:
         """Return why the store cannot keep samples at present; "" if it can."""
-        return self.own_stats.lost or ""
+        return self.own_stats.lost or self.own_stats.full_reason or ""
 
     def stats(self) -> Stats:
         return stats(self._reader, self._index, self._contents, self.own_stats, self._path)

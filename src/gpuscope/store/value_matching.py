@@ -55,4 +55,5 @@ def _regex(pattern: str) -> Predicate:
         compiled = compile_anchored(pattern, captures=False)
     except ValueError as error:
         raise BadMatcherError(f"invalid regular expression {pattern!r}: {error}") from error
-    return lambda value: compiled.fullmatch(value) is not None
+    # As bytes: google-re2 would convert the offsets of each match to characters, which nobody reads here.
+    return lambda value: compiled.fullmatch(value.encode("utf-8", "surrogatepass")) is not None

@@ -65,6 +65,7 @@ class WriteSide:
 
     def _restart(self) -> None:
         """Create a new file in place of a deleted one; called on the writer's thread."""
+        self.watch.check_place()
         fresh = copy_unsealed(self.db, self._path, self._clock.now_ms())
         self.lock.release()
         try:

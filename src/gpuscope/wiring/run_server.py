@@ -12,16 +12,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.engines.http_connection import EngineConnection
+from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.promql import Engine
+from gpuscope.remote_write.queues import build_queues
 from gpuscope.remote_write.receiver import Receiver
 from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
 from gpuscope.scrape.discovery import targets_from_argument
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.api.proxy import RemoteApi
+from gpuscope.server.api.engine_stats import EngineStats
+from gpuscope.server.api.proxy import ProxyApi
 from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
@@ -34,7 +39,7 @@ from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
 from gpuscope.wiring.querying import build_engine, shown_flags
-from gpuscope.wiring.remote_write import Pushes, build_pushes
+from gpuscope.wiring.remote_write import sending
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
 log = logging.getLogger("gpuscope")
@@ -67,8 +72,12 @@ class ScraperThread:
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="gpuscope-scraper", daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> ScraperThread:
         self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -99,7 +108,9 @@ def _run_embedded(settings: Settings) -> None:
     web = build_web(settings, listen)
     config = read_scrape_config(settings)
     _warn(config)
-    pushes = build_pushes(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
+    queues = build_queues(
+        settings, config.external_labels, [(one.url, one.http) for one in config.remote_write]
+    )
     query_log = QueryLog(settings.query_log_max_bytes)
     query_log.open(config.query_log_file)
     store = open_store(settings)
@@ -111,8 +122,8 @@ def _run_embedded(settings: Settings) -> None:
                 store,
                 config,
                 workers,
-                sink=pushes,
-                read_again=lambda: read_scrape_config(settings),
+                sink=queues,
+                reload_config=lambda: read_scrape_config(settings),
                 limits=settings,
             )
         )
@@ -127,8 +138,8 @@ def _run_embedded(settings: Settings) -> None:
             with_admin=settings.admin_api,
             query_log=query_log,
         )
-        # The page's own question is not a client's: limits set for those must not blind it.
-        live = live_from_store(Engine(store), scraper)
+        # The live view has default limits: strict limits for clients must not disable it.
+        live = live_from_store(EmbeddedEngine(store, Engine(store)), scraper)
         app = build_app(
             [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
             own_metrics=lambda: encode_text(
@@ -138,34 +149,16 @@ def _run_embedded(settings: Settings) -> None:
                     *limit_families(settings, max_series=stats.max_series),
                     *scraper.families(),
                     *receiver.families(),
-                    *(pushes.families() if pushes else ()),
+                    *(queues.families() if queues else ()),
                 ]
             ),
             ready=store.trouble,
             access=web.access,
         )
-        with _Started(scraping, pushes):
+        with sending(queues), scraping:  # senders stop last, so that the last samples are sent
             serve(app, listen, web, settings, lambda: _reload(settings, store, scraper, query_log, config))
     finally:
         store.close()
-
-
-class _Started:
-    """Scraper and senders run inside; the senders stop last, so that the last samples go out."""
-
-    def __init__(self, scraping: ScraperThread, pushes: Pushes | None) -> None:
-        self._scraping = scraping
-        self._pushes = pushes
-
-    def __enter__(self) -> None:
-        if self._pushes is not None:
-            self._pushes.start()
-        self._scraping.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._scraping.stop()
-        if self._pushes is not None:
-            self._pushes.stop()
 
 
 def _warn(config: ScrapeConfig) -> None:
@@ -183,7 +176,7 @@ def _reload(
         log.error("the configuration was not reloaded: %s; the previous one stays", error)
         return
     _warn(config)
-    fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
+    fixed = [(one.external_labels, [to.url for to in one.remote_write]) for one in (config, started_with)]
     if fixed[0] != fixed[1]:
         log.warning("external_labels and remote_write have changed; this takes effect after a restart")
     store.set_out_of_order(int(config.out_of_order_seconds * 1000))
@@ -198,30 +191,33 @@ def _run_over_engine(settings: Settings) -> None:
             raise UsageError(f"{flag} with --store: that engine scrapes and keeps the data; give only one")
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
-    api = build_remote_api(settings)
+    stats = EngineStats()
+    connection = build_engine_connection(settings, stats)
+    engine = HttpEngine(connection, settings.query_max_samples)
     app = build_app(
-        [*api.routes(), *page_routes(live_from_engine(api))],
+        [*ProxyApi(connection).routes(), *page_routes(live_from_engine(engine))],
         own_metrics=lambda: encode_text(
-            [*build_families(), *engine_families(api.traffic), *limit_families(settings)]
+            [*build_families(), *engine_families(stats), *limit_families(settings)]
         ),
         ready=lambda: "",
         access=web.access,
     )
-    # An engine that is away or does not know us is told at the start, not when the first viewer comes.
-    threading.Thread(target=_look_once, args=(api,), daemon=True).start()
+    # An engine that is unreachable or refuses us is logged at the start, not at the first request.
+    threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
     serve(app, listen, web, settings)
 
 
-def _look_once(api: RemoteApi) -> None:
-    async def look() -> None:
-        own = RemoteApi(api.url, api.http, api.traffic)  # a client belongs to the loop it is used in
-        await own.reachable()  # what is wrong is counted and in the log
-        await own.close()
+def _check_once(settings: Settings, stats: EngineStats) -> None:
+    async def check() -> None:
+        engine = HttpEngine(build_engine_connection(settings, stats))  # a connection belongs to one event loop
+        await engine.find_trouble()  # `stats` logs and counts it
+        await engine.close()
 
-    asyncio.run(look())
+    asyncio.run(check())
 
 
-def build_remote_api(settings: Settings) -> RemoteApi:
+def build_engine_connection(settings: Settings, stats: EngineStats) -> EngineConnection:
+    """To the engine of `--store`."""
     http = HttpConfig()
     if settings.store_http_config:
         http = load_http_config(home_path(settings.store_http_config, "store_http_config"))
@@ -230,4 +226,6 @@ def build_remote_api(settings: Settings) -> RemoteApi:
             raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
         http = http.with_headers(*((name, settings.store_tenant) for name in TENANT_HEADERS))
     url, http = split_credentials(settings.store, http, f"--store {settings.store}")
-    return RemoteApi(url.partition("?")[0].rstrip("/"), http)
+    return EngineConnection(
+        url.partition("?")[0].rstrip("/"), http, stats, max_answer_bytes=settings.engine_max_answer_bytes
+    )

@@ -1,6 +1,6 @@
-"""Endpoints that change the history, as Prometheus' with `--web.enable-admin-api`; only where they are wanted.
+"""Endpoints that change the history, as Prometheus' with `--web.enable-admin-api`; only with `--admin-api`.
 
-A deletion is done when it is answered: there are no tombstones to clean, only room in the file to give back.
+A deletion is complete when it is answered: there are no tombstones, `clean_tombstones` only compacts the file.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
 
 SNAPSHOTS = "snapshots"
-"""The folder for copies, in the data folder, each in a folder of its own."""
+"""The subfolder of the data folder for snapshots."""
 
 
-async def delete_series(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    asked.well_formed()
-    if not asked.all("match[]"):
+async def delete_series(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    parameters.well_formed()
+    if not parameters.all("match[]"):
         raise ApiError("bad_data", "no match[] parameter provided")
-    start, end = asked.span_ms()
+    start, end = parameters.span_ms()
 
     def work(cancelled: threading.Event) -> None:
         try:
-            selectors = asked.parsed_selectors()  # all of them before anything goes
+            selectors = parameters.parsed_selectors()  # all of them before anything is deleted
         except BadQueryError as error:
             raise bad("match[]", error) from None
         for matchers in selectors:
@@ -41,15 +41,17 @@ async def delete_series(api: EmbeddedApi, request: Request, asked: Parameters) -
     return Response(status=204)
 
 
-async def clean_tombstones(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def clean_tombstones(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     await api.evaluate(request, lambda cancelled: api.store.compact())
     return Response(status=204)
 
 
-async def snapshot(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    text = asked.get("skip_head")
+async def snapshot(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    text = parameters.get("skip_head")
     try:
-        _ = parse_bool(text) if text else False  # the newest samples are in the same file: they always come
+        _ = (
+            parse_bool(text) if text else False
+        )  # the newest samples are in the same file: they are always included
     except ValueError:
         raise bad("skip_head", f"unable to parse boolean {text!r}") from None
     name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(8)}"

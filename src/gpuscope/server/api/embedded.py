@@ -1,8 +1,7 @@
-"""Prometheus' API over the embedded store: which path is answered by which endpoint, and where it runs.
+"""Prometheus' API over the embedded store: the table of paths and endpoints, and the threads they run in.
 
-Queries run in threads, so that a slow one never holds up a scrape or another query; a client that goes away
-cancels its query. The endpoints themselves are functions in `queries`, `series`, `targets`, `status` and
-`admin`.
+Queries run in threads, so that a slow one does not delay a scrape or another query; a client that disconnects
+cancels its query. The endpoints are functions in `query_routes`, `series_routes`, `targets`, `status`, `admin`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from gpuscope.series import Labels
 from gpuscope.server.api import admin, status, targets
 from gpuscope.server.api import query_routes as queries
 from gpuscope.server.api import series_routes as series
-from gpuscope.server.api.fallback_routes import elsewhere_routes
+from gpuscope.server.api.fallback_routes import fallback_routes_for
 from gpuscope.server.api.large_answers import LargeAnswers
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.server.api.query_log import QueryLog
@@ -34,7 +33,7 @@ from gpuscope.store import Store, StoreError
 
 T = TypeVar("T")
 
-_NOBODY_LEAVES = threading.Event()
+_NEVER_CANCELLED = threading.Event()
 Endpoint = Callable[["EmbeddedApi", Request, Parameters], Awaitable[Response]]
 
 
@@ -57,8 +56,10 @@ class EmbeddedApi:
         return [self._route(path, endpoint) for path, endpoint in served.items()]
 
     def last_routes(self) -> list[Route]:
-        """For what else begins as the API does; they must come after all other routes that do."""
-        return elsewhere_routes({path: METHODS.get(path, ("GET",)) for path in (*ENDPOINTS, *ADMIN_ENDPOINTS)})
+        """For all other paths that begin like the API; they must come after the routes of real endpoints."""
+        return fallback_routes_for(
+            {path: METHODS.get(path, ("GET",)) for path in (*ENDPOINTS, *ADMIN_ENDPOINTS)}
+        )
 
     def _route(self, path: str, endpoint: Endpoint) -> Route:
         async def answer(request: Request) -> Response:
@@ -76,12 +77,12 @@ class EmbeddedApi:
     async def evaluate(
         self, request: Request, work: Callable[[threading.Event], T], *, small: bool = False
     ) -> T:
-        """Runs `work` in a thread, `query_max_concurrency` at once, cancelled when the client goes away;
-        small work at once, since the way to a thread and back would take longer."""
+        """Runs `work` in a thread, `query_max_concurrency` at once, cancelled when the client disconnects.
+        Small work runs at once: handing it to a thread and back would take longer."""
         if small:
-            return work(_NOBODY_LEAVES)  # before the event loop turns, nobody can
+            return work(_NEVER_CANCELLED)  # the event loop does not run meanwhile, so no client can disconnect
         cancelled = threading.Event()
-        request.on_leave = cancelled.set
+        request.on_disconnect = cancelled.set
         try:
             return await asyncio.wrap_future(self._threads().submit(request.peer, work, cancelled))
         except asyncio.CancelledError:
@@ -96,7 +97,7 @@ class EmbeddedApi:
         *,
         small: bool = False,
     ) -> Response:
-        """What `work` makes, as a whole or while it is sent."""
+        """The result of `work` as a response: whole, or streamed if it is large."""
         body = await self.evaluate(request, work, small=small)
         if isinstance(body, Body):
             return body.answer(kind)
@@ -140,8 +141,8 @@ ADMIN_ENDPOINTS: dict[str, Endpoint] = {
     "/api/v1/admin/tsdb/clean_tombstones": admin.clean_tombstones,
     "/api/v1/admin/tsdb/snapshot": admin.snapshot,
 }
-"""What changes the history, or writes a copy of it: only where the settings ask for it."""
-_TAKE_FORMS = (
+"""Endpoints that change or copy the history: only with `--admin-api`."""
+_ACCEPT_FORMS = (
     "/api/v1/query",
     "/api/v1/query_range",
     "/api/v1/query_exemplars",
@@ -151,7 +152,7 @@ _TAKE_FORMS = (
     "/api/v1/parse_query",
 )
 METHODS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_TAKE_FORMS, ("GET", "POST")),
+    **dict.fromkeys(_ACCEPT_FORMS, ("GET", "POST")),
     **dict.fromkeys(ADMIN_ENDPOINTS, ("POST", "PUT")),
 }
-"""Where it is not GET alone."""
+"""Of endpoints that accept more than GET."""

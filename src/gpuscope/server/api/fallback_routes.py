@@ -1,7 +1,7 @@
-"""What begins like the API but is no endpoint of it: another method, another path, or what is not served here.
+"""Requests below /api/v1 that no endpoint handles: another method, an unknown path, a disabled endpoint.
 
-Answered as Prometheus does; administration that is on has routes of its own. OPTIONS is answered, but never
-with headers that would let another site's page read this server: whoever wants that puts a proxy in front.
+The answers are Prometheus'. OPTIONS is answered, but without CORS headers: pages of other sites must not read
+this server. To allow that, put a proxy in front.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from gpuscope.server.http.routing import Route, not_allowed, not_found, path_pat
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-_ADMINISTRATION = tuple(
-    f"/api/v1/admin/tsdb/{name}" for name in ("delete_series", "clean_tombstones", "snapshot")
-)
-_OTHERS: Mapping[str, Sequence[str]] = {"/api/v1/write": ("POST",)}
+_ADMIN_PATHS = tuple(f"/api/v1/admin/tsdb/{name}" for name in ("delete_series", "clean_tombstones", "snapshot"))
+_OTHER_ENDPOINTS: Mapping[str, Sequence[str]] = {"/api/v1/write": ("POST",)}
 
 
-def elsewhere_routes(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:
-    """`endpoints` are the paths that are served, with their methods."""
-    allowed = [(path_pattern(path), methods) for path, methods in {**endpoints, **_OTHERS}.items()]
+def fallback_routes_for(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:
+    """`endpoints`: the served paths with their methods."""
+    allowed = [(path_pattern(path), methods) for path, methods in {**endpoints, **_OTHER_ENDPOINTS}.items()]
 
     async def answer(request: Request) -> Response:
         path, method = request.path, request.method
@@ -31,7 +29,7 @@ def elsewhere_routes(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:
         methods = next((found for pattern, found in allowed if pattern.fullmatch(path)), None)
         if methods is not None and method not in methods and (method, path) != ("DELETE", "/api/v1/series"):
             return not_allowed([*methods, "OPTIONS"])
-        if path in _ADMINISTRATION:
+        if path in _ADMIN_PATHS:
             return error_answer("unavailable", "admin APIs disabled")
         if path == "/api/v1/series":
             return error_answer("internal", "not implemented")

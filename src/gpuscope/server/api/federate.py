@@ -1,7 +1,7 @@
 """`/federate`: the newest sample of every selected series as Prometheus text, each with its own time.
 
-Names that are not made of letters, digits and underscores are written as the client's Accept header asks
-(`escaping=`): in quotes for a Prometheus 3, with underscores for whoever does not say.
+Names with other characters than letters, digits and underscores are escaped as the client's Accept header says
+(`escaping=`): quoted for a Prometheus 3, with underscores by default.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ ESCAPINGS: Mapping[str, Callable[[str], str]] = {
 
 
 def negotiate(accept: str) -> str:
-    """The escaping a client asks for, which it may do beside a format that is not served here."""
+    """The escaping of the Accept header; it may be a parameter of a format that is not served here."""
     found = DEFAULT_ESCAPING
     for clause in accept.split(","):
-        asked = _ESCAPING.search(clause)
-        if asked is not None and asked[1] in ESCAPINGS:
-            found = asked[1]
+        requested = _ESCAPING.search(clause)
+        if requested is not None and requested[1] in ESCAPINGS:
+            found = requested[1]
         if _OLD_TEXT.match(clause) and ("version=" not in clause or "version=0.0.4" in clause):
             break
     return found
@@ -66,13 +66,19 @@ def find_newest(
     store: Store, selectors: Sequence[Sequence[Matcher]], now_ms: int, lookback_ms: int, budget: Budget
 ) -> dict[Labels, Series]:
     """The selected series that have a name and a sample that is not stale."""
-    found: dict[Labels, Series] = {}
+    # One load for all selectors: they often select the same series, and each load looks at every target.
+    newest = store.any_latest(_checked(selectors, budget), now_ms - lookback_ms + 1, now_ms, budget.admit)
+    return {
+        series.labels: series
+        for series in budget.watch(newest)
+        if series.values.view(np.uint64)[-1] != STALE_NAN_BITS and _name(series.labels)
+    }
+
+
+def _checked(selectors: Sequence[Sequence[Matcher]], budget: Budget) -> Iterator[Sequence[Matcher]]:
     for matchers in selectors:
-        for series in budget.watch(store.latest(matchers, now_ms - lookback_ms + 1, now_ms)):
-            if series.values.view(np.uint64)[-1] != STALE_NAN_BITS and _name(series.labels):
-                found[series.labels] = series
         budget.check()
-    return found
+        yield matchers
 
 
 def federate_pieces(

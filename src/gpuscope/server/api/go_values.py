@@ -1,7 +1,7 @@
-"""Texts as Go's standard library reads and writes them, because that is what Prometheus' API shows its clients.
+"""Numbers, times and durations as Go's standard library parses them, because Prometheus' API does.
 
-Python is more generous (` 1 `, `2024-01-01`): what Prometheus refuses must be refused here too, or a
-client that works with us fails on the next server. `ValueError` carries Prometheus' sentence.
+Python accepts more (` 1 `, `2024-01-01`): what Prometheus refuses is refused here too, or a client that works
+with us fails with a Prometheus. `ValueError` has Prometheus' message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Large answers on their way: made piece by piece in the query threads, as fast as the client takes them.
+"""Large answers: encoded piece by piece in the query threads, as fast as the client reads them.
 
-While no piece is being made an answer holds no thread, so slow clients do not keep others from asking. But its
-result stays in memory: so large answers are few, and each ends with the time limit of its query.
+Between pieces an answer holds no thread, so slow clients do not block other queries. But its result stays in
+memory: the number of large answers is limited, and each ends with the time limit of its query.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import PromQLError
 from gpuscope.server.api.responses import LargeBody, error_answer
-from gpuscope.server.http.messages import AnswerBroken, Response
+from gpuscope.server.http.messages import Response, ResponseAborted
 
 RETRY_SECONDS = "5"
 
@@ -23,15 +23,16 @@ RETRY_SECONDS = "5"
 class LargeAnswers:
     """Belongs to the event loop."""
 
-    most: int
+    max_answers: int
     sending: int = 0
 
     def respond(self, body: LargeBody, kind: str, workers: ThreadPoolExecutor) -> Response:
-        if self.sending >= self.most:
+        if self.sending >= self.max_answers:
             body.budget.close()
             LIMITS_REACHED.count("query_max_large_answers")
             refusal = error_answer(
-                "unavailable", f"{self.most} large answers are being sent (query_max_large_answers); try again"
+                "unavailable",
+                f"{self.max_answers} large answers are being sent (query_max_large_answers); try again",
             )
             refusal.status, refusal.headers = 503, (("retry-after", RETRY_SECONDS),)
             return refusal
@@ -42,15 +43,15 @@ class LargeAnswers:
 
 
 class _LargeAnswer:
-    def __init__(self, all_of_them: LargeAnswers, body: LargeBody, workers: ThreadPoolExecutor) -> None:
-        self._all = all_of_them
+    def __init__(self, answers: LargeAnswers, body: LargeBody, workers: ThreadPoolExecutor) -> None:
+        self._answers = answers
         self._rest: Iterator[bytes] | None = body.pieces
         self._budget = body.budget
         self._workers = workers
-        self._all.sending += 1
-        # A client that takes a byte a minute never asks for the next piece: the result must go without that.
+        self._answers.sending += 1
+        # A client that reads a byte a minute never requests the next piece: a timer frees the result.
         left, loop = body.budget.seconds_left(), asyncio.get_running_loop()
-        self._timer = None if left is None else loop.call_later(left, self._forget)
+        self._timer = None if left is None else loop.call_later(left, self._release)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
@@ -58,19 +59,20 @@ class _LargeAnswer:
             try:
                 piece = await loop.run_in_executor(self._workers, next, self._rest, None)
             except PromQLError as error:
-                raise AnswerBroken(str(error)) from error  # the head is out: only breaking off says it
+                # The head is sent: only a broken connection can show the error.
+                raise ResponseAborted(str(error)) from error
             if piece is None:
                 return
             yield piece
-        raise AnswerBroken("query timed out in sending the answer")
+        raise ResponseAborted("query timed out in sending the answer")
 
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._forget()
+        self._release()
 
-    def _forget(self) -> None:
+    def _release(self) -> None:
         if self._rest is not None:
             self._rest = None
             self._budget.close()
-            self._all.sending -= 1
+            self._answers.sending -= 1

@@ -1,8 +1,7 @@
-"""What a request asks: times, durations and selectors as Prometheus' API takes them, in query or form.
+"""Parameters of a request, from URL and form: times, durations and selectors as Prometheus' API reads them.
 
-Everything is absent, repeated or malformed sooner or later. What is left out has a default or Prometheus' own
-sentence; of what is repeated the first counts, the form's before the URL's; what cannot be unescaped is not
-there, except where the endpoint looks at `malformed`.
+A missing parameter has a default or gives Prometheus' own error; of a repeated one the first counts, the form's
+before the URL's. A pair that cannot be unescaped is ignored, except by endpoints that check `malformed`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.labels import quote
 from gpuscope.series import Matcher
 from gpuscope.server.api.go_values import parse_duration_ms, parse_int, parse_time_ms
-from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request
+from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Request
 from gpuscope.store.value_matching import predicate
 
 MAX_OTHER_PARAMETERS = 100
@@ -70,7 +69,7 @@ class Parameters:
         return [value for key, value in self.pairs if key == name]
 
     def from_url(self, name: str) -> str:
-        """For the few parameters that Prometheus does not look for in a form."""
+        """For the few parameters that Prometheus does not read from a form."""
         return next((value for key, value in self.in_url if key == name), "")
 
     def time_ms(self, name: str, default_ms: int | None = None) -> int:
@@ -86,7 +85,7 @@ class Parameters:
             ) from None
 
     def span_ms(self) -> tuple[int | None, int | None]:
-        """`start` and `end`, each of which may be left out."""
+        """`start` and `end`, both optional."""
         start, end = (self.time_ms(name, 0) if self.get(name) else None for name in ("start", "end"))
         return start, end
 
@@ -97,11 +96,11 @@ class Parameters:
             raise bad(name, error) from None
 
     def seconds(self, name: str) -> float | None:
-        """A duration that may be left out, in seconds."""
+        """An optional duration, in seconds."""
         return self.duration_ms(name) / 1000 if self.get(name) else None
 
     def lookback_ms(self) -> int | None:
-        """Nothing where the engine's own is wanted, which zero and less mean too."""
+        """None for the engine's default, as for zero and negative durations."""
         text = self.get("lookback_delta")
         if not text:
             return None
@@ -112,7 +111,7 @@ class Parameters:
         return length if length > 0 else None
 
     def limit(self) -> int | None:
-        """The most results wanted; 0 and nothing mean all."""
+        """The maximum number of results; None (0, or not given) is no limit."""
         text = self.get("limit")
         if not text:
             return None
@@ -125,7 +124,7 @@ class Parameters:
         return limit or None
 
     def number(self, name: str) -> int:
-        """A limit that may be left out; -1 is none."""
+        """An optional limit; -1 if it is not given."""
         text = self.get(name)
         try:
             return parse_int(text) if text else -1
@@ -137,7 +136,7 @@ class Parameters:
             raise ApiError("bad_data", f"error parsing form values: {self.malformed}")
 
     def parsed_selectors(self) -> list[list[Matcher]]:
-        """Of each `match[]`. Not for the event loop: a thousand of them take a quarter of a second."""
+        """The matchers of each `match[]`. Not for the event loop: a thousand take a quarter of a second."""
         texts = self.all("match[]")
         if len(texts) > self.max_selectors:
             raise self._too_many(len(texts))
@@ -170,8 +169,8 @@ async def read_parameters(request: Request, limits: Limits) -> Parameters:
         body = await read_body(request)
         kind = request.header("content-type").partition(";")[0].strip().lower()
         if body and kind == "application/x-www-form-urlencoded":
-            posted, trouble = parse_form(body, most)
-            pairs, malformed = [*posted, *pairs], trouble or malformed
+            posted, problem = parse_form(body, most)
+            pairs, malformed = [*posted, *pairs], problem or malformed
     return Parameters(pairs, in_url, malformed, limits.query_max_selectors)
 
 
@@ -180,29 +179,29 @@ async def read_body(request: Request) -> bytes:
         return await request.body.read(MAX_FORM_BYTES)
     except BodyTooLarge:
         raise ApiError("bad_data", f"the form is larger than {MAX_FORM_BYTES} bytes") from None
-    except ClientLeft:
+    except ClientDisconnected:
         raise ApiError("canceled", "the request ended early") from None
 
 
 def parse_form(encoded: bytes, most: int) -> tuple[list[tuple[str, str]], str]:
-    """The pairs that can be read, and what is wrong with the first that cannot, as Go's `ParseQuery`."""
+    """The valid pairs, and the error of the first invalid one, as Go's `ParseQuery`."""
     if encoded.count(b"&") > most:  # a megabyte of them would keep the event loop for half a second
         LIMITS_REACHED.count("query_max_selectors")
         raise ApiError("bad_data", f"more than {most} parameters (query_max_selectors)")
     pairs: list[tuple[str, str]] = []
-    trouble = ""
+    problem = ""
     for part in encoded.split(b"&"):
         if b";" in part:
-            trouble = trouble or "invalid semicolon separator in query"
+            problem = problem or "invalid semicolon separator in query"
             continue
         if not part:
             continue
         name, _, value = part.partition(b"=")
         if b"%" in part and (wrong := _bad_escape(name) or _bad_escape(value)):
-            trouble = trouble or f"invalid URL escape {quote(wrong)}"
+            problem = problem or f"invalid URL escape {quote(wrong)}"
             continue
-        pairs.append((_unescaped(name), _unescaped(value)))
-    return pairs, trouble
+        pairs.append((_unescape(name), _unescape(value)))
+    return pairs, problem
 
 
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
@@ -213,8 +212,8 @@ def _bad_escape(text: bytes) -> str:
     return found[0].decode("utf-8", "replace") if found else ""
 
 
-def _unescaped(text: bytes) -> str:
-    # What is no UTF-8 must not become a text that could be meant: the parser and `quote` know it as it is.
+def _unescape(text: bytes) -> str:
+    # Bytes that are not UTF-8 stay recognisable: the parser and `quote` handle lone surrogates.
     if b"%" in text or b"+" in text:
         text = unquote_to_bytes(text.replace(b"+", b" "))
     return text.decode("utf-8", "surrogateescape")

@@ -1,7 +1,7 @@
 """Endpoints that take a PromQL expression: query, query_range, query_exemplars, format_query and parse_query.
 
-Parameters are looked at in Prometheus' order, so that of two mistakes the same one is named. Parsing happens in
-the query's thread too, unless the expression is short: a long one takes a while.
+Parameters are checked in Prometheus' order, so that of two mistakes the same one is reported. Expressions are
+parsed in the query's thread, unless they are short: a long one takes a while.
 """
 
 from __future__ import annotations
@@ -41,53 +41,53 @@ TOO_MANY_POINTS = (
     " Try decreasing the query resolution (?step=XX)"
 )
 NO_STEP = "zero or negative query resolution step widths are not accepted. Try a positive integer"
-_WRITTEN_TYPES = {ValueType.MATRIX: "range vector", ValueType.STRING: "string"}
+_TYPE_NAMES = {ValueType.MATRIX: "range vector", ValueType.STRING: "string"}
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    limit, at = asked.limit(), asked.time_ms("time", now_ms())
-    timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
-    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
-    counted = statistics or api.query_log.statistics()
+async def query(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    limit, at = parameters.limit(), parameters.time_ms("time", now_ms())
+    timeout, lookback = parameters.seconds("timeout"), parameters.lookback_ms()
+    text, statistics, packs = parameters.get("query"), _statistics(parameters), packer(request)
+    recorded = statistics or api.query_log.statistics()
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         _parsed(text, INSTANT)
         budget = api.engine.budget(timeout, cancelled)
-        with api.query_log.logged(request, text, at, at, 0, counted):
-            result = api.engine.instant(text, at, lookback_ms=lookback, statistics=counted, budget=budget)
+        with api.query_log.logged(request, text, at, at, 0, recorded):
+            result = api.engine.instant(text, at, lookback_ms=lookback, statistics=recorded, budget=budget)
         return _packed(result, limit, statistics, packs, budget)
 
     small = api.engine.is_small(text, Steps(at, 1, 1), INSTANT, lookback)
     return await api.answer(request, work, small=small)
 
 
-async def query_range(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    limit, start, end = asked.limit(), asked.time_ms("start"), asked.time_ms("end")
+async def query_range(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    limit, start, end = parameters.limit(), parameters.time_ms("start"), parameters.time_ms("end")
     if end < start:
         raise bad("end", "end timestamp must not be before start time")
-    step = asked.duration_ms("step")
+    step = parameters.duration_ms("step")
     if step <= 0:
         raise bad("step", NO_STEP)
     if (end - start) // step > MAX_STEPS:
         raise ApiError("bad_data", TOO_MANY_POINTS)
     times = QueryTimes(step, end - start)
-    timeout, lookback = asked.seconds("timeout"), asked.lookback_ms()
-    text, statistics, packs = asked.get("query"), _statistics(asked), packer(request)
-    counted = statistics or api.query_log.statistics()
+    timeout, lookback = parameters.seconds("timeout"), parameters.lookback_ms()
+    text, statistics, packs = parameters.get("query"), _statistics(parameters), packer(request)
+    recorded = statistics or api.query_log.statistics()
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
-        kind = _WRITTEN_TYPES.get(_parsed(text, times))
+        kind = _TYPE_NAMES.get(_parsed(text, times))
         if kind is not None:
             wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise bad("query", wrong)
         budget = api.engine.budget(timeout, cancelled)
-        with api.query_log.logged(request, text, start, end, step, counted):
+        with api.query_log.logged(request, text, start, end, step, recorded):
             result = api.engine.range(
-                text, start, end, step, lookback_ms=lookback, statistics=counted, budget=budget
+                text, start, end, step, lookback_ms=lookback, statistics=recorded, budget=budget
             )
         return _packed(result, limit, statistics, packs, budget)
 
@@ -102,8 +102,8 @@ def _parsed(text: str, times: QueryTimes) -> ValueType:
         raise bad("query", error) from None
 
 
-def _statistics(asked: Parameters) -> Statistics | None:
-    wanted = asked.get("stats")
+def _statistics(parameters: Parameters) -> Statistics | None:
+    wanted = parameters.get("stats")
     return Statistics(per_step=wanted == "all", received_at=time.perf_counter()) if wanted else None
 
 
@@ -113,46 +113,46 @@ def _packed(
     warnings = result.warnings
     if limit is not None and not isinstance(result, Scalar | Text) and len(result.labels) > limit:
         result, warnings = first_series(result, limit), (*warnings, TRUNCATED)
-    told = orjson.dumps(statistics.as_json()) if statistics is not None else b""
+    statistics_json = orjson.dumps(statistics.as_json()) if statistics is not None else b""
     size = result_size(result)
     if size <= POINTS_PER_PIECE:
         budget.close()
-        return packs.whole(success(encode_result(result, told), warnings, result.infos))
+        return packs.whole(success(encode_result(result, statistics_json), warnings, result.infos))
     budget.keep_only(size)
-    return packs.pack(success_pieces(result_pieces(result, told), warnings, result.infos), budget)
+    return packs.pack(success_pieces(result_pieces(result, statistics_json), warnings, result.infos), budget)
 
 
-async def format_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return await _told(api, request, asked, format_query)
+async def format_a_query(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    return await _parse_and_answer(api, request, parameters, format_query)
 
 
-async def parse_a_query(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return await _told(api, request, asked, describe)
+async def parse_a_query(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    return await _parse_and_answer(api, request, parameters, describe)
 
 
-async def _told(
-    api: EmbeddedApi, request: Request, asked: Parameters, tell: Callable[[str], object]
+async def _parse_and_answer(
+    api: EmbeddedApi, request: Request, parameters: Parameters, convert: Callable[[str], object]
 ) -> Response:
-    text = asked.get("query")
+    text = parameters.get("query")
 
     def work(cancelled: threading.Event) -> object:
         try:
-            return tell(text)
+            return convert(text)
         except BadQueryError as error:
             raise bad("query", error) from None
 
     return data_answer(await api.evaluate(request, work))
 
 
-async def query_exemplars(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    """None are stored; that the question is a good one is looked at all the same."""
-    start, end = asked.span_ms()
+async def query_exemplars(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    """Exemplars are not stored; the parameters are checked all the same."""
+    start, end = parameters.span_ms()
     if start is not None and end is not None and end < start:
         raise ApiError("bad_data", "end timestamp must not be before start timestamp")
-    text = asked.get("query")
+    text = parameters.get("query")
 
     def work(cancelled: threading.Event) -> bool:
         return has_selector(describe(text))
 
-    # Without a selector there is nothing to look for, and Prometheus says nothing at all.
+    # Without a selector Prometheus answers 204.
     return data_answer([]) if await api.evaluate(request, work) else Response(status=204)

@@ -1,8 +1,8 @@
-"""The threads that large queries are evaluated in, shared between client addresses.
+"""The threads in which large queries are evaluated, shared between client addresses.
 
-One address may use a fifth of them at once: however many queries it sends, those of another client find a
-thread, and the event loop has its turn. Its further queries wait for its own to end. Threads of their own, so
-that slow queries do not take those that remote writes are stored with.
+One address may use a fifth of them at once; its further queries wait for its own to end. So other clients
+find a thread, however many queries one client sends. The pool is separate from the threads that store remote
+writes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class QueryThreads:
                     report = partial(future.set_result, work(*arguments))
                 except BaseException as error:
                     report = partial(future.set_exception, error)
-            # Before the result: a client that sends its next query at once must find its thread free.
-            self._end_of(address)
+            # Before the result is set: a client that sends its next query at once must find its share free.
+            self._finish(address)
             if report is not None:
                 report()
 
@@ -56,8 +56,8 @@ class QueryThreads:
         self.pool.submit(job)
         return future
 
-    def _end_of(self, address: str) -> None:
-        """The thread of one query is free: its address' next one has it, or somebody else's."""
+    def _finish(self, address: str) -> None:
+        """A query has ended: start the next one of its address, or free its share."""
         with self._lock:
             waiting = self._waiting.get(address)
             if not waiting:

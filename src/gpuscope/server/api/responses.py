@@ -1,8 +1,8 @@
-"""Answers in Prometheus' shape: JSON with status, data, notes and errors, compressed where asked and worth it.
+"""Responses in Prometheus' format: JSON with status, data, annotations and errors, compressed on request.
 
-An answer is packed by the thread that makes it: compressing a large one takes longer than most queries, and on
-the event loop every other client would wait for it. Small answers are whole; a large one (`LargeBody`) is made
-and compressed piece by piece while it is sent, so that it is never in memory as a whole.
+A body is compressed by the thread that encodes it: on the event loop every other client would wait for that.
+Small bodies are whole; a large one (`LargeBody`) is encoded and compressed piece by piece while it is sent,
+so that it is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gpuscope.server.api.parameters import STATUS_CODES
 from gpuscope.server.http.messages import Header, Request, Response
 
 JSON = "application/json"
-# Ten packets, which a new connection sends at once: below it nobody has a smaller answer any sooner.
+# Ten packets, which a new connection sends at once: a smaller response would not arrive any sooner.
 SMALLEST_PACKED_BYTES = 14_000
 # Of range answers cramjam's level 1 makes about a third, in zlib's time for 14 kB and in three quarters of that
 # from 0.3 MB on; zlib's level 6 makes a tenth less of them and takes ten times as long.
 PACKING_LEVEL = 1
 MAX_WHOLE_BYTES = 1 << 20
-"""Of an answer that is made as a whole: such a one is made sooner than the way to a thread and back takes."""
+"""A body up to this size is encoded whole."""
 
 
 _VARIES = ("vary", "Accept-Encoding")
@@ -49,7 +49,7 @@ class Body:
 
 @dataclass(slots=True)
 class LargeBody:
-    """Of which only the beginning is made; `pieces` checks the query's budget at each."""
+    """Only its beginning is encoded yet; `pieces` checks the query's budget before each piece."""
 
     pieces: Iterator[bytes]
     encoding: str
@@ -61,7 +61,7 @@ class LargeBody:
 
 @dataclass(frozen=True, slots=True)
 class Packer:
-    """How one client's answer is packed."""
+    """The compression of one client's response."""
 
     encoding: str
 
@@ -101,8 +101,8 @@ def _watched(pieces: Iterable[bytes], budget: Budget) -> Iterator[bytes]:
 
 
 def packer(request: Request) -> Packer:
-    """The first of gzip and deflate that the client names, as Prometheus reads it."""
-    # Like Prometheus no weights are understood: "gzip;q=0" is not "gzip", so it is not packed.
+    """The first of gzip and deflate in Accept-Encoding."""
+    # Weights are not parsed, as in Prometheus: "gzip;q=0" is not "gzip", so the body is not compressed.
     for named in request.header("accept-encoding").split(","):
         if named.strip() in ("gzip", "deflate"):
             return Packer(named.strip())
@@ -118,5 +118,5 @@ def data_answer(value: object, warnings: Iterable[str] = ()) -> Response:
 
 
 def error_answer(error_type: str, message: str) -> Response:
-    message = message.encode("utf-8", "replace").decode()  # it may quote what was no UTF-8
+    message = message.encode("utf-8", "replace").decode()  # it may quote bytes that are not UTF-8
     return Response(failure(error_type, message), STATUS_CODES.get(error_type, 500), JSON)

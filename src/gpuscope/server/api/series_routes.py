@@ -1,7 +1,7 @@
-"""Endpoints about which series there are: series, labels, values of a label, and `/federate`.
+"""Endpoints that list series: series, labels, label values, and `/federate`.
 
-`start` and `end` may be left out, and then all of the history counts. Prometheus looks at whole blocks here, so
-near the ends of a span it may name a series that has no sample in it; this store does not.
+Without `start` and `end` the whole history counts. Prometheus looks at whole blocks here, so near the ends of a
+time range it may list a series that has no sample in it; this store does not.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def series(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    asked.well_formed()
-    if not asked.all("match[]"):
+async def series(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    parameters.well_formed()
+    if not parameters.all("match[]"):
         raise ApiError("bad_data", "no match[] parameter provided")
-    limit, span, packs = asked.limit(), asked.span_ms(), packer(request)
+    limit, span, packs = parameters.limit(), parameters.span_ms(), packer(request)
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         try:
-            selectors = asked.selectors()
+            selectors = parameters.selectors()
         except ApiError as error:
             raise bad("match[]", error) from None
         budget = api.engine.budget(None, cancelled)
@@ -49,45 +49,45 @@ async def series(api: EmbeddedApi, request: Request, asked: Parameters) -> Respo
 
 
 def _checked(selectors: Iterable[list[Matcher]], budget: Budget) -> Iterator[list[Matcher]]:
-    """One may take a tenth of a second to look up: between two, see whether time is up or the client gone."""
+    """Checks the time limit and cancellation between selectors: each may take a tenth of a second."""
     for matchers in selectors:
         budget.check()
         yield matchers
 
 
-async def labels(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    limit, span = asked.limit(), asked.span_ms()
+async def labels(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    limit, span = parameters.limit(), parameters.span_ms()
 
     def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
         return api.store.label_names((), *span) if selectors is None else api.store.any_pairs(selectors, *span)
 
-    return await _names(api, request, asked, limit, find)
+    return await _names(api, request, parameters, limit, find)
 
 
-async def label_values(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    name, limit, span = _label_name(request), asked.limit(), asked.span_ms()
+async def label_values(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    name, limit, span = _label_name(request), parameters.limit(), parameters.span_ms()
 
     def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
         if selectors is None:
             return api.store.label_values(name, (), *span)
         return api.store.any_pairs(selectors, *span).get(name, [])
 
-    return await _names(api, request, asked, limit, find)
+    return await _names(api, request, parameters, limit, find)
 
 
 async def _names(
     api: EmbeddedApi,
     request: Request,
-    asked: Parameters,
+    parameters: Parameters,
     limit: int | None,
     find: Callable[[Iterable[list[Matcher]] | None], Iterable[str]],
 ) -> Response:
-    """What `find` gives for any of the selectors (None: for all series), sorted."""
+    """The sorted result of `find` for any of the selectors (None: for all series)."""
     packs = packer(request)
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         budget = api.engine.budget(None, cancelled)
-        selectors = asked.selectors()
+        selectors = parameters.selectors()
         found = find(_checked(selectors, budget) if selectors else None)
         first, warnings = _limited(budget.sort(found), limit)
         return packs.pack(success_pieces(list_pieces(first), warnings), budget)
@@ -96,7 +96,7 @@ async def _names(
 
 
 def _label_name(request: Request) -> str:
-    # The decoded path no longer tells what was no UTF-8 in it.
+    # From the raw path: the decoded one has lost bytes that were not UTF-8.
     raw = request.raw_path.split(b"/")
     given = unquote_to_bytes(raw[-2]).decode("utf-8", "surrogateescape") if len(raw) > 1 else ""
     name = unescape_name(given)
@@ -111,15 +111,15 @@ def _limited(found: list[T], limit: int | None) -> tuple[list[T], tuple[str, ...
     return found[:limit], (TRUNCATED,)
 
 
-async def federate(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    """Its errors are plain text, as those of a page that is scraped."""
-    if asked.malformed:
-        return text(f"error parsing form values: {asked.malformed}", 400)
+async def federate(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    """Errors are plain text, as for any page that is scraped."""
+    if parameters.malformed:
+        return text(f"error parsing form values: {parameters.malformed}", 400)
     escaping, packs = negotiate(request.header("accept")), packer(request)
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         budget = api.engine.budget(None, cancelled)
-        found = find_newest(api.store, asked.parsed_selectors(), now_ms(), api.engine.lookback_ms, budget)
+        found = find_newest(api.store, parameters.parsed_selectors(), now_ms(), api.engine.lookback_ms, budget)
         return packs.pack(federate_pieces(found, api.external_labels, escaping, budget), budget)
 
     kind = f"text/plain; version=0.0.4; charset=utf-8; escaping={escaping}"

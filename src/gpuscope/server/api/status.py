@@ -1,7 +1,7 @@
 """Endpoints about the server itself: its configuration, flags, build, state, and what its store holds.
 
-Clients look here for Prometheus' keys, so these are they, also where the thing behind them is another: series
-live in one store, not in a head, and threads stand where goroutines would. What only Go has is left out.
+The keys are Prometheus', because clients read them, also where the thing is another one here: series are in one
+store, not in a head, and `goroutineCount` is the number of threads. Keys that only Go has are left out.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from gpuscope.server.http.messages import Request, Response
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
 
-API_VERSION = "3.5.0"  # the Prometheus whose API and PromQL this is; Grafana asks for it
-EVERYTHING = 1 << 62
+API_VERSION = "3.5.0"  # the Prometheus whose API and PromQL this follows; Grafana reads it
+NO_LIMIT = 1 << 62
 
 Rows = list[tuple[str, int]]
 
 
-async def config(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def config(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     return data_answer({"yaml": api.targets.config_text()})
 
 
-async def flags(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def flags(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     return data_answer(api.flags)
 
 
-async def build(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def build(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     return data_answer(
         {
             "version": API_VERSION,
@@ -51,7 +51,7 @@ async def build(api: EmbeddedApi, request: Request, asked: Parameters) -> Respon
     )
 
 
-async def runtime(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def runtime(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     stats = await api.evaluate(request, lambda cancelled: api.store.stats())
     started = to_rfc3339(api.started_at)
     return data_answer(
@@ -77,10 +77,10 @@ def _retention(api: EmbeddedApi) -> str:
     return " or ".join(limits)
 
 
-async def tsdb(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    limit = _rows_wanted(asked)
+async def tsdb(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    limit = _row_limit(parameters)
     stats, top = await api.evaluate(
-        request, lambda cancelled: (api.store.stats(), api.store.cardinality(EVERYTHING))
+        request, lambda cancelled: (api.store.stats(), api.store.cardinality(NO_LIMIT))
     )
 
     def named(rows: Rows) -> list[dict[str, object]]:
@@ -103,8 +103,8 @@ async def tsdb(api: EmbeddedApi, request: Request, asked: Parameters) -> Respons
     )
 
 
-def _rows_wanted(asked: Parameters) -> int:
-    text = asked.get("limit")
+def _row_limit(parameters: Parameters) -> int:
+    text = parameters.get("limit")
     try:
         limit = parse_int(text) if text else 10
     except ValueError:
@@ -115,7 +115,7 @@ def _rows_wanted(asked: Parameters) -> int:
 
 
 def _bytes_by_label(pairs: Rows) -> Rows:
-    """What each label would take, were it written out for every series as Prometheus does it."""
+    """The bytes of each label if it were written for every series, as Prometheus does."""
     sizes: Counter[str] = Counter()
     for pair, series in pairs:
         name, _, value = pair.partition("=")
@@ -127,6 +127,6 @@ def _stored_bytes(length: int) -> int:
     return length + (1 if length < 255 else 4)
 
 
-async def replay(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    """Of Prometheus' log after a start: here nothing is left to replay once the server answers."""
+async def replay(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    """The replay of Prometheus' write-ahead log; here it is over before the server answers."""
     return data_answer({"min": 0, "max": 0, "current": 0})

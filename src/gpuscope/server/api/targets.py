@@ -1,7 +1,7 @@
-"""Endpoints about what is scraped and what is made of it: targets, their metadata, rules, alerts.
+"""Endpoints about scrape targets, their metadata, rules and alerts.
 
-There are no rules here yet, so those answers are empty, as on a Prometheus without rules; their parameters are
-checked all the same. Who knows the targets is whoever scrapes: `Targets` is what the API asks of them.
+Rules are not evaluated here yet, so their answers are those of a Prometheus without rules; parameters are
+checked all the same. `Targets` is the interface of the scraper that the API reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Metadata = Mapping[str, str]
 
 
 class Targets(Protocol):
-    """What is known of scraped targets; the scraper's side of the API."""
+    """The scraper, as the API sees it."""
 
     def targets_json(self, state: str) -> dict[str, Any]: ...
 
@@ -56,8 +56,8 @@ class NoTargets:
         return ""
 
 
-async def targets(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    state, pool = asked.from_url("state").lower() or "any", asked.from_url("scrapePool")
+async def targets(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    state, pool = parameters.from_url("state").lower() or "any", parameters.from_url("scrapePool")
     found = api.targets.targets_json(state)
     if state not in ("any", "active"):
         found["activeTargets"] = []
@@ -69,26 +69,26 @@ async def targets(api: EmbeddedApi, request: Request, asked: Parameters) -> Resp
     return data_answer(found)
 
 
-async def scrape_pools(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def scrape_pools(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     found = api.targets.targets_json("any")
     active = {one["scrapePool"] for one in found["activeTargets"]}
     return data_answer({"scrapePools": sorted(active | found["droppedTargetCounts"].keys())})
 
 
-async def metadata(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    limit, each = asked.number("limit"), asked.number("limit_per_metric")
-    known, wanted = api.targets.metadata(), asked.get("metric")
+async def metadata(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    limit, each = parameters.number("limit"), parameters.number("limit_per_metric")
+    known, wanted = api.targets.metadata(), parameters.get("metric")
     names = sorted(known) if not wanted else [wanted] if wanted in known else []
     if limit >= 0:
         names = names[:limit]
     return data_answer({name: known[name][:each] if each > 0 else known[name] for name in names})
 
 
-async def target_metadata(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    limit, matchers, metric = asked.number("limit"), _target_matchers(asked), asked.get("metric")
+async def target_metadata(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    limit, matchers, metric = parameters.number("limit"), _target_matchers(parameters), parameters.get("metric")
     found: list[dict[str, Any]] = []
     for labels, known in api.targets.target_metadata():
-        # Between targets only: the last one's metadata are never cut in two.
+        # Checked between targets only: the metadata of one target are not cut.
         if 0 <= limit <= len(found):
             break
         if not all(predicate(one)(labels.get(one.name, "")) for one in matchers):
@@ -100,27 +100,27 @@ async def target_metadata(api: EmbeddedApi, request: Request, asked: Parameters)
     return data_answer(found)
 
 
-def _target_matchers(asked: Parameters) -> list[Matcher]:
-    text = asked.get("match_target")
+def _target_matchers(parameters: Parameters) -> list[Matcher]:
+    text = parameters.get("match_target")
     try:
         return parse_selector(text) if text else []
     except BadQueryError as error:
         raise bad("match_target", error) from None
 
 
-async def rules(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    asked.well_formed()
-    asked.selectors()
-    kind = asked.from_url("type").lower()
+async def rules(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    parameters.well_formed()
+    parameters.selectors()
+    kind = parameters.from_url("type").lower()
     if kind not in ("", "alert", "record"):
         raise bad("type", f"not supported value {quote(kind)}")
-    _check_switch(asked, "exclude_alerts")
-    _check_page(asked)
+    _check_switch(parameters, "exclude_alerts")
+    _check_page(parameters)
     return data_answer({"groups": []})
 
 
-def _check_switch(asked: Parameters, name: str) -> None:
-    text = asked.from_url(name).lower()
+def _check_switch(parameters: Parameters, name: str) -> None:
+    text = parameters.from_url(name).lower()
     try:
         if text:
             parse_bool(text)
@@ -128,8 +128,8 @@ def _check_switch(asked: Parameters, name: str) -> None:
         raise bad(name, f"error converting {name}: {error}") from None
 
 
-def _check_page(asked: Parameters) -> None:
-    most, after = asked.from_url("group_limit"), asked.from_url("group_next_token")
+def _check_page(parameters: Parameters) -> None:
+    most, after = parameters.from_url("group_limit"), parameters.from_url("group_next_token")
     if after and not most:
         raise bad("group_next_token", "group_limit needs to be present in order to paginate over the groups")
     if not most:
@@ -144,13 +144,13 @@ def _check_page(asked: Parameters) -> None:
         raise bad("group_next_token", f"invalid group_next_token '{after}'. were rule groups changed?")
 
 
-async def alerts(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def alerts(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     return data_answer({"alerts": []})
 
 
-async def alertmanagers(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def alertmanagers(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     return data_answer({"activeAlertmanagers": [], "droppedAlertmanagers": []})
 
 
-async def notifications(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+async def notifications(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     return data_answer([])

@@ -1,8 +1,8 @@
-"""`/api/v1/write`: takes what a Prometheus, an agent or vmagent sends by remote write 1.0 or 2.0.
+"""`/api/v1/write`: receives remote write 1.0 and 2.0 from a Prometheus, an agent or vmagent.
 
-Answers as Prometheus does: 204 when all was kept, 400 when some samples cannot be (the sender must not try
-again), 5xx when the store cannot write now (the sender tries again). Unlike Prometheus, the other samples of a
-1.0 request with a bad one are kept. Version 2.0 always says how much was written.
+Answers as Prometheus does: 204 if all samples are stored, 400 if some cannot be (the sender must not retry),
+5xx if the store cannot write now (the sender retries). Unlike Prometheus, the other samples of a 1.0 request
+with a refused one are stored. Version 2.0 always reports how much was written.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.remote_write.receiver import Received, Receiver
-from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Header, Request, Response, text
+from gpuscope.remote_write.receiver import INVALID, Received, Receiver
+from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Header, Request, Response, text
 from gpuscope.server.http.routing import Route
 from gpuscope.store import StoreError
 from gpuscope.varint import WireError
 
-MAX_AT_ONCE = 4
+MAX_CONCURRENT_WRITES = 4
 VERSIONS = {"prometheus.writerequest": 1, "io.prometheus.write.v2.request": 2}
 """The protobuf message that the content type names, and the version it belongs to."""
 
-# Prometheus' own words first: people search for them.
+# Prometheus' own message first: people search for it.
 _REASONS = {
     "too_old": "out of bounds: older than late samples are taken",
     "duplicate": "duplicate sample for timestamp: another value is stored for it already",
@@ -28,6 +28,7 @@ _REASONS = {
     "invalid_labels": "invalid metric name or labels",
     "label_limits": "labels beyond write_max_labels, write_max_label_name_bytes or write_max_label_value_bytes",
     "native_histogram": "native histograms are not stored here",
+    "no_samples": "TimeSeries must contain at least one sample or histogram",
 }
 _TOO_OLD_BEYOND_WINDOW = "too old sample: older than out_of_order_time_window"
 
@@ -38,13 +39,13 @@ def write_route(receiver: Receiver) -> Route:
 
     async def write(request: Request) -> Response:
         if not gate:  # needs the running loop
-            gate.append(asyncio.Semaphore(MAX_AT_ONCE))
+            gate.append(asyncio.Semaphore(MAX_CONCURRENT_WRITES))
         version = _version(request)
         if isinstance(version, Response):
             return version
         try:
             packed = await request.body.read(limit)
-        except ClientLeft:
+        except ClientDisconnected:
             return text("the request ended early", 400)
         except BodyTooLarge:
             LIMITS_REACHED.count("write_max_request_bytes")
@@ -65,13 +66,14 @@ async def _take(receiver: Receiver, packed: bytes, sender: str, version: int) ->
         return text(str(error), 400, headers(None))
     except StoreError as error:
         return text(f"not stored: {error}", 503, headers(None))
-    if received.refused:
+    # As Prometheus: series of a 1.0 request with invalid labels are dropped and counted, without an error.
+    if received.refused.keys() - ({INVALID} if version == 1 else ()):
         return text(_refusals(received), 400, headers(received))
     return Response(status=204, headers=headers(received))
 
 
 def _written(received: Received | None) -> tuple[Header, ...]:
-    """A sample that is stored already counts: the sender may forget it."""
+    """A sample that was stored before counts as written."""
     samples = 0 if received is None else received.accepted + received.repeated
     counts = (("Samples", samples), ("Histograms", 0), ("Exemplars", 0))
     return tuple((f"X-Prometheus-Remote-Write-{what}-Written", str(count)) for what, count in counts)
@@ -86,17 +88,17 @@ def _refusals(received: Received) -> str:
 
 
 def _version(request: Request) -> int | Response:
-    """1 or 2, or the answer to a request of another kind."""
-    # It must be said: a browser can be made to send anything without a content type, but not with this one.
+    """1 or 2, or the error response."""
+    # Required: a browser can be made to send anything without a content type, but not with this one.
     kind = request.header("content-type").replace(" ", "").lower()
     message = kind.partition("proto=")[2].partition(";")[0].strip('"') or "prometheus.writerequest"
     if kind.partition(";")[0] != "application/x-protobuf" or message not in VERSIONS:
         return text(
-            f"content type {kind!r} is not taken; send application/x-protobuf with "
+            f"content type {kind!r} is not supported; send application/x-protobuf with "
             "proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request",
             415,
         )
     encoding = request.header("content-encoding", "snappy").lower()
     if encoding != "snappy":
-        return text(f"{encoding!r} is not taken; remote write is compressed with snappy", 415)
+        return text(f"{encoding!r} is not supported; remote write is compressed with snappy", 415)
     return VERSIONS[message]
