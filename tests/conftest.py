@@ -24,7 +24,7 @@ NOT_FAST = (
     "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
     "metrics/test_sessions_prometheus.py",
     "query_engines/test_engine_clients.py", "promql/test_odd_queries.py",
-    "owners/test_agent.py", "page", "rules/templates/test_against_go.py",
+    "owners/test_agent.py", "page", "rules/templates/test_against_go.py", "rules/test_shipped_rules.py",
     "promql/test_differential.py", "promql/test_public_corpus.py",
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
     "server/login/test_running.py", "sources/test_new_source.py", "sources/test_nvml_peers.py",
