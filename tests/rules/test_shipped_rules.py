@@ -85,7 +85,7 @@ def known_metrics() -> set[str]:
 
 
 OF_OTHERS = re.compile("slurm_|prometheus_|alertmanager_|api_http_|up$|gpu_|node_timex_")
-"""Of Slurm's exporter, of Prometheus itself, of users' programs, of family `sessions`, of node_exporter alone."""
+"""Of Slurm's exporter, Prometheus itself, users' programs, family `sessions`, or of node_exporter alone."""
 GOLDENS = "\n".join(
     path.read_text() for path in (ROOT / "tests/golden").rglob("*") if path.suffix in (".prom", ".metrics")
 )
