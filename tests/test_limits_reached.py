@@ -25,8 +25,13 @@ HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_fail_with_a_reason_and_others_
 WRITES = "remote_write/test_codec_v2.py::"
 WRITTEN_LABELS = WRITES + "test_a_series_beyond_the_limits_of_labels_is_refused_alone"
 STORE = "store/test_series_limit.py::"
+TEMPLATES = "rules/templates/test_limits.py::"
 
 REACHED_BY = {
+    "template_max_bytes": TEMPLATES + "test_a_text_that_is_too_long_is_refused_when_it_is_loaded",
+    "template_max_steps": TEMPLATES + "test_a_loop_ends",
+    "template_max_output_bytes": TEMPLATES + "test_output_is_bounded",
+    "template_max_depth": TEMPLATES + "test_nesting_is_bounded",
     "max_connections": HTTP + "test_tls_handshakes_are_counted_and_time_out",
     "max_request_head_bytes": HTTP + "test_the_head_limit_holds_for_a_single_read",
     "max_connections_per_address": HTTP + "test_one_address_cannot_take_all_connections",

@@ -59,7 +59,7 @@ COLLECTING_SETTINGS = (
 
 HISTORY_SETTINGS = (
     "data", "retention", "retention_bytes", "query_lookback", "admin_api",
-    *limit_names("query", "write", "store"),
+    *limit_names("query", "write", "store", "rules"),
 )  # fmt: skip
 """Settings of the commands that store history and serve queries."""
 
