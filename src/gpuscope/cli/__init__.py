@@ -66,6 +66,9 @@ WEB_SETTINGS = (
 )  # fmt: skip
 """What the commands take that serve the page."""
 
+RULE_SETTINGS = ("rules", "evaluation_interval", "external_url", *limit_names("rules"))
+"""What the commands take that evaluate rules."""
+
 EVERY_SETTING = tuple(row.name for row in setting_rows())
 """What the commands take that look after a server, or explain one, and so read its environment and its file."""
 

@@ -1,8 +1,8 @@
 """Prometheus' own configuration file: which targets to scrape, how, and what to do with their labels.
 
 Goes in: the file. Comes out: a `ScrapeConfig`, with one warning for each thing Prometheus knows and we do
-not do. A mistake is one sentence with file, job and key. Rule files and alerting are kept as they stand, for
-whoever evaluates rules. Limits that the file leaves open have a default here: one target must never be able
+not do. A mistake is one sentence with file, job and key. `rules` reads the rule files, `notify` the alerting
+section. Limits that the file leaves open have a default here: one target must never be able
 to take the server down.
 """
 
@@ -29,20 +29,20 @@ from gpuscope.scrape.relabel import ACTIONS, RelabelRule
 DEFAULT_INTERVAL = 60.0
 DEFAULT_TIMEOUT = 10.0
 
-_SD_KINDS = (
+SD_KINDS = (
     "azure", "consul", "digitalocean", "dns", "docker", "dockerswarm", "ec2", "eureka", "gce", "hetzner",
     "http", "ionos", "kubernetes", "kuma", "lightsail", "linode", "marathon", "nerve", "nomad", "openstack",
     "ovhcloud", "puppetdb", "scaleway", "serverset", "stackit", "triton", "uyuni", "vultr",
 )  # fmt: skip
 _JOB_UNSUPPORTED = (
-    *(f"{kind}_sd_configs" for kind in _SD_KINDS), *HTTP_UNSUPPORTED, "scrape_protocols", "enable_compression",
+    *(f"{kind}_sd_configs" for kind in SD_KINDS), *HTTP_UNSUPPORTED, "scrape_protocols", "enable_compression",
     "native_histogram_bucket_limit", "native_histogram_min_bucket_factor",
     "scrape_native_histograms", "scrape_classic_histograms", "always_scrape_classic_histograms",
     "convert_classic_histograms_to_nhcb", "keep_dropped_targets", "scrape_failure_log_file",
     "metric_name_validation_scheme", "metric_name_escaping_scheme", "extra_scrape_metrics",
 )  # fmt: skip
 _GLOBAL_UNSUPPORTED = (
-    *_JOB_UNSUPPORTED, "rule_query_offset", "runtime",
+    *_JOB_UNSUPPORTED, "runtime",
 )  # fmt: skip
 _TOP_UNSUPPORTED = ("remote_read", "tracing", "otlp", "runtime")
 _WRITE_UNSUPPORTED = (
@@ -99,7 +99,12 @@ class ScrapeConfig:
     external_labels: dict[str, str] = field(default_factory=dict)
     evaluation_interval: float = DEFAULT_INTERVAL
     rule_files: tuple[str, ...] = ()
+    """Patterns; a relative one is relative to the working directory, because evaluation times depend on it."""
+    rule_query_offset: float = 0.0
     alerting: Any = None
+    """The section as it is in the file; `notify.alertmanagers` reads it."""
+    folder: Path = Path()
+    """The folder of the file, absolute."""
     out_of_order_seconds: float = 0.0
     """`storage.tsdb.out_of_order_time_window`."""
     query_log_file: Path | None = None
@@ -123,6 +128,7 @@ def read_config(document: object, name: str, folder: Path, limits: ServerLimits 
     defaults = _defaults(common, limits or ServerLimits())
     external = {key: _expand(value) for key, value in common.labels("external_labels").items()}
     evaluation = common.duration("evaluation_interval", DEFAULT_INTERVAL)
+    rule_query_offset = common.duration("rule_query_offset", 0.0)
     query_log = common.text("query_log_file")
     common.finish(_GLOBAL_UNSUPPORTED, warnings.append)
     tables = [*top.tables("scrape_configs"), *_job_files(top)]
@@ -132,19 +138,22 @@ def read_config(document: object, name: str, folder: Path, limits: ServerLimits 
         jobs=jobs,
         external_labels=external,
         evaluation_interval=evaluation,
-        rule_files=tuple(str(folder / pattern) for pattern in top.texts("rule_files")),
+        rule_files=tuple(_rule_pattern(name, pattern) for pattern in top.texts("rule_files")),
+        rule_query_offset=rule_query_offset,
         alerting=top.raw("alerting"),
+        folder=folder,
         out_of_order_seconds=_out_of_order(top.table("storage"), warnings),
         query_log_file=folder / query_log if query_log else None,
         write_to=tuple(_write_to(table, warnings) for table in top.tables("remote_write")),
         text=redact(document),
     )
-    if read.rule_files:
-        warnings.append(f"{name}: rule_files is ignored: rules are not evaluated here yet")
-    if read.alerting:
-        warnings.append(f"{name}: alerting is ignored: alerts are not sent from here yet")
     top.finish(_TOP_UNSUPPORTED, warnings.append)
     return replace(read, warnings=tuple(warnings), files=tuple(top.files))
+
+
+def _rule_pattern(name: str, pattern: str) -> str:
+    """As Prometheus joins it with the folder of the configuration file `name`."""
+    return os.path.normpath(os.path.join(os.path.dirname(name), pattern))  # noqa: PTH118, PTH120
 
 
 def _out_of_order(storage: Table, warnings: list[str]) -> float:
@@ -223,8 +232,8 @@ def _job(table: Table, defaults: Job, file: str, warnings: list[str]) -> Job:
         track_timestamps_staleness=table.switch("track_timestamps_staleness", False),
         http=read_http_config(table),
         limits=read_limits(table, defaults.limits),
-        relabel=_rules(table, "relabel_configs"),
-        metric_relabel=_rules(table, "metric_relabel_configs"),
+        relabel=read_relabel_rules(table, "relabel_configs"),
+        metric_relabel=read_relabel_rules(table, "metric_relabel_configs"),
         static=tuple(read_group(group) for group in table.tables("static_configs")),
         files=files,
         files_refresh=refresh,
@@ -270,7 +279,7 @@ def _file_patterns(table: Table) -> tuple[tuple[str, ...], float]:
     return tuple(patterns), refresh
 
 
-def _rules(table: Table, key: str) -> tuple[RelabelRule, ...]:
+def read_relabel_rules(table: Table, key: str) -> tuple[RelabelRule, ...]:
     return tuple(_rule(entry) for entry in table.tables(key))
 
 
