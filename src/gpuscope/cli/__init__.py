@@ -37,6 +37,7 @@ COMMANDS = {
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "say what works here, what does not, why, and how to mend it",
     "fields": "list every field: id, name, unit, families, and whether this machine has it",
+    "rules": "check, test and list Prometheus rule files",
     "store": "look after the history: stat, check, export, backup, delete",
     "user": "who may log in to `up` and `server` from outside, and API tokens for programs",
     "completion": "print a completion script for your shell",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
 
 from gpuscope.promql.labels import quote
 
@@ -132,19 +131,6 @@ def parse_bool(text: str) -> bool:
     if text in ("0", "f", "F", "FALSE", "false", "False"):
         return False
     raise ValueError(f"strconv.ParseBool: parsing {quote(text)}: invalid syntax")
-
-
-def exponent_text(value: float) -> str:
-    """As `FormatFloat(value, 'e', -1, 64)`: the value of an alert is `1e+00`."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    shortest = "".join(map(str, digits)).rstrip("0") or "0"
-    power = len(digits) - 1 + int(exponent) if value else 0
-    fraction = f".{shortest[1:]}" if len(shortest) > 1 else ""
-    return f"{'-' if sign else ''}{shortest[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
 
 
 def nanosecond_text(time_ns: int | None) -> str:

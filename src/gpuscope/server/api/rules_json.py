@@ -13,10 +13,11 @@ from typing import Any
 from gpuscope.rules.alert_state import ActiveAlert
 from gpuscope.rules.alerting_rule import AlertingRule
 from gpuscope.rules.evaluated_rule import EvaluatedRule
+from gpuscope.rules.go_text import exponent_text
 from gpuscope.rules.rule_group import RuleGroup
 from gpuscope.rules.rule_spec import SECOND_NS
 from gpuscope.series import Labels, Matcher
-from gpuscope.server.api.go_values import exponent_text, nanosecond_text
+from gpuscope.server.api.go_values import nanosecond_text
 from gpuscope.store.value_matching import predicate
 
 
