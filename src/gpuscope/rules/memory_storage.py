@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuscope.rules.interfaces import ForStateSample, RuleSample
 from gpuscope.rules.store_writer import STALE
-from gpuscope.series import Labels, Matcher, Series
+from gpuscope.series import Labels, Matcher, MatchOp, Series
 from gpuscope.store.value_matching import predicate
 
 
@@ -76,4 +76,8 @@ class MemoryStorage:
         return ""
 
     def last_samples(self, labels: Labels, start_ms: int, end_ms: int) -> Sequence[ForStateSample]:
-        return ()
+        matchers = [Matcher(name, MatchOp.EQUAL, value) for name, value in labels]
+        return [
+            (series.labels, int(series.timestamps[-1]), float(series.values[-1]))
+            for series in self.select(matchers, start_ms, end_ms)
+        ]

@@ -104,8 +104,9 @@ def encode_alerts(alerts: Sequence[Alert]) -> bytes:
 
 def _alert_document(alert: Alert) -> dict[str, Any]:
     ends_at = alert.valid_until if alert.ends_at is None else alert.ends_at
+    annotations = _mapping(alert.annotations)
     return {
-        "annotations": _mapping(alert.annotations),
+        **({"annotations": annotations} if annotations else {}),
         "endsAt": milliseconds_text(ends_at),
         "startsAt": milliseconds_text(alert.starts_at),
         "generatorURL": alert.generator_url,

@@ -58,9 +58,9 @@ class AlertmanagerSender:
         with self._lock:
             if not self._sets:
                 return
-            sent = _relabelled(alerts, self._section.alert_relabel, self._external_labels)
+            sent = relabel_alerts(alerts, self._section.alert_relabel, self._external_labels)
             for group, queues in self._sets:
-                own = _relabelled(sent, group.alert_relabel, {}) if group.alert_relabel else sent
+                own = relabel_alerts(sent, group.alert_relabel, {}) if group.alert_relabel else sent
                 if own:
                     for queue in queues.values():
                         queue.put(own)
@@ -113,7 +113,7 @@ class AlertmanagerSender:
         )
 
 
-def _relabelled(
+def relabel_alerts(
     alerts: Sequence[Alert], rules: Sequence[RelabelRule], external_labels: Mapping[str, str]
 ) -> list[Alert]:
     found: list[Alert] = []
