@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.promql import Vector
 from gpuscope.rules.alert_state import AlertState
+from gpuscope.rules.alerting_rule import AlertContext
 from gpuscope.rules.rule_spec import SECOND_NS
 from tests.rules.rig import Rig
 
@@ -204,6 +207,38 @@ def test_a_saved_alert_of_a_strange_shape_is_ignored(rig: Rig) -> None:
     rig.advance(30)
     keep_hot(rig, 20)
     assert rig.rule("Hot").state() is AlertState.FIRING
+
+
+def test_more_alerts_than_allowed_fail_the_rule(rig: Rig) -> None:
+    before = LIMITS_REACHED.counts()["rules_max_alerts"]
+    context = AlertContext(rig.templates, {}, "", max_alerts=2)
+    rig.start_runner(HOT.format(hold="0s"), context=context)
+    rig.set(5, gpu="0")
+    rig.set(5, gpu="1")
+    rig.advance(10)
+    assert len(rig.rule("Hot").active_alerts()) == 2
+    rig.set(5, gpu="2")
+    rig.advance(10)
+    rule = rig.rule("Hot")
+    assert (rule.health, "rules_max_alerts" in rule.last_error) == ("err", True)
+    assert len(rule.active_alerts()) == 2, "nothing has changed"
+    assert LIMITS_REACHED.counts()["rules_max_alerts"] == before + 1
+
+
+def test_a_group_that_is_never_fast_enough_does_not_keep_the_thread(rig: Rig) -> None:
+    rules = HOT.format(hold="0s")
+
+    class SlowQueries:
+        def instant(self, expression: str, at_ms: int) -> Vector:
+            rig.clock.seconds += 25
+            return rig.queries().instant(expression, at_ms)
+
+    rig.start_runner(rules, queries=SlowQueries())
+    rig.runner.run_due()
+    rig.clock.seconds += 10
+    for _ in range(3):
+        assert rig.runner.run_due() == 0.0
+    assert rig.group("g").missed > 0
 
 
 def test_a_template_that_fails_leaves_its_error_and_the_alert_goes(rig: Rig) -> None:

@@ -10,7 +10,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpuscope.cli.terminal import escape_controls, printable, render_table
@@ -93,12 +94,22 @@ def _complain(lines: Sequence[str]) -> None:
         print(escape_controls(line, keep="\n\t"), file=sys.stderr)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A failing rule is a failing test, which is printed; the log would repeat it."""
+    log = logging.getLogger("gpuscope")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def _test(args: argparse.Namespace, templates: TemplateExpander) -> int:
     from gpuscope.rules.unit_test_file import load_unit_test_file
     from gpuscope.rules.unit_tests import run_unit_tests
 
-    # A failing rule is a failing test, which is printed; the log would repeat it.
-    logging.getLogger("gpuscope").setLevel(logging.ERROR)
     try:
         re.compile(args.run)
     except re.error as error:
@@ -109,7 +120,8 @@ def _test(args: argparse.Namespace, templates: TemplateExpander) -> int:
             file = load_unit_test_file(path)
             for pattern in file.missing_patterns:
                 print("  WARNING: no file match pattern", escape_controls(pattern), file=sys.stderr)
-            failures = run_unit_tests(file, templates, args.run)
+            with _quiet():
+                failures = run_unit_tests(file, templates, args.run)
         except UsageError as error:
             failures = [str(error)]
         if failures:

@@ -88,14 +88,15 @@ class RuleRunner:
         self._is_started = True
 
     def run_due(self) -> float:
-        """Evaluate every group that is due; return the seconds until the next one is."""
+        """Evaluate every group that is due, once; return the seconds until the next one is."""
         if not self._is_started:
             self.start()
         self._apply_reload()
         self._follow_clock()
-        while (due := self._next_due()) is not None and due.due_ns <= self._now_ns():
-            self._evaluate(due)
-            self._apply_reload()
+        # Each group at most once: evaluations that take longer than the interval must not keep the caller here.
+        for one in sorted(self._scheduled, key=lambda one: one.due_ns):
+            if one.due_ns <= self._now_ns():
+                self._evaluate(one)
         self._end_removed()
         self._save()
         return self._idle_seconds()
@@ -113,9 +114,6 @@ class RuleRunner:
 
     def _now_ns(self) -> int:
         return to_nanoseconds(self._environment.clock.now())
-
-    def _next_due(self) -> _Scheduled | None:
-        return min(self._scheduled, key=lambda one: one.due_ns, default=None)
 
     def _follow_clock(self) -> None:
         """A clock that was set back must not stop evaluation until it catches up."""
