@@ -28,6 +28,7 @@ NOT_FAST = (
     "rules/test_shipped_rules.py",
     "promql/test_differential.py", "promql/test_public_corpus.py",
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
+    "rules/test_against_prometheus.py", "rules/test_promtool.py", "rules/test_running.py",
     "server/login/test_running.py", "sources/test_new_source.py", "sources/test_nvml_peers.py",
     "sources/test_nvml_trouble.py", "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
     "test_engines.py", "test_fake_nvml.py",

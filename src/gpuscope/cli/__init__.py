@@ -40,6 +40,7 @@ COMMANDS = {
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",
+    "rules": "check, test and list Prometheus rule files",
     "store": "manage the history: stat, check, export, backup, delete",
     "user": "manage users and API tokens of `up` and `server`",
     "completion": "print a completion script for your shell",
@@ -68,6 +69,9 @@ WEB_SETTINGS = (
     *limit_names("http"),
 )  # fmt: skip
 """Settings of the commands that serve the page."""
+
+RULE_SETTINGS = ("rules", "evaluation_interval", "external_url", *limit_names("rules"))
+"""What the commands take that evaluate rules."""
 
 EVERY_SETTING = tuple(row.name for row in setting_rows())
 """For commands that inspect or manage a server, and therefore read its environment and settings file."""
