@@ -60,6 +60,9 @@ HISTORY_SETTINGS = (
 )  # fmt: skip
 """What the commands take that keep a history and answer queries about it."""
 
+ALERT_SETTINGS = ("alerting", "notify", "heartbeat", "external_url", *limit_names("alerts"))
+"""What the commands take that send notifications."""
+
 WEB_SETTINGS = (
     "web_config_file", "login", "session_lifetime", "allowed_hosts", "proxy_auth_header", "proxy_auth_from",
     *limit_names("http"),

@@ -34,6 +34,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "remote_write",
         "remote_write_http_config", "remote_write_interval",
     )),
+    ("alerts and notifications", ("alerting", "notify", "heartbeat", "external_url")),
     ("history and queries", (
         "data", "store_interval", "retention", "retention_bytes", "query_lookback", "admin_api",
     )),

@@ -1,7 +1,8 @@
 """An alert on its way to an Alertmanager, and the interface that takes it.
 
-Times are seconds since the epoch. `ends_at` is None while the alert fires; the sender then writes `valid_until`,
-which moves on with each resend, as `endsAt`: a receiver that hears nothing more resolves the alert at that time.
+Times are seconds since the epoch. `ends_at` is None while the alert fires; the sender then writes
+`valid_until` as `endsAt`, which moves on with each resend: a receiver that hears nothing more resolves the
+alert at that time.
 """
 
 from __future__ import annotations

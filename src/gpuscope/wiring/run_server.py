@@ -38,6 +38,7 @@ from gpuscope.store import Store
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
+from gpuscope.wiring.notifying import Notifying
 from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.remote_write import sending
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
@@ -136,10 +137,17 @@ def _run_embedded(settings: Settings) -> None:
             with_admin=settings.admin_api,
             query_log=query_log,
         )
+        notifying = Notifying(settings, listen)
         # The live view has default limits: strict limits for clients must not disable it.
         live = live_from_store(EmbeddedEngine(store, Engine(store)), scraper)
         app = build_app(
-            [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
+            [
+                *api.routes(),
+                *notifying.routes(),
+                write_route(receiver),
+                *api.last_routes(),
+                *page_routes(live),
+            ],
             own_metrics=lambda: encode_text(
                 [
                     *build_families(),
@@ -148,13 +156,19 @@ def _run_embedded(settings: Settings) -> None:
                     *scraper.families(),
                     *receiver.families(),
                     *(queues.families() if queues else ()),
+                    *notifying.families(),
                 ]
             ),
             ready=store.trouble,
             access=web.access,
         )
-        with sending(queues), scraping:  # senders stop last, so that the last samples are sent
-            serve(app, listen, web, settings, lambda: _reload(settings, store, scraper, query_log, config))
+
+        def reload() -> None:
+            _reload(settings, store, scraper, query_log, config)
+            notifying.reload()
+
+        with sending(queues), notifying, scraping:  # senders stop last, so that the last samples are sent
+            serve(app, listen, web, settings, reload)
     finally:
         store.close()
 
@@ -192,17 +206,24 @@ def _run_over_engine(settings: Settings) -> None:
     stats = EngineStats()
     connection = build_engine_connection(settings, stats)
     engine = HttpEngine(connection, settings.query_max_samples)
+    notifying = Notifying(settings, listen)
     app = build_app(
-        [*ProxyApi(connection).routes(), *page_routes(live_from_engine(engine))],
+        [*ProxyApi(connection).routes(), *notifying.routes(), *page_routes(live_from_engine(engine))],
         own_metrics=lambda: encode_text(
-            [*build_families(), *engine_families(stats), *limit_families(settings)]
+            [
+                *build_families(),
+                *engine_families(stats),
+                *limit_families(settings),
+                *notifying.families(),
+            ]
         ),
         ready=lambda: "",
         access=web.access,
     )
     # An engine that is unreachable or refuses us is logged at the start, not at the first request.
     threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
-    serve(app, listen, web, settings)
+    with notifying:
+        serve(app, listen, web, settings, notifying.reload)
 
 
 def _check_once(settings: Settings, stats: EngineStats) -> None:

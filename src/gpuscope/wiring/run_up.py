@@ -31,6 +31,7 @@ from gpuscope.store import Store
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import Web, build_web
+from gpuscope.wiring.notifying import Notifying
 from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.round_robin import RoundRobin
 from gpuscope.wiring.run_agent import CollectorThreads
@@ -79,7 +80,10 @@ def _run(settings: Settings, collectors: Sequence[Collector], simulated: Sequenc
         else:
             for collector, feed in zip(collectors, feeds, strict=True):
                 collector.subscribe(feed.take)
-        app = _build_app(settings, listen, web, store, list(zip(collectors, feeds, strict=True)), history)
+        notifying = Notifying(settings, listen)
+        stack.callback(notifying.stop)
+        nodes = list(zip(collectors, feeds, strict=True))
+        app = _build_app(settings, listen, web, store, nodes, history, notifying)
         running = (
             CollectorThreads(collectors[0])
             if len(collectors) == 1
@@ -91,7 +95,8 @@ def _run(settings: Settings, collectors: Sequence[Collector], simulated: Sequenc
             filling = HistoryThread(history)
             stack.callback(filling.stop)
             filling.start()
-        serve(app, listen, web, settings)
+        notifying.start()
+        serve(app, listen, web, settings, notifying.reload)
 
 
 def _build_app(
@@ -101,6 +106,7 @@ def _build_app(
     store: Store,
     nodes: Sequence[tuple[Collector, SnapshotFeed]],
     history: SimulatedHistory | None,
+    notifying: Notifying,
 ) -> Handler:
     api = EmbeddedApi(
         store,
@@ -115,7 +121,13 @@ def _build_app(
     # An engine of its own: limits that are set for clients' queries must not blind the page.
     live = live_from_collectors(collectors, EmbeddedEngine(store, Engine(store)))
     return build_app(
-        [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
+        [
+            *api.routes(),
+            *notifying.routes(),
+            write_route(receiver),
+            *api.last_routes(),
+            *page_routes(live),
+        ],
         own_metrics=lambda: encode_text(
             [
                 *build_families(),
@@ -123,6 +135,7 @@ def _build_app(
                 *limit_families(settings, max_series=stats.max_series),
                 *receiver.families(),
                 *(history.families() if history else ()),
+                *notifying.families(),
             ]
         ),
         ready=lambda: (
