@@ -25,6 +25,7 @@ from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.notify.notify_urls import default_alerting
 from gpuscope.server.api.alertmanager import AlertmanagerApi
+from gpuscope.server.api.notify_status import notify_status_route
 from gpuscope.server.http.routing import Route
 from gpuscope.settings import Settings, home_path
 from gpuscope.wiring.login import address_text
@@ -145,7 +146,7 @@ class Notifying:
         self._timer = threading.Thread(target=self._run, name="gpuscope-notify", daemon=True)
 
     def routes(self) -> list[Route]:
-        return self._api.routes()
+        return [*self._api.routes(), notify_status_route(self.notifier)]
 
     def families(self) -> Iterator[MetricFamily]:
         return self.notifier.families()
