@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 
 TIERS = {Tier.FAST: 1.0, Tier.MEDIUM: 10.0, Tier.SLOW: 60.0}  # reading intervals in seconds
@@ -54,7 +54,7 @@ def driver_time(driver: FakeDriver, rounds: int = 20) -> DriverTime:
     recorder = _Recorder(pynvml.nvmlLib)
     pynvml.nvmlLib = recorder
     pynvml._nvmlGetFunctionPointer_cache.clear()
-    known = source._gpus[0].gate.library._functions
+    known = source._gpus[0].calls.library._functions
     for name in [name for name in known if name.startswith("raw ")]:
         del known[name]
     calls = seconds = 0.0

@@ -32,10 +32,10 @@ from gpuscope.exposition.parser import SeriesCache
 from gpuscope.remote_write.codec import WriteDecoder, encode_labels, encode_samples
 from gpuscope.remote_write.receiver import Receiver
 from gpuscope.remote_write.sender import HEADERS
-from gpuscope.scrape.config import Job
+from gpuscope.scrape.config import ScrapeJob
 from gpuscope.scrape.fetch import Fetched
-from gpuscope.scrape.ingest import ScrapedTarget
-from gpuscope.scrape.target import Target
+from gpuscope.scrape.ingest import TargetIngester
+from gpuscope.scrape.target import ScrapeTarget
 from gpuscope.scrape.target_appender import TargetAppender
 from gpuscope.store import Store
 from tests.engines import engine, running
@@ -110,12 +110,12 @@ def text_rates(folder: Path) -> Iterator[tuple[str, float]]:
     with Store(folder / "text") as store:
         store.start()
         labels = (("instance", "n0:9400"), ("job", "gpu"))
-        target = Target(Job("gpu"), "http://n0:9400/metrics", labels, {}, INTERVAL, 10.0)
-        scraped = ScrapedTarget(target, TargetAppender(store, target.name, dict(labels)))
+        target = ScrapeTarget(ScrapeJob("gpu"), "http://n0:9400/metrics", labels, {}, INTERVAL, 10.0)
+        ingester = TargetIngester(target, TargetAppender(store, target.name, dict(labels)))
         clock = iter(range(time.time_ns() // 1_000_000 - 3_600_000, 2**62, 1000))
 
         def take() -> int:
-            futures = [scraped.take(body, next(clock), time.monotonic()).stored for body in bodies]
+            futures = [ingester.ingest(body, next(clock), time.monotonic()).stored for body in bodies]
             return sum(future.result().accepted for future in futures)
 
         yield "text: parse, label, store", best(5, take)

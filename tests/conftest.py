@@ -18,13 +18,14 @@ settings.load_profile("gpuscope")
 
 HERE = Path(__file__).parent
 NOT_FAST = (
-    "cli/test_commands.py", "cli/test_gone.py", "cli/test_server.py", "cli/test_up.py",
-    "cli/test_user.py", "clients", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
-    "load/test_load_command.py", "owners/test_churn.py",
+    "cli/test_commands.py", "cli/test_findings_history.py", "cli/test_gone.py", "cli/test_server.py",
+    "cli/test_up.py", "cli/test_user.py", "clients", "fake_nvml", "fuzz", "hostile", "integration",
+    "integration_api", "load/test_load_command.py", "owners/test_churn.py",
     "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
     "metrics/test_sessions_prometheus.py",
     "query_engines/test_engine_clients.py", "promql/test_odd_queries.py",
-    "owners/test_agent.py", "page", "promql/test_differential.py", "promql/test_public_corpus.py",
+    "owners/test_agent.py", "page", "rules/templates/test_against_go.py",
+    "promql/test_differential.py", "promql/test_public_corpus.py",
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
     "server/login/test_running.py", "sources/test_new_source.py", "sources/test_nvml_peers.py",
     "sources/test_nvml_trouble.py", "sources/test_nvml_stuck_calls.py", "store/test_kill.py",

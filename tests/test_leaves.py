@@ -1,4 +1,4 @@
-"""The small mechanisms that everything shares."""
+"""The shared leaf modules."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 
 @given(st.integers(min_value=-(2**63), max_value=2**64 - 1), st.binary(max_size=4))
-def test_a_varint_comes_back(value: int, rest: bytes) -> None:
+def test_a_varint_round_trip(value: int, rest: bytes) -> None:
     data = encode_varint(value)
     assert read_varint(data + rest, 0, len(data)) == (value % 2**64, len(data))
 

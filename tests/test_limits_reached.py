@@ -21,28 +21,32 @@ COUNTED_ELSEWHERE = {"scrape_max_pending_bytes": ".limit =="}
 HTTP = "server/http/test_limits.py::"
 WEB = "server/test_web_config.py::"
 SCRAPER = "scrape/test_scraper.py::"
-HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_are_refused_with_a_reason_and_others_unharmed"
+HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_fail_with_a_reason_and_others_are_scraped"
 WRITES = "remote_write/test_codec_v2.py::"
 WRITTEN_LABELS = WRITES + "test_a_series_beyond_the_limits_of_labels_is_refused_alone"
 STORE = "store/test_series_limit.py::"
+TEMPLATES = "rules/templates/test_limits.py::"
 
 REACHED_BY = {
-    "max_connections": HTTP + "test_silent_tls_connections_are_counted_and_have_a_deadline",
-    "max_request_head_bytes": HTTP + "test_a_head_that_comes_in_one_read_has_the_same_limit",
+    "template_max_bytes": TEMPLATES + "test_a_text_that_is_too_long_is_refused_when_it_is_loaded",
+    "template_max_steps": TEMPLATES + "test_a_loop_ends",
+    "template_max_output_bytes": TEMPLATES + "test_output_is_bounded",
+    "template_max_depth": TEMPLATES + "test_nesting_is_bounded",
+    "max_connections": HTTP + "test_tls_handshakes_are_counted_and_time_out",
+    "max_request_head_bytes": HTTP + "test_the_head_limit_holds_for_a_single_read",
     "max_connections_per_address": HTTP + "test_one_address_cannot_take_all_connections",
-    "tls_handshake_timeout": HTTP + "test_silent_tls_connections_are_counted_and_have_a_deadline",
-    "request_head_timeout": HTTP + "test_a_head_and_an_idle_connection_have_a_time",
-    "request_body_timeout": HTTP + "test_a_body_sent_byte_by_byte_has_a_total_time",
-    "max_request_bodies_bytes": HTTP + "test_bodies_share_a_budget_and_small_ones_are_free",
-    "client_stall_timeout": HTTP + "test_a_body_that_stalls_is_answered",
-    "min_answer_rate": HTTP + "test_an_answer_taken_too_slowly_is_cut_off_however_often_a_little_is_taken",
-    "keep_alive_timeout": HTTP + "test_a_head_and_an_idle_connection_have_a_time",
-    "max_client_log_lines": HTTP + "test_log_lines_are_bounded_per_minute_and_the_rest_is_counted",
+    "tls_handshake_timeout": HTTP + "test_tls_handshakes_are_counted_and_time_out",
+    "request_head_timeout": HTTP + "test_head_and_keep_alive_timeouts",
+    "request_body_timeout": HTTP + "test_a_body_sent_byte_by_byte_has_a_total_timeout",
+    "max_request_bodies_bytes": HTTP + "test_bodies_share_a_budget_and_small_ones_are_not_counted",
+    "client_stall_timeout": HTTP + "test_a_stalled_body_gets_408",
+    "min_answer_rate": HTTP + "test_a_response_received_too_slowly_is_aborted",
+    "keep_alive_timeout": HTTP + "test_head_and_keep_alive_timeouts",
+    "max_client_log_lines": HTTP + "test_client_log_lines_are_limited_per_minute",
     "max_password_attempts_per_address": WEB
-    + "test_wrong_passwords_must_wait_are_logged_boundedly_and_do_not_touch_proven_users",
-    "max_password_attempts_per_user": WEB + "test_a_user_who_is_guessed_at_from_many_addresses_has_a_limit_too",
-    "max_password_queue": WEB
-    + "test_a_crowd_with_wrong_passwords_neither_takes_the_query_threads_nor_keeps_proven_users",
+    + "test_wrong_passwords_are_limited_and_logged_and_verified_users_pass",
+    "max_password_attempts_per_user": WEB + "test_attempts_from_many_addresses_are_limited_per_user",
+    "max_password_queue": WEB + "test_many_wrong_passwords_block_neither_query_threads_nor_verified_users",
     "query_max_samples": "promql/test_engine.py::test_too_many_samples",
     "query_max_total_samples": "promql/test_sample_pool.py::test_waiting_is_limited",
     "query_timeout": "promql/test_engine.py::test_query_timeout",
@@ -54,15 +58,15 @@ REACHED_BY = {
     "query_max_selectors": "server/api/test_hostile_parameters.py::test_the_number_of_selectors_is_limited",
     "query_max_large_answers": "server/api/test_large_answers.py::"
     "test_more_large_answers_than_allowed_are_refused_and_small_ones_are_not",
-    "scrape_max_targets": SCRAPER + "test_more_targets_than_allowed_are_not_scraped_and_told_once",
+    "scrape_max_targets": SCRAPER + "test_targets_above_the_limit_are_not_scraped_and_logged_once",
     "scrape_max_body_bytes": HOSTILE_TARGETS,
-    "scrape_max_pending_bytes": SCRAPER + "test_large_answers_at_once_are_bounded_and_small_ones_pass",
+    "scrape_max_pending_bytes": SCRAPER + "test_concurrent_large_bodies_are_limited_and_small_ones_pass",
     "scrape_max_samples": HOSTILE_TARGETS,
     "scrape_max_line_bytes": HOSTILE_TARGETS,
     "scrape_max_labels": HOSTILE_TARGETS,
     "scrape_max_label_name_bytes": HOSTILE_TARGETS,
     "scrape_max_label_value_bytes": HOSTILE_TARGETS,
-    "scrape_max_metadata_bytes": "scrape/test_ingest.py::test_limits_that_are_reached_are_named",
+    "scrape_max_metadata_bytes": "scrape/test_ingest.py::test_errors_name_the_limit",
     "write_max_request_bytes": "server/api/test_remote_write.py::test_too_large",
     "write_max_decoded_bytes": "server/api/test_remote_write.py::test_too_large",
     "write_max_samples": WRITES + "test_limits",

@@ -33,13 +33,13 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     ("flags", "environment", "complaint"),
     [
         ({"interval": "fast"}, {}, "--interval: 'fast' is not a duration"),
-        ({"interval": "1ms"}, {}, "below 100ms"),
+        ({"interval": "1ms"}, {}, "shorter than 100ms"),
         ({}, {"GPUSCOPE_LISTEN": "here"}, "GPUSCOPE_LISTEN: 'here' is not HOST:PORT"),
         ({"source": "rocm"}, {}, "--source: 'rocm' is not one of auto, nvml"),
-        ({"demo_gpus": "-1"}, {}, "--demo-gpus: '-1' is not a whole number"),
+        ({"demo_gpus": "-1"}, {}, "--demo-gpus: '-1' is not a non-negative integer"),
     ],
 )
-def test_a_wrong_value_names_itself_and_where_it_came_from(
+def test_an_error_names_the_value_and_its_origin(
     flags: dict[str, str], environment: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -77,7 +77,7 @@ def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
         assert 0 <= parse_duration(text) < float("inf")
 
 
-def test_every_setting_says_what_it_is_for() -> None:
+def test_every_setting_has_a_help_text() -> None:
     for row in setting_rows():
         assert len(row.metadata["help"]) > 15, row.name
         assert callable(row.metadata["parse"]), row.name
@@ -105,14 +105,14 @@ def test_the_example_file_holds_the_defaults(tmp_path: Path) -> None:
         ([], {}, 'scenario = "thermal,xid79@+2m,ecc"'),
     ],
 )
-def test_a_list_may_be_given_in_parts(
+def test_list_flags_are_repeatable(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     argv: list[str],
     environment: dict[str, str],
     file: str,
 ) -> None:
-    """The last --scenario used to replace those before it, silently."""
+    """Regression: the last --scenario replaced the earlier ones."""
     path = tmp_path / "gpuscope.toml"
     path.write_text(file)
     for name, value in environment.items():

@@ -1,4 +1,4 @@
-"""Mistakes in YAML files, by what a person did; and files that would take all memory."""
+"""Explanations of typical YAML mistakes, and files that would use all memory."""
 
 from __future__ import annotations
 
@@ -45,36 +45,36 @@ TUTORIAL_MENDED_TWICE = TUTORIAL_MENDED_ONCE.replace("      labels", "    labels
 SYNTAX = {
     "quoted value, then further in": (
         TUTORIAL_WRONGLY_INDENTED,
-        "line 7, column 5: indented further than job_name in line 6, which has a value already; "
-        "begin it in column 3, below job_name",
+        "line 7, column 5: indented more than job_name in line 6, which already has a value; "
+        "start it in column 3, below job_name",
     ),
     "list value, then further in": (
         TUTORIAL_MENDED_ONCE,
-        "line 5, column 7: indented further than targets in line 4",
+        "line 5, column 7: indented more than targets in line 4",
     ),
-    "plain value, then further in": ("a: b\n  c: d\n", "line 2, column 3: indented further than a in line 1"),
+    "plain value, then further in": ("a: b\n  c: d\n", "line 2, column 3: indented more than a in line 1"),
     "no column of those above": (
         "a:\n    b: c\n  d: e\n",
-        "line 3, column 3: this line begins in column 3, those",
+        "line 3, column 3: this line starts in column 3, the lines",
     ),
     "tab": ("a:\n\tb: c\n", "line 2, column 1: a tab; indent with spaces"),
-    "open quote": ("a:\n  b: 'x\n  c: d\n", "line 2, column 6: the quote that begins here is not closed"),
-    "open bracket": ("a: [x, y\nb: c\n", "line 1, column 4: what begins here has no closing ]"),
-    "open brace": ("a: {b: c\n", "line 1, column 4: what begins here has no closing }"),
-    "no colon": ("a:\n  b 15s\n  c: d\n", "line 2, column 3: no ': ' after the key that begins here"),
+    "open quote": ("a:\n  b: 'x\n  c: d\n", "line 2, column 6: this quoted text has no closing quote"),
+    "open bracket": ("a: [x, y\nb: c\n", "line 1, column 4: the closing ] of this list or mapping"),
+    "open brace": ("a: {b: c\n", "line 1, column 4: the closing } of this list or mapping"),
+    "no colon": ("a:\n  b 15s\n  c: d\n", "line 2, column 3: no ': ' after this key"),
     "no space after the colon": ("a:\n  b:15s\n  c: d\n", "line 2, column 3: no space after the ':'"),
     "no space after the dash": ("a:\n  -b: x\n   c: d\n", "line 2, column 3: no space after the '-'"),
     "two colons": ("a: b: c\n", "line 1, column 5: a second ': ' in this line; put the value in quotes"),
-    "needs quotes": ("a: @x\n", "line 1, column 4: a text that begins with @ must stand in quotes"),
-    "star": ("a: *x\n", "line 1, column 4: * begins an alias"),
-    "bang": ("a: !x y\n", "line 1, column 4: ! begins a tag"),
+    "needs quotes": ("a: @x\n", "line 1, column 4: a text that starts with @ must be in quotes"),
+    "star": ("a: *x\n", "line 1, column 4: * starts an alias"),
+    "bang": ("a: !x y\n", "line 1, column 4: ! starts a tag"),
     "regex in double quotes": (
         'a: "\\d+"\n',
-        "line 1, column 6: in double quotes a backslash begins an escape",
+        "line 1, column 6: in double quotes a backslash starts an escape",
     ),
-    "two documents": ("a: b\n---\nc: d\n", "line 2, column 1: a second document begins here"),
+    "two documents": ("a: b\n---\nc: d\n", "line 2, column 1: a second document starts here"),
     "list beside keys": ("a: b\n- c\n", "line 2, column 1: a list entry beside the keys of a mapping"),
-    "key twice": ("a: 1\nb: 2\na: 3\n", "line 3, column 1: the key a stands here and in line 1"),
+    "key twice": ("a: 1\nb: 2\na: 3\n", "line 3, column 1: the key a is also in line 1"),
     "control character": ("a: b\nc: \x07\n", "line 2, column 4: the character U+0007 is not allowed in YAML"),
     "key that is a list": ("? [a]\n: b\n", "line 1, column 3: a key that is not a text"),
     "deep": ("[" * 100, "nested more than 64 levels deep"),
@@ -84,7 +84,7 @@ SYNTAX = {
         f"more than {MAX_NODES} keys and values",
     ),
     "a billion merges": ("a: &a {x: 1, y: 2}\n" + MERGES, f"more than {MAX_NODES} keys and values"),
-    "a wrong tag": ("a: !!int 5\n", "line 1, column 4: ! begins a tag"),
+    "a wrong tag": ("a: !!int 5\n", "line 1, column 4: ! starts a tag"),
     "another line break": ("a:\x85  b: c\n  d\n", "line"),
 }
 
@@ -99,7 +99,7 @@ def test_a_mistake_names_line_column_and_cause(case: str) -> None:
     assert said.isprintable()
 
 
-def test_what_is_valid_stays_valid() -> None:
+def test_valid_yaml_is_accepted() -> None:
     read = parse_yaml("# c\na: &x {b: 1.10, c: yes}\nd:\n- *x\n- {<<: *x, b: 2}\ne:\n'f': ~\n", "f.yml")
     assert read == {
         "a": {"b": "1.10", "c": "yes"},
@@ -128,8 +128,8 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
     [
         (
             TUTORIAL_MENDED_TWICE,
-            "job 'gpus': static_configs[0]: instance: there is no such key here; indent it further if it "
-            "belongs below labels, which is empty (line 6, column 5)",
+            "job 'gpus': static_configs[0]: instance: unknown key; indent it further if it "
+            "belongs under labels, which is empty (line 6, column 5)",
         ),
         ("global:\n  scrape_intervall: 5s\n", "did you mean scrape_interval? (line 2, column 3)"),
         ("global: {scrape_interval: 5}\n", "'5' is not a duration such as 15s or 1m30s (line 1, column 10)"),
@@ -139,16 +139,19 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
         ),
         (
             "scrape_configs:\n- job_name: a\n  static_configs:\n  - targets: b:1\n",
-            "targets: must be a list, not a text; write [b:1] (line 4, column 5)",
+            "targets: must be a list, not a string; write [b:1] (line 4, column 5)",
         ),
-        ("scrape_configs:\n- a\n", "scrape_configs: entry 1 must be a mapping, not a text (line 1, column 1)"),
+        (
+            "scrape_configs:\n- a\n",
+            "scrape_configs: entry 1 must be a mapping, not a string (line 1, column 1)",
+        ),
         ("global: [a]\n", "global: must be a mapping, not a list (line 1, column 1)"),
         (
             "scrape_configs: [{job_name: a, relabel_configs: [{regex: '(\t'}]}]\n",
             "missing ): (\\t (line 1, ",
         ),
         ("'\\e[2J\x1b': a\n", "is not allowed in YAML"),
-        ('"\\e[2J": a\n', "'\\x1b[2J': there is no such key here"),
+        ('"\\e[2J": a\n', "'\\x1b[2J': unknown key"),
     ],
 )
 def test_a_mistake_in_a_configuration_has_its_place_too(tmp_path: Path, text: str, expected: str) -> None:
@@ -162,11 +165,11 @@ def test_a_mistake_in_a_configuration_has_its_place_too(tmp_path: Path, text: st
     assert said.isprintable()
 
 
-def test_every_file_we_read_says_where(tmp_path: Path) -> None:
+def test_every_yaml_file_error_has_its_position(tmp_path: Path) -> None:
     path = tmp_path / "x.yml"
     path.write_text("a: b\n  c: d\n")
     for load in (load_config, load_http_config, read_target_file):
-        with pytest.raises(UsageError, match="line 2, column 3: indented further than a"):
+        with pytest.raises(UsageError, match="line 2, column 3: indented more than a"):
             load(path)
     path.write_text("basic_auth:\n  user: x\n")
     with pytest.raises(UsageError, match=r"did you mean username\? \(line 2, column 3\)"):

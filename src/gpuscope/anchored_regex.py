@@ -1,6 +1,6 @@
-"""Regular expressions as Prometheus reads them: RE2's syntax, a dot matches line ends, always the whole value.
+"""Compiles regular expressions like Prometheus: RE2 syntax, a dot matches line breaks, the whole value matches.
 
-RE2 takes linear time on any pattern, so a hostile one costs no more than a good one.
+RE2 runs in linear time, so a hostile pattern takes no more time than any other.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re2
 
 
 def compile_anchored(pattern: str, *, captures: bool = True) -> Any:
-    """For `fullmatch`. ValueError with RE2's reason; without `captures`, groups cost nothing."""
+    """For use with `fullmatch`. Raises ValueError with RE2's reason. Matching is faster without `captures`."""
     options = re2.Options()
-    options.log_errors = False  # a user's mistake is answered, not written to standard error
+    options.log_errors = False  # RE2 would also write the error to standard error
     options.never_capture = not captures
     try:
-        # On its own first: `a)|(?:b` is not valid, but would be inside of the group.
+        # Without the group first: `a)|(?:b` is not valid, but would be valid inside the group.
         re2.compile(pattern, options)
         return re2.compile(f"(?s:{pattern})", options)
     except UnicodeEncodeError as error:

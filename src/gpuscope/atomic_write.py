@@ -1,9 +1,7 @@
-"""Replaces a file as a whole: a reader sees the old content or the new one, never half of it, also after a
-crash.
+"""Replaces a file atomically: a reader sees the old or the new content, also after a crash.
 
-The temporary file lies in the same folder under a name that starts with a dot and ends in `.tmp`, so that no
-reader of `*.prom` or `*.json` takes it for a finished one. On any error the old file stays and the temporary
-one is removed.
+The temporary file is in the same folder; its name starts with a dot and ends in `.tmp`, so that readers of
+`*.prom` or `*.json` ignore it. On an error the old file stays and the temporary file is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ WORLD_READABLE = 0o644
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int) -> None:
-    """`mode` holds under any umask."""
+    """The umask does not change `mode`."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     temporary = Path(name)
     try:
@@ -34,7 +32,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the new name last: without it, a power cut may bring the old file back."""
+    """Makes the rename durable: without it, the old file may return after a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Time as the rest of the program sees it, so that a test can hold it still."""
+"""The clock interface that the program uses, so that a test can control the time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch; may jump."""
+        """Seconds since the epoch; may jump in both directions."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for intervals only."""
+        """Seconds that never decrease; for intervals only."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""Logs a failure when it begins and when it ends, not each time it is met.
+"""Logs a failure when it starts and when it ends, not at each attempt.
 
-Code that reads the same thing again and again (a source, a file, a peer) reports each outcome here. A failure
-whose reason changes is logged again, but one episode writes at most MAX_LINES lines: a program that prints
-something new each second must not fill the log.
+Code that repeats an attempt (reading a source, a file, a peer) reports each outcome here. A failure whose
+reason changes is logged again, but an episode logs at most MAX_LINES lines: a command whose error text changes
+every second must not fill the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class EpisodeLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.why = ""
-        """The reason of the failure that lasts; empty after a success."""
+        """The reason of the current failure; empty if there is none."""
         self._log = log
         self._subject = subject
         self._level = level

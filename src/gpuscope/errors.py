@@ -1,13 +1,13 @@
-"""Everything gpuscope raises on purpose.
+"""The exception hierarchy.
 
 GpuscopeError
-├── UsageError          the user's flag, file or value is wrong: one sentence, exit 2
-├── SourceError         a source cannot be read now; the rest goes on
-│   ├── SourceMissing   it is not on this machine at all (no library, no command)
-│   └── NoAnswerYet     it has not answered in time; it stays open, and its last reading grows old
-├── LibraryMissing      a shared library of the system that a package needs is not installed: exit 1
-├── NoGpuReadable       a one-shot command found no GPU: exit 3
-└── ServerUnreachable   a client command could not reach its server: exit 4
+├── UsageError          a wrong flag, file or value: one sentence, exit 2
+├── SourceError         a source cannot be read now; other sources are not affected
+│   ├── SourceMissing   the source does not exist on this machine (no library, no command)
+│   └── NoAnswerYet     the source did not respond in time; it stays open, its last reading becomes stale
+├── LibraryMissing      a shared system library is not installed: exit 1
+├── NoGpuReadable       a one-shot command can read no GPU: exit 3
+└── ServerUnreachable   a client command cannot reach its server: exit 4
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class UsageError(GpuscopeError):
 
 
 class SourceError(GpuscopeError):
-    """`code` is what the outside answered: a command's exit code, NVML's return code; -1 where it gave none."""
+    """`code` is a command's exit code or NVML's return code; -1 if there is none."""
 
     exit_code = 3
 
@@ -36,7 +36,7 @@ class SourceMissing(SourceError):
 
 
 class NoAnswerYet(SourceError):
-    """Says what is being waited for."""
+    """The message names the pending call."""
 
 
 class LibraryMissing(GpuscopeError):

@@ -1,10 +1,10 @@
-"""The table of all limits on clients, scrape targets, files and queries.
+"""The table of limits on everything that a client, a scrape target or a query can make large.
 
-A field of `Limits` is a row and a setting (`--max-connections`, `GPUSCOPE_MAX_CONNECTIONS`): its default, its
-group (the commands that have it), what it limits, and the reason for the default. Code that enforces a limit
-reads it from a `Limits` and calls `LIMITS_REACHED.count("max_connections")` for each refusal; `/metrics` shows
-both as `gpuscope_limit` and `gpuscope_limit_reached_total`. Limits on the driver and on local files are
-constants (`MAX_*`) next to the code: clients cannot reach them.
+A field of `Limits` is a setting (`--max-connections`, `GPUSCOPE_MAX_CONNECTIONS`) with its default, its group
+(the commands that have it), a help text and the reason for the default. Code that enforces a limit reads it
+from a `Limits` and calls `LIMITS_REACHED.count("max_connections")` on each refusal; `/metrics` exports both as
+`gpuscope_limit` and `gpuscope_limit_reached_total`. Limits on the driver and on local files are constants
+(`MAX_*`) next to the code, because no client can reach them.
 """
 
 from __future__ import annotations
@@ -32,145 +32,150 @@ def _limit(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    # group "http": every HTTP listener (agent, up, server)
+    # Group "http": every HTTP listener (agent, up, server)
     max_connections: int = _limit(
         512,
         parse_positive,
         "http",
-        "open connections per listener, including TLS handshakes",
-        why="512 idle connections take 20 MiB; reduced if the process may not open so many files",
+        "maximum open connections per listener, including TLS handshakes",
+        why="512 idle connections take 20 MiB; lowered automatically to fit the limit on open files",
     )
     max_request_head_bytes: int = _limit(
         64 << 10,
         parse_bytes,
         "http",
-        "size of a request's head (request line and headers)",
-        why="browsers and proxies allow 8 to 32 KiB; long PromQL in a URL fits into 64 KiB",
+        "maximum size of a request head",
+        why="browsers and proxies stop at 8 to 32 KiB; long PromQL in a URL stays below 64 KiB",
         metavar="64KiB",
     )
     max_connections_per_address: int = _limit(
         128,
         parse_positive,
         "http",
-        "connections per client address (IPv6: per /64); concurrent requests per client of a trusted proxy",
-        why="a browser opens 6; a quarter of all leaves room for others; list proxies in --proxy-auth-from",
+        "maximum connections per client address (IPv6: per /64), or concurrent requests per client of a proxy",
+        why="a browser opens 6; a quarter of max_connections; add proxies to --proxy-auth-from",
     )
     tls_handshake_timeout: float = _limit(
         10.0,
         parse_positive_duration,
         "http",
-        "time for a TLS handshake",
-        why="three round trips; 2 s on a bad connection",
+        "timeout of a TLS handshake",
+        why="three round trips; a slow connection needs 2 s",
         metavar="10s",
     )
     request_head_timeout: float = _limit(
         30.0,
         parse_positive_duration,
         "http",
-        "time to receive a request's head, and time from connecting to its first byte",
-        why="a client on a bad connection needs a few seconds",
+        "timeout of a request head, and of a new connection until its first byte",
+        why="a client on a slow connection needs a few seconds",
         metavar="30s",
     )
     request_body_timeout: float = _limit(
         120.0,
         parse_positive_duration,
         "http",
-        "time to receive a request's body",
-        why="the largest body, 16 MiB, at 1.1 Mbit/s; Prometheus' sender times out after 30 s",
+        "timeout of a request body",
+        why="the largest body, 16 MiB, at 1.1 Mbit/s; Prometheus' remote write has a timeout of 30 s",
         metavar="2m",
     )
     max_request_bodies_bytes: int = _limit(
         64 << 20,
         parse_bytes,
         "http",
-        "total size of request bodies in memory; one client address may use half of it",
-        why="four of the largest bodies; beyond it the response is 503 with Retry-After, and senders retry",
+        "maximum size of all request bodies in memory; one client address may use half",
+        why="four of the largest bodies; above it the response is 503 with Retry-After, and senders retry",
         metavar="64MiB",
     )
     client_stall_timeout: float = _limit(
         60.0,
         parse_positive_duration,
         "http",
-        "time without progress of a body; also the interval over which --min-answer-rate is measured",
-        why="longer than a laptop needs to change networks",
+        "timeout without a received body byte; also the period over which --min-answer-rate is measured",
+        why="longer than a laptop needs to change its network",
         metavar="60s",
     )
     min_answer_rate: int = _limit(
         8 << 10,
         parse_bytes,
         "http",
-        "minimum rate in bytes per second at which a client must read a response",
-        why="64 kbit/s; a rate instead of a time, because large responses over slow connections take long",
+        "minimum rate in bytes per second at which a client must receive a response",
+        why="64 kbit/s; a rate and not a timeout, because a large response may take long on a slow connection",
         metavar="8KiB",
     )
     keep_alive_timeout: float = _limit(
         120.0,
         parse_positive_duration,
         "http",
-        "time after which an idle connection is closed",
-        why="longer than the intervals of scrapers and dashboards, so that they can reuse connections",
+        "timeout of an idle connection",
+        why="longer than the intervals of scrapers and dashboards, so that they keep their connections",
         metavar="2m",
     )
     max_client_log_lines: int = _limit(
         10,
         parse_positive,
         "http",
-        "log lines per minute and kind that clients can cause; one more line counts the suppressed ones",
+        "maximum log lines per minute and kind that clients can cause; one more line counts the rest",
         why="enough to identify the client; 10 kinds at this rate write 2 MB a day",
     )
     max_password_attempts_per_address: int = _limit(
         5,
         parse_positive,
         "http",
-        "wrong passwords or tokens per client address before it is blocked, for up to 15 minutes",
-        why="a person mistypes two or three times",
+        "failed logins per client address before a wait of up to 15 minutes",
+        why="people mistype two or three times",
     )
     max_password_attempts_per_user: int = _limit(
         10,
         parse_positive,
         "http",
-        "wrong passwords per user before attempts are blocked, for up to 1 minute",
-        why="more attempts and a shorter block, because an attacker must not lock a user out",
+        "failed logins per user before a wait of up to 1 minute",
+        why="higher, with a shorter wait: an attacker must not be able to lock a user out for long",
     )
     max_password_queue: int = _limit(
         32,
         parse_positive,
         "http",
-        "passwords queued for checking; two are checked at a time",
-        why="bcrypt takes 0.2 s per password: the last one waits 3 s",
+        "maximum queued password checks; two run at the same time",
+        why="bcrypt takes 0.2 s each, so the last one waits 3 s",
     )
 
-    # group "query": PromQL (up, server)
+    # Group "query": PromQL (up, server)
     query_max_samples: int = _limit(
         50_000_000,
         parse_positive,
         "query",
-        "samples one query may hold in memory; 16 bytes each",
-        why="Prometheus' default; query_max_total_samples, which Prometheus does not have, is lower",
+        "maximum samples in memory per query; 16 bytes each",
+        why="Prometheus' default; query_max_total_samples, which Prometheus does not have, is reached first",
     )
     query_max_total_samples: int = _limit(
         20_000_000,
         parse_positive,
         "query",
-        "samples all queries together may hold in memory; a query waits up to 10 s for them",
-        why="320 MB: a day of 1,000 series at 5 s; without it, 20 queries could use 20 times as much memory",
+        "maximum samples in memory of all queries; a query waits up to 10 s for free memory",
+        why="320 MB: a day of 1,000 series at 5 s; without it, 20 queries could use 20 times as much",
     )
     query_timeout: float = _limit(
-        120.0, parse_positive_duration, "query", "query time limit", why="Prometheus' default", metavar="2m"
+        120.0,
+        parse_positive_duration,
+        "query",
+        "maximum run time of a query",
+        why="Prometheus' default",
+        metavar="2m",
     )
     query_max_concurrency: int = _limit(
         20,
         parse_positive,
         "query",
-        "large queries evaluated at the same time; others wait, and each of them counts as reaching it",
+        "maximum concurrent large queries; others wait, and each wait counts as reaching the limit",
         why="Prometheus' default",
     )
     query_log_max_bytes: int = _limit(
         64 << 20,
         parse_bytes,
         "query",
-        "size at which the file query_log_file is renamed to FILE.1 and a new one is started",
-        why="about 120,000 queries; the disk holds at most twice as many",
+        "size at which the query log is renamed to FILE.1 and a new file is started",
+        why="about 120,000 queries; at most two files exist",
         metavar="64MiB",
     )
 
@@ -178,30 +183,30 @@ class Limits:
         128 << 20,
         parse_bytes,
         "query",
-        "label text one query may create (label_replace, label_join, count_values); a 64th of it per label",
-        why="label_replace over 100,000 series creates 20 MB; nested calls could create 20 GB",
+        "maximum label text that one query creates (label_replace, label_join, count_values); a 64th per label",
+        why="a label_replace over 100,000 series creates 20 MB including tuples; nested ones created 20 GB",
         metavar="128MiB",
     )
     query_max_selectors: int = _limit(
         1_000,
         parse_positive,
         "query",
-        "match[] parameters per request",
+        "maximum match[] parameters per request",
         why="federation and dashboards send tens; each takes 0.2 ms or more",
     )
     query_max_large_answers: int = _limit(
         8,
         parse_positive,
         "query",
-        "responses above 1 MiB sent at the same time; further ones are refused with 503",
-        why="the result stays in memory until the client has read it",
+        "maximum concurrent responses above 1 MiB; further ones get 503",
+        why="a result stays in memory until the client has received it, so slow clients must be few",
     )
 
     engine_max_answer_bytes: int = _limit(
         256 << 20,
         parse_bytes,
         "query",
-        "size of a response of the --store engine that is read whole; responses passed on are not limited",
+        "maximum size of a response of the --store engine that is read whole; others are not limited",
         why="the live picture of 1,000 nodes of 8 GPUs is 60 MB; decoding takes four times that for a moment",
         metavar="256MiB",
     )
@@ -211,14 +216,14 @@ class Limits:
         10_000,
         parse_positive,
         "scrape",
-        "targets of all jobs; further ones are not scraped",
-        why="each has an open connection; a hundred times the fleet of the benchmark",
+        "maximum targets of all jobs; further ones are not scraped",
+        why="each target keeps a connection open; 100 times the fleet of the benchmark",
     )
     scrape_max_body_bytes: int = _limit(
         32 << 20,
         parse_bytes,
         "scrape",
-        "uncompressed size of a target's response, unless body_size_limit is set",
+        "maximum size of a target's decompressed response, unless body_size_limit is set",
         why="room for 250,000 samples of 130 bytes; node_exporter sends 60 KiB",
         metavar="32MiB",
     )
@@ -226,45 +231,45 @@ class Limits:
         256 << 20,
         parse_bytes,
         "scrape",
-        "total size of responses in memory; beyond it only responses below 1 MiB are read",
-        why="eight of the largest responses; half of the memory that an attack may use",
+        "maximum size of all targets' responses in memory; above it only those below 1 MiB are accepted",
+        why="eight responses of the maximum size, half of the memory that an attack may use",
         metavar="256MiB",
     )
     scrape_max_samples: int = _limit(
         250_000,
         parse_positive,
         "scrape",
-        "samples per scrape, unless sample_limit is set",
+        "maximum samples per scrape, unless sample_limit is set",
         why="an agent with 8 GPUs sends 3,500, node_exporter 500; Prometheus has no limit",
     )
     scrape_max_line_bytes: int = _limit(
         1 << 20,
         parse_bytes,
         "scrape",
-        "length of a line in a target's response",
-        why="sixteen label values of maximum length; a line is parsed as a whole",
+        "maximum length of a line in a target's response",
+        why="sixteen label values of the maximum length",
         metavar="1MiB",
     )
     scrape_max_labels: int = _limit(
         512,
         parse_positive,
         "scrape",
-        "labels per series, unless label_limit allows more",
-        why="exporters use far fewer; Prometheus has no limit",
+        "maximum labels per series, unless label_limit is higher",
+        why="far more than exporters write; Prometheus has no limit",
     )
     scrape_max_label_name_bytes: int = _limit(
         1024,
         parse_bytes,
         "scrape",
-        "length of a label name, unless label_name_length_limit allows more",
-        why="the longest label Kubernetes allows has 317 bytes",
+        "maximum length of a label name, unless label_name_length_limit is higher",
+        why="the longest label name that Kubernetes allows has 317 bytes",
         metavar="1KiB",
     )
     scrape_max_label_value_bytes: int = _limit(
         64 << 10,
         parse_bytes,
         "scrape",
-        "length of a label value, unless label_value_length_limit allows more",
+        "maximum length of a label value, unless label_value_length_limit is higher",
         why="long URLs and command lines fit; Prometheus has no limit",
         metavar="64KiB",
     )
@@ -272,8 +277,8 @@ class Limits:
         1 << 20,
         parse_bytes,
         "scrape",
-        "metadata (names, help, units) kept per target; the rest is missing in /api/v1/metadata",
-        why="twenty times the 50 KiB of node_exporter",
+        "maximum metadata (names, help, units) per target; the rest is missing from /api/v1/metadata",
+        why="twenty times the metadata of node_exporter, 50 KiB",
         metavar="1MiB",
     )
 
@@ -282,7 +287,7 @@ class Limits:
         16 << 20,
         parse_bytes,
         "write",
-        "compressed size of a remote-write request",
+        "maximum size of a remote-write request, compressed",
         why="Prometheus sends at most 2,000 samples per request, about 100 KiB",
         metavar="16MiB",
     )
@@ -290,7 +295,7 @@ class Limits:
         32 << 20,
         parse_bytes,
         "write",
-        "decompressed size of a remote-write request",
+        "maximum size of a remote-write request, decompressed",
         why="Prometheus' limit",
         metavar="32MiB",
     )
@@ -298,28 +303,28 @@ class Limits:
         500_000,
         parse_positive,
         "write",
-        "series, samples, histograms and exemplars per remote-write request",
-        why="decoding them takes about 2 s and 100 MiB; Prometheus sends 2,000",
+        "maximum series, samples, histograms and exemplars per remote-write request",
+        why="decoding takes about 2 s and 100 MiB; Prometheus sends 2,000",
     )
     write_max_symbols: int = _limit(
         200_000,
         parse_positive,
         "write",
-        "strings in the symbol table of a remote-write 2.0 request",
-        why="20 MiB; 2,000 series with ten unique labels have 20,000",
+        "maximum symbols per remote-write 2.0 request",
+        why="20 MiB; 2,000 series with ten distinct labels each have 20,000",
     )
     write_max_labels: int = _limit(
         512,
         parse_positive,
         "write",
-        "labels per series in a remote-write request; a series with more is refused, the others are stored",
-        why="as for scrapes; one series could have two million labels, 400 MiB",
+        "maximum labels per series in a remote-write request; only a series with more is refused",
+        why="as for scrapes; a request with one series could have two million labels, 400 MiB",
     )
     write_max_label_name_bytes: int = _limit(
         1024,
         parse_bytes,
         "write",
-        "length of a label name in a remote-write request; a series with a longer one is refused",
+        "maximum length of a label name in a remote-write request; a series with a longer one is refused",
         why="as for scrapes",
         metavar="1KiB",
     )
@@ -327,25 +332,57 @@ class Limits:
         64 << 10,
         parse_bytes,
         "write",
-        "length of a label value in a remote-write request; a series with a longer one is refused",
+        "maximum length of a label value in a remote-write request; a series with a longer one is refused",
         why="as for scrapes",
         metavar="64KiB",
     )
 
-    # group "store": the history (up, server)
+    # Group "rules": rule files and their templates (up, server)
+    template_max_bytes: int = _limit(
+        256 << 10,
+        parse_bytes,
+        "rules",
+        "size of a template's text; a longer one is refused when its file is loaded",
+        why="Alertmanager's own mail template has 14 KiB",
+        metavar="256KiB",
+    )
+    template_max_output_bytes: int = _limit(
+        1 << 20,
+        parse_bytes,
+        "rules",
+        "length of the text that a template, or one of its functions, makes",
+        why="a mail about 500 alerts has 0.5 MiB; printf could pad to any width",
+        metavar="1MiB",
+    )
+    template_max_steps: int = _limit(
+        200_000,
+        parse_positive,
+        "rules",
+        "nodes that a template may evaluate before it is stopped",
+        why="0.3 s; the mail about 500 alerts takes 40,000",
+    )
+    template_max_depth: int = _limit(
+        100,
+        parse_positive,
+        "rules",
+        "how deep blocks, parentheses and template calls of a template may be nested",
+        why="public rule files nest 4 deep; each level takes five frames of Python's stack",
+    )
+
+    # Group "store": the history (up, server)
     max_series: int | None = _limit(
         None,
         parse_positive,
         "store",
-        "series in the store; 2 KiB of label text count as one more; further new series are refused "
-        "(default: a quarter of the memory of the machine or container, at 2.5 KiB per series)",
-        why="every series within the retention is in memory; 2.4 million take 5.5 GB",
+        "maximum series in the history; each 2 KiB of label text counts as one; further new series are refused "
+        "(default: a quarter of the machine's or container's memory, at 2.5 KiB each)",
+        why="all series of the retention time are in memory; without a limit 2.4 million took 5.5 GB",
     )
     max_new_series: int = _limit(
         200_000,
         parse_positive,
         "store",
-        "new series per scrape target or remote writer's address within ten minutes; more are refused",
+        "maximum new series per scrape target or remote-write client address within ten minutes",
         why="300 MiB; an agent with 8 GPUs has 3,500 series",
     )
 
@@ -390,7 +427,7 @@ class Limits:
 
 
 def limit_rows(*groups: str) -> tuple[Field[Any], ...]:
-    """Return the rows of these groups, or all rows."""
+    """The limits of these groups, or of all groups."""
     return tuple(row for row in fields(Limits) if not groups or row.metadata["group"] in groups)
 
 
@@ -415,4 +452,4 @@ class LimitCounter:
 
 
 LIMITS_REACHED = LimitCounter()
-"""One per process, like its /metrics."""
+"""Shared by the whole process, like its /metrics."""

@@ -1,4 +1,4 @@
-"""Times as text, the way Prometheus' API and most configuration files write them: 2026-11-16T10:48:00Z."""
+"""Converts times to and from RFC 3339 text, the format of Prometheus' API: 2026-11-16T10:48:00Z."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 
 def to_rfc3339(seconds: float, timespec: str = "auto") -> str:
-    """In UTC; with microseconds where there are some, or as `timespec` says (`seconds`, `milliseconds`)."""
+    """UTC, with microseconds if they are not 0. `timespec` (`seconds`, `milliseconds`) fixes the precision."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def parse_rfc3339(text: str) -> float:
-    """Seconds since the epoch. A time without a zone is UTC. ValueError if it is not a time."""
+    """Seconds since the epoch. A time without a zone is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -1,6 +1,7 @@
-"""How the text of a setting becomes a value: durations, sizes, counts, addresses, lists, choices.
+"""Parsers for the text of settings: durations, sizes, counts, addresses, lists, choices.
 
-Each function raises ValueError with the end of a sentence that begins with the text: "'5x' is not a duration…".
+Each parser raises ValueError with the rest of a sentence: the caller prepends "'5x' is", the error says "not a
+duration".
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-SOURCE_GROUP = "what is collected"
+SOURCE_GROUP = "collection"
 """The heading of the command line's help under which the settings of a source stand."""
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -47,7 +48,7 @@ def parse_interval(text: str) -> float:
     """A sampling interval: at least 100 ms."""
     seconds = parse_duration(text)
     if seconds < 0.1:
-        raise ValueError("below 100ms the driver answers with the same numbers again; use 100ms or more")
+        raise ValueError("shorter than 100ms; the driver updates its values no faster")
     return seconds
 
 
@@ -55,29 +56,29 @@ def parse_positive_duration(text: str) -> float:
     """A duration of at least one millisecond."""
     seconds = parse_duration(text)
     if seconds < 0.001:
-        raise ValueError("not a duration of a millisecond or more")
+        raise ValueError("not a duration of at least 1ms")
     return seconds
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`HOST:PORT`, `:PORT`, `[::1]:PORT` or a bare port; an empty host means every address."""
+    """`HOST:PORT`, `:PORT`, `[::1]:PORT` or a bare port; an empty host means all addresses."""
     host, colon, port = text.rpartition(":")
     if not colon:
         host, port = "", text
     if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ValueError("not HOST:PORT, for instance :9400 or 127.0.0.1:9400")
+        raise ValueError("not HOST:PORT, for example :9400 or 127.0.0.1:9400")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def parse_count(text: str) -> int:
-    """A whole number, 0 included."""
+    """A non-negative integer."""
     if not text.isascii() or not text.isdigit():
-        raise ValueError("not a whole number")
+        raise ValueError("not a non-negative integer")
     return int(text)
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them."""
+    """Comma-separated non-negative integers."""
     return tuple(parse_count(word.strip()) for word in text.split(",") if word.strip())
 
 
@@ -85,7 +86,7 @@ def parse_positive(text: str) -> int:
     """A positive integer."""
     count = parse_count(text)
     if not 0 < count < 2**63:
-        raise ValueError("not a number of one or more")
+        raise ValueError("not a positive integer")
     return count
 
 
@@ -99,7 +100,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_words(text: str) -> tuple[str, ...]:
-    """Words separated by commas."""
+    """Comma-separated words."""
     return tuple(word for word in (part.strip() for part in text.split(",")) if word)
 
 

@@ -1,9 +1,8 @@
-"""Every setting of the program: one table, read from flag, then environment, then file, then default.
+"""All settings, in one table. Precedence: flag, environment variable, file, default.
 
-A field of `Settings` is a row: its name is the flag (`--demo-gpus`), the environment variable
-(`GPUSCOPE_DEMO_GPUS`) and the key of the TOML file (`demo_gpus`); its metadata says how a text becomes a
-value and who would change it. The rows of a source are in its own `plan.py`. A wrong value is one sentence that
-names the value and where it came from.
+A field of `Settings` defines the flag (`--demo-gpus`), the environment variable (`GPUSCOPE_DEMO_GPUS`) and the
+key of the TOML file (`demo_gpus`); its metadata holds the parser and the help text. The settings of a
+source are in its `plan.py`. A wrong value is one sentence that names the value and its origin.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ T = TypeVar("T")
 ENV_PREFIX = "GPUSCOPE_"
 DEFAULT_DATA = "~/.local/share/gpuscope"
 DEMO_DATA = "~/.local/share/gpuscope-demo"
-"""The default of `up --demo`: simulated history never shares a folder with real history."""
+"""The default of `up --demo`: simulated history must not share a folder with real history."""
 SETTINGS_FILES = (Path("~/.config/gpuscope/gpuscope.toml"), Path("/etc/gpuscope/gpuscope.toml"))
 
 
@@ -50,49 +49,47 @@ class CoreSettings(Limits):
     source: str = _setting(
         "auto",
         one_of("auto", *selectable_sources()),
-        "where GPU numbers come from; auto takes every source that answers",
+        "source of GPU data; auto uses every available source",
         "NAME",
     )
-    stand_in: tuple[str, ...] = _setting(
-        (), parse_words, "exporters to stand in for, each on its own port", "NAME"
-    )
+    stand_in: tuple[str, ...] = _setting((), parse_words, "exporters to replace, each on its own port", "NAME")
     families: tuple[str, ...] = _setting(
-        (), parse_words, "metric families to serve instead of the default ones", "A,B"
+        (), parse_words, "metric families to export instead of the default ones", "A,B"
     )
     listen: tuple[str, int] | None = _setting(
-        None, parse_listen, "address to serve on (agent :9400, up and server 127.0.0.1:9470)", "HOST:PORT"
+        None, parse_listen, "address to listen on (agent :9400, up and server 127.0.0.1:9470)", "HOST:PORT"
     )
-    interval: float = _setting(1.0, parse_interval, "how often the fast numbers are read", "1s")
+    interval: float = _setting(
+        1.0, parse_interval, "read interval of fast metrics (utilisation, memory, power)", "1s"
+    )
     counters: str = _setting("", str, "dcgm-exporter CSV file that lists the dcgm family's metrics", "FILE.csv")
     fields: tuple[str, ...] = _setting(
-        (), parse_words, "DCGM field ids to add to the dcgm_legacy family, by id: +191,+51", "+ID,+ID"
+        (), parse_words, "DCGM field ids to add to the dcgm_legacy family: +191,+51", "+ID,+ID"
     )
-    node: str = _setting(
-        "", str, "this machine's name in the metrics (default: $NODE_NAME or the host name)", "NAME"
-    )
+    node: str = _setting("", str, "node name in the metrics (default: $NODE_NAME or the host name)", "NAME")
     expected_gpus: int | None = _setting(
-        None, parse_count, "how many GPUs this machine should have, if the PCI bus cannot tell", "N"
+        None, parse_count, "expected number of GPUs, for machines where the PCI bus does not show it", "N"
     )
     path_procfs: str = _setting(
-        "/proc", str, "where the machine's procfs is mounted: in a container it may be /host/proc", "DIR"
+        "/proc", str, "mount point of the host's procfs; in a container for example /host/proc", "DIR"
     )
     path_sysfs: str = _setting(
-        "/sys", str, "where the machine's sysfs is mounted: in a container it may be /host/sys", "DIR"
+        "/sys", str, "mount point of the host's sysfs; in a container for example /host/sys", "DIR"
     )
     path_rootfs: str = _setting(
-        "/", str, "where the machine's root is mounted: in a container it may be /host/root", "DIR"
+        "/", str, "mount point of the host's root; in a container for example /host/root", "DIR"
     )
     web_config_file: str = _setting(
-        "", str, "exporter-toolkit file with TLS and passwords for the HTTP listener", "FILE"
+        "", str, "exporter-toolkit web configuration file: TLS, users, headers, rate limit", "FILE"
     )
-    full_commands: bool = _setting(False, parse_switch, "export whole command lines of GPU processes")
+    full_commands: bool = _setting(False, parse_switch, "export full command lines of GPU processes")
     idle_after: float = _setting(
-        60.0, parse_duration, "when a process without SM activity counts as idle", "60s"
+        60.0, parse_duration, "time without SM activity after which a process counts as idle", "60s"
     )
     kubelet_socket: str = _setting(
         "/var/lib/kubelet/pod-resources/kubelet.sock",
         str,
-        "the kubelet's pod-resources socket: whom the GPUs of this node were given to",
+        "the kubelet's pod-resources socket, which reports the pods that GPUs are allocated to",
         "SOCKET",
     )
     pods_socket: str = _setting(
@@ -102,110 +99,117 @@ class CoreSettings(Limits):
         "SOCKET",
     )
     path_pod_logs: str = _setting(
-        "/var/log/pods", str, "the kubelet's log folder: its names say which pod a UID is", "DIR"
+        "/var/log/pods", str, "the kubelet's log folder, whose names map pod UIDs to pods", "DIR"
     )
     kubelet_url: str = _setting(
-        "", str, "ask the kubelet for the node's pods over HTTPS; needs `nodes/pods`", "https://HOST:10250"
+        "", str, "read the node's pods from the kubelet over HTTPS; needs `nodes/pods`", "https://HOST:10250"
     )
     kubelet_insecure: bool = _setting(
         False,
         parse_switch,
-        "skip TLS verification of the kubelet at --kubelet-url; the token is sent all the same",
+        "skip TLS verification of the kubelet at --kubelet-url; the token is still sent",
     )
     kubernetes_api: bool = _setting(
-        False, parse_switch, "ask the API server for the node's pods; needs `pods` list"
+        False, parse_switch, "read the node's pods from the API server; needs `list` on `pods`"
     )
-    kubelet_interval: float = _setting(5.0, parse_interval, "how often the kubelet is asked", "5s")
+    kubelet_interval: float = _setting(5.0, parse_interval, "interval of requests to the kubelet", "5s")
     pod_labels: tuple[str, ...] = _setting(
-        (), parse_words, "pod labels to keep with a process' owner, by name; * takes all", "A,B"
+        (), parse_words, "pod labels to add to a process's owner; * means all", "A,B"
     )
     resource_names: tuple[str, ...] = _setting(
         (), parse_words, "device plugin resources that are GPUs, besides nvidia.com/* and amd.com/gpu", "A,B"
     )
     container_sockets: tuple[str, ...] = _setting(
-        (), parse_words, "Docker or Podman sockets to ask for containers' names and images", "SOCKET"
+        (), parse_words, "Docker or Podman sockets, for container names and images", "SOCKET"
     )
     cri_sockets: tuple[str, ...] = _setting(
         (),
         parse_words,
-        "containerd or CRI-O sockets to ask for containers' names and images; auto: where they usually are",
+        "containerd or CRI-O sockets, for container names and images; auto: the usual paths",
         "SOCKET|auto",
     )
-    job_map_dir: str = _setting("", str, "folder in which a Slurm prolog notes the job of each GPU", "DIR")
+    job_map_dir: str = _setting("", str, "folder where a Slurm prolog records the job of each GPU", "DIR")
     state_dir: str = _setting(
         "",
         str,
-        "folder that remembers counted XIDs over a restart (default: $STATE_DIRECTORY, else none)",
+        "folder that keeps XID counters across restarts (default: $STATE_DIRECTORY, else none)",
         "DIR",
     )
     log_level: str = _setting(
-        "info", one_of("debug", "info", "warning", "error"), "how much to log on standard error", "LEVEL"
+        "info", one_of("debug", "info", "warning", "error"), "log level on standard error", "LEVEL"
     )
 
     data: str = _setting(
         DEFAULT_DATA,
         str,
-        "folder that keeps the history, of one process at a time; a demo has ~/.local/share/gpuscope-demo",
+        "data folder, used by one process at a time; with --demo: ~/.local/share/gpuscope-demo",
         "DIR",
     )
-    store_interval: float = _setting(5.0, parse_interval, "how often this machine's numbers are stored", "5s")
-    retention: float = _setting(30 * 86400.0, parse_duration, "how long history is kept", "30d")
+    store_interval: float = _setting(5.0, parse_interval, "interval at which local metrics are stored", "5s")
+    retention: float = _setting(30 * 86400.0, parse_duration, "retention time of the history", "30d")
     retention_bytes: int | None = _setting(
         None,
         parse_bytes,
-        "how large the data folder may grow on the disk before the oldest history goes",
+        "maximum size of the data folder on disk; the oldest history is deleted first",
         "10GiB",
     )
 
     query_lookback: float = _setting(
         300.0,
         parse_positive_duration,
-        "how old the newest sample of a series may be for a query to see it",
+        "maximum age of the newest sample of a series in a query (lookback delta)",
         "5m",
     )
     admin_api: bool = _setting(
-        False, parse_switch, "let POST /api/v1/admin/tsdb/… delete series and copy the history to a folder"
+        False, parse_switch, "enable POST /api/v1/admin/tsdb/…, which deletes series and takes snapshots"
     )
 
     login: str = _setting(
         "auto",
         one_of("auto", "always"),
-        "auto: nobody logs in while --listen is a loopback address, else everybody, from this machine too; "
-        "always: everybody",
+        "auto: require a login unless --listen is a loopback address; always: require it on loopback too",
         "WHEN",
     )
-    session_lifetime: float = _setting(7 * 86400.0, parse_duration, "how long a login in the page lasts", "7d")
+    session_lifetime: float = _setting(7 * 86400.0, parse_duration, "lifetime of a login session", "7d")
     allowed_hosts: tuple[str, ...] = _setting(
-        (), parse_words, "names this server is reached by, besides its own: a.example, *.b.example, or *", "A,B"
+        (), parse_words, "additional accepted Host names: a.example, *.b.example, or * for any", "A,B"
     )
     proxy_auth_header: str = _setting(
-        "", str, "header in which a reverse proxy says who has logged in there, e.g. X-Forwarded-User", "HEADER"
+        "", str, "header with the user name set by a reverse proxy, for example X-Forwarded-User", "HEADER"
     )
     proxy_auth_from: tuple[str, ...] = _setting(
-        (), parse_words, "addresses of the reverse proxy whose forwarded headers are believed", "CIDR,…"
+        (), parse_words, "addresses of trusted reverse proxies, whose forwarded headers are used", "CIDR,…"
     )
 
-    config: str = _setting("", str, "Prometheus' configuration file that says what to scrape", "FILE")
+    config: str = _setting("", str, "Prometheus configuration file with the targets to scrape", "FILE")
     targets: str = _setting(
-        "", str, "what to scrape without a configuration file: addresses, or a file of them", "FILE|HOST:PORT,…"
+        "", str, "targets to scrape without a configuration file: addresses or a file", "FILE|HOST:PORT,…"
     )
-    scrape_interval: float = _setting(15.0, parse_interval, "how often --targets are scraped", "15s")
+    scrape_interval: float = _setting(15.0, parse_interval, "scrape interval of --targets", "15s")
     store: str = _setting(
-        "", str, "Prometheus, VictoriaMetrics, Thanos or Mimir to ask instead of keeping history here", "URL"
+        "",
+        str,
+        "URL of a Prometheus, VictoriaMetrics, Thanos or Mimir to query instead of a local store",
+        "URL",
     )
     store_tenant: str = _setting(
-        "", str, "tenant of a shared --store, sent as X-Scope-OrgID and as THANOS-TENANT", "NAME"
+        "", str, "tenant of a multi-tenant --store, sent as X-Scope-OrgID and THANOS-TENANT", "NAME"
     )
     store_http_config: str = _setting(
-        "", str, "file with credentials and TLS for --store, as promtool's --http.config.file", "FILE"
+        "", str, "credentials and TLS for --store, in the format of promtool's --http.config.file", "FILE"
     )
     remote_write: tuple[str, ...] = _setting(
-        (), parse_words, "where to send samples as well, by Prometheus' remote write", "URL,…"
+        (), parse_words, "URLs to send samples to by Prometheus remote write", "URL,…"
     )
     remote_write_http_config: str = _setting(
-        "", str, "file with credentials and TLS for --remote-write, as promtool's --http.config.file", "FILE"
+        "",
+        str,
+        "credentials and TLS for --remote-write, in the format of promtool's --http.config.file",
+        "FILE",
     )
-    remote_write_interval: float = _setting(15.0, parse_interval, "how often an agent sends its numbers", "15s")
+    remote_write_interval: float = _setting(
+        15.0, parse_interval, "interval at which an agent sends samples", "15s"
+    )
 
     alerting: str = _setting(
         "", str, "Alertmanager's configuration file: who is notified of which alert", "FILE"
@@ -226,23 +230,23 @@ class CoreSettings(Limits):
     dcgm_interval: float | None = _setting(
         None,
         parse_interval,
-        "how often --dcgm-fields are read, where that is more often than usual; dcgm-exporter's -c sets it",
+        "read interval of --dcgm-fields, if shorter than the default; dcgm-exporter's -c sets it",
         "30s",
     )
     dcgm_fields: tuple[int, ...] = _setting(
         (),
         parse_counts,
-        "DCGM field ids to read every --dcgm-interval; --as dcgm-exporter takes those of its counters file",
+        "DCGM field ids to read at --dcgm-interval; --as dcgm-exporter uses those of its counters file",
         "ID,ID",
     )
     dcgm_hostname_label: str = _setting(
         "Hostname",
         one_of("Hostname", "hostname"),
-        "how the dcgm family spells it: dcgm-exporter after 4.8.2 writes hostname, all before write Hostname",
+        "spelling of the dcgm family's host label: Hostname up to dcgm-exporter 4.8.2, hostname after it",
         "LABEL",
     )
 
-    demo_nodes: int | None = _setting(None, parse_count, "how many simulated nodes", "N")
+    demo_nodes: int | None = _setting(None, parse_count, "number of simulated nodes", "N")
 
     def node_name(self) -> str:
         return self.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
@@ -268,20 +272,20 @@ else:
 
 
 def home_path(text: str, setting: str) -> Path:
-    """A path in which `~` is the home directory; without `~` none is needed, and a service may have none."""
+    """Expands `~` in a path. A service may have no home directory; then a path without `~` is needed."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
         flag = "--" + setting.replace("_", "-")
         raise UsageError(
-            f"{flag}: {text!r} needs a home directory, and user {os.getuid()} has none here; give {flag} DIR"
+            f"{flag}: {text!r} needs a home directory, but user {os.getuid()} has none; set {flag} DIR"
         ) from None
 
 
 def _settings_files() -> Iterator[Path]:
     for path in SETTINGS_FILES:
-        # A system service may run without HOME and without a passwd entry (systemd's DynamicUser), or with the
-        # HOME of somebody whose folder it may not enter.
+        # A system service may run without HOME and without a passwd entry (systemd's DynamicUser), or with a
+        # HOME that it has no permission to read.
         with suppress(RuntimeError, PermissionError):
             if path.expanduser().is_file():
                 yield path.expanduser()
@@ -299,7 +303,7 @@ def _parse(row: Field[Any], text: str, origin: str) -> Any:
     try:
         return row.metadata["parse"](text)
     except ValueError as error:
-        # A metavar with a digit in it is an example of its own kind: 30d, 10GiB.
+        # A metavar with a digit, such as 30d or 10GiB, is an example value.
         metavar = row.metadata["metavar"]
         example = f"; for example {metavar}" if any(map(str.isdigit, metavar)) else ""
         raise UsageError(f"{origin}: {text!r} is {error}{example}") from None
@@ -312,17 +316,17 @@ def _file_text(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """A setting's text and where it was given."""
+class _SettingText:
+    """A setting's text and its origin."""
 
     text: str
     origin: str
     remedy: str = ""
-    """How to take it back from a command that does not have this setting."""
+    """What to do if the command does not have this setting."""
 
 
 def read_settings_file(path: Path, command: str = "") -> dict[str, str]:
-    """The file's own keys, and those of its table `[command]`, which win."""
+    """The file's top-level keys, overridden by those of its table `[command]`."""
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -337,20 +341,20 @@ def read_settings_file(path: Path, command: str = "") -> dict[str, str]:
     return {key: _file_text(value) for key, value in {**plain, **tables.get(command, {})}.items()}
 
 
-def _given(
+def _collect_texts(
     flags: Mapping[str, str], environment: Mapping[str, str], file: Path | None, command: str
-) -> dict[str, _Given]:
+) -> dict[str, _SettingText]:
     in_file = read_settings_file(file, command) if file is not None else {}
-    found: dict[str, _Given] = {}
+    texts: dict[str, _SettingText] = {}
     for row in setting_rows():
         if row.name in flags:
-            found[row.name] = _Given(flags[row.name], "--" + row.name.replace("_", "-"))
+            texts[row.name] = _SettingText(flags[row.name], "--" + row.name.replace("_", "-"))
         elif env_name(row) in environment:
-            found[row.name] = _Given(environment[env_name(row)], env_name(row))
+            texts[row.name] = _SettingText(environment[env_name(row)], env_name(row))
         elif row.name in in_file:
-            remedy = "; move it into the table of a command that does, for example [up]"
-            found[row.name] = _Given(in_file[row.name], f"settings file {file}: {row.name}", remedy)
-    return found
+            remedy = "; move it into the table of a command that has it, for example [up]"
+            texts[row.name] = _SettingText(in_file[row.name], f"settings file {file}: {row.name}", remedy)
+    return texts
 
 
 def load_settings(
@@ -359,19 +363,19 @@ def load_settings(
     file: Path | None = None,
     *,
     command: str = "",
-    taken: Collection[str] | None = None,
+    accepted: Collection[str] | None = None,
 ) -> Settings:
-    """Flag > environment > file > default. `file` is the one asked for; else the first of SETTINGS_FILES.
+    """Precedence: flag, environment, file, default. `file` defaults to the first of SETTINGS_FILES that exists.
 
-    A setting that is given but not among those `taken` by the command would have no effect: that is an error.
+    Setting something that the command does not have (`accepted`) is an error, because it would have no effect.
     """
     if file is None and environment.get("GPUSCOPE_SETTINGS"):
         file = Path(environment["GPUSCOPE_SETTINGS"])
     if file is None:
         file = next(_settings_files(), None)
     values: dict[str, Any] = {}
-    for name, given in _given(flags, environment, file, command).items():
-        if taken is not None and name not in taken:
-            raise UsageError(f"{given.origin}: `gpuscope {command}` does not take this setting{given.remedy}")
+    for name, given in _collect_texts(flags, environment, file, command).items():
+        if accepted is not None and name not in accepted:
+            raise UsageError(f"{given.origin}: `gpuscope {command}` does not have this setting{given.remedy}")
         values[name] = _parse(Settings.__dataclass_fields__[name], given.text, given.origin)
     return Settings(**values)

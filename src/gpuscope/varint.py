@@ -1,6 +1,4 @@
-"""Numbers of variable length, as protocol buffers and our chunks write them: seven bits a byte, the low ones
-first.
-"""
+"""Varints, as in protocol buffers and in our chunks: seven bits per byte, low bits first."""
 
 from __future__ import annotations
 
@@ -9,15 +7,15 @@ _MAX_SHIFT = 63
 
 
 class WireError(ValueError):
-    """The bytes are not in the format they should be in; says what is wrong."""
+    """The bytes are not in the expected format."""
 
 
 class VarintError(WireError):
-    """The bytes end inside a number, or a number is longer than 64 bits."""
+    """The bytes end inside a varint, or a varint has more than 64 bits."""
 
 
 def encode_varint(value: int) -> bytes:
-    """A 64-bit number; negative ones take ten bytes, as protobuf's int64 does."""
+    """Encodes a 64-bit integer; a negative integer takes ten bytes, as protobuf's int64."""
     value &= _MASK_64
     out = bytearray()
     while value > 0x7F:
@@ -28,7 +26,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at `at`, and where the next thing begins; nothing from `end` on is looked at."""
+    """The integer at offset `at` and the offset after it; reads no byte at or after `end`."""
     value = shift = 0
     while at < end:
         byte = data[at]

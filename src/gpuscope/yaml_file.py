@@ -1,8 +1,8 @@
-"""Reads a YAML file that a person wrote: every scalar stays text, and every key knows its line and column.
+"""Reads YAML configuration files: every scalar stays text, and every key has its line and column.
 
-Goes in: a file, or text with a name. Comes out: mappings (`YamlMapping`), lists, texts and None. A mistake is a
-UsageError with file, line, column and the likely cause. Such a file may be hostile: its size, depth and number
-of nodes, aliases expanded, are bounded, and a key may stand once. Imported only where there is a file to read.
+Input: a file, or text with a name; output: mappings (`YamlMapping`), lists, texts and None. A mistake raises
+UsageError with file, line, column and the likely cause. A file may be hostile: its size, depth and number of
+nodes (with aliases expanded) are limited, and a key may occur once. Imported only if there is a file to read.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from gpuscope.errors import UsageError
 from gpuscope.yaml_mistakes import explain
 
 MAX_YAML_BYTES = 4 << 20
-"""1,000 jobs have 300 KiB."""
+"""A configuration with 1,000 jobs has 300 KiB."""
 MAX_DEPTH = 64
 MAX_MESSAGE_CHARACTERS = 1000
 MAX_NUMBER_CHARACTERS = 64
 MAX_NODES = 200_000
-"""Keys and values, as many times as aliases repeat them: a `billion laughs` file has 10⁹ in 1 KiB."""
+"""Keys and values with aliases expanded: a `billion laughs` file of 1 KiB has 10⁹."""
 
 _NOT_TEXT = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 _MAP = "tag:yaml.org,2002:map"
 _MERGE = "tag:yaml.org,2002:merge"
 Place = tuple[int, int]
-"""Line and column, both from 1."""
+"""Line and column, counted from 1."""
 
 
 class YamlMapping(dict[str, Any]):
-    """A mapping that knows where its keys stand."""
+    """A mapping with the position of each key."""
 
     __slots__ = ("places",)
 
@@ -47,7 +47,7 @@ def _mostly_text(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 class TextLoader(yaml.SafeLoader):
-    """Leaves numbers, dates and switches as they are written: the label 1.10 is not 1.1, nor yes true."""
+    """Keeps numbers, dates and booleans as text: the label 1.10 is not 1.1, and yes is not true."""
 
     yaml_implicit_resolvers = _mostly_text(yaml.SafeLoader.yaml_implicit_resolvers)
 
@@ -58,7 +58,7 @@ class TextLoader(yaml.SafeLoader):
         self._weights: dict[int, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Counts what a reader of the document would meet, before any of it is built."""
+        """Counts nodes with aliases expanded, before values are constructed."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             node = super().compose_node(parent, index)
@@ -79,7 +79,7 @@ class TextLoader(yaml.SafeLoader):
     def _count(self, nodes: int, mark: Any) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
-            raise _mistake(f"more than {MAX_NODES} keys and values, those that aliases repeat included", mark)
+            raise _mistake(f"more than {MAX_NODES} keys and values, counting those that aliases repeat", mark)
 
 
 def _construct_mapping(loader: TextLoader, node: yaml.MappingNode) -> Iterator[YamlMapping]:
@@ -101,27 +101,25 @@ def _refuse_repeated(node: yaml.MappingNode) -> None:
         if not isinstance(key, yaml.ScalarNode) or not key.value:
             raise _mistake("a key that is not a text", key.start_mark)
         if key.value in seen:
-            raise _mistake(
-                f"the key {shown(key.value)} stands here and in line {seen[key.value]}", key.start_mark
-            )
+            raise _mistake(f"the key {shown(key.value)} is also in line {seen[key.value]}", key.start_mark)
         seen[key.value] = key.start_mark.line + 1
 
 
-# Other explicit tags (!!int, !!binary, !!set) make values that no configuration has.
+# Other explicit tags (!!int, !!binary, !!set) construct values that no configuration uses.
 _KINDS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:null", "tag:yaml.org,2002:seq", None)
 TextLoader.yaml_constructors = {kind: yaml.SafeLoader.yaml_constructors[kind] for kind in _KINDS}
 TextLoader.add_constructor(_MAP, _construct_mapping)
 
 
 class TypedLoader(TextLoader):
-    """With YAML's own numbers and switches: for files whose values are few and of known types."""
+    """Constructs numbers and booleans: for small files whose values have known types."""
 
     yaml_implicit_resolvers = yaml.SafeLoader.yaml_implicit_resolvers
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {_MAP: _construct_mapping}
 
 
 def _construct_number(loader: TypedLoader, node: yaml.ScalarNode) -> object:
-    """A long one takes time with the square of its length (1:1:1… is to the base 60) and cannot be shown."""
+    """Refuses long numbers: parsing takes time with the square of the length (1:1:1… has base 60)."""
     if len(node.value) > MAX_NUMBER_CHARACTERS:
         raise _mistake(f"a number of {len(node.value)} characters", node.start_mark)
     number: object = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
@@ -133,7 +131,7 @@ TypedLoader.add_constructor("tag:yaml.org,2002:float", _construct_number)
 
 
 class TextDumper(yaml.SafeDumper):
-    """Writes what `TextLoader` has read."""
+    """Writes documents that `TextLoader` has read."""
 
     yaml_implicit_resolvers = _mostly_text(yaml.SafeDumper.yaml_implicit_resolvers)
 
@@ -159,24 +157,24 @@ def load_yaml(path: Path, *, typed: bool = False) -> object:
 
 
 def parse_yaml(text: str, name: str, *, typed: bool = False) -> object:
-    """`name` is the file's, for messages; `typed` makes numbers and switches of plain scalars."""
+    """`name` appears in messages; `typed` converts plain scalars to numbers and booleans."""
     try:
         document: object = yaml.load(text, TypedLoader if typed else TextLoader)  # noqa: S506 - safe ones
         return document
     except yaml.YAMLError as error:
         raise UsageError(f"{name}: {explain(error, text)}") from None
-    # PyYAML lets other errors through: a number with a stray `_`, a date of month 13, an empty !!int.
+    # PyYAML also raises other errors: for a number with a misplaced `_`, a date of month 13, an empty !!int.
     except (ValueError, LookupError, RecursionError, TypeError, AttributeError) as error:
         raise UsageError(f"{name}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
 
 
 def one_line(text: str) -> str:
-    """A message that repeats something of a file: harmless in a terminal, and not too long."""
+    """Makes a message that quotes a file safe for a terminal, and limits its length."""
     cut = text if len(text) <= MAX_MESSAGE_CHARACTERS else text[:MAX_MESSAGE_CHARACTERS] + "…"
     return cut if cut.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
 
 
 def shown(key: object) -> str:
-    """A key in a message: as it is if that is harmless."""
+    """A key for a message: unchanged if it is short and printable, else quoted."""
     text = str(key)
     return text if text.isprintable() and 0 < len(text) <= 60 else repr(text[:60])

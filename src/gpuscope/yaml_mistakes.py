@@ -1,7 +1,7 @@
-"""What is probably wrong with a text that is not YAML: the parser's error in, one or two sentences out.
+"""Explains YAML syntax errors. Input: the parser's error and the text; output: one or two sentences.
 
-PyYAML says what it expected ("<block end>"); a person wants to know that a line is indented too far. The cause
-is guessed from the lines around the error. Nothing of the text is repeated that could act on a terminal.
+PyYAML reports what it expected ("<block end>"); a user needs to know that a line is indented too far. The cause
+is guessed from the lines around the error. Messages contain no control characters of the text.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's, by which PyYAML counts
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks, which PyYAML counts
 _INDENT = re.compile(r"[ \t]*")
 _KEY = re.compile(
     r"""[ ]*(?:-[ ]+)*(?P<key>"[^"]*"|'[^']*'|[^\s'"#:-][^:#]*?)[ ]*:"""
     r"""(?:[ ]+(?P<value>[^#\s].*)|[ ]*(?:#.*)?)\Z"""
 )
 _MAX_LINE = 1000
-"""Characters of a line that are looked at: the patterns are for what people write."""
+"""Only this many characters of a line are examined."""
 _CANNOT_START = re.compile(r"found character '(.+)' that cannot start any token")
 
 
@@ -32,7 +32,7 @@ def explain(error: Any, text: str) -> str:
     """`line 7, column 5: …`"""
     position = getattr(error, "position", None)
     mark = getattr(error, "problem_mark", None)
-    if mark is None and isinstance(position, int):  # a character that YAML does not have
+    if mark is None and isinstance(position, int):  # a character that YAML does not allow
         before = text[:position]
         where = _Mistake(before.count("\n"), position - before.rfind("\n") - 1, _bad_character(text, position))
     elif mark is None:
@@ -58,28 +58,28 @@ def _diagnose(error: Any, lines: list[str]) -> _Mistake:
     if "expected <block end>" in problem:
         return _wrong_indentation(lines, mark, start, problem)
     if "unexpected end of stream" in problem:
-        return _Mistake(start.line, start.column, "the quote that begins here is not closed")
+        return _Mistake(start.line, start.column, "this quoted text has no closing quote")
     if "expected ',' or" in problem:
         bracket = "]" if "sequence" in str(error.context) else "}"
         return _Mistake(
-            start.line, start.column, f"what begins here has no closing {bracket}, or a comma is missing"
+            start.line, start.column, f"the closing {bracket} of this list or mapping, or a comma, is missing"
         )
     if "could not find expected ':'" in problem:
-        return _Mistake(start.line, start.column, "no ': ' after the key that begins here")
+        return _Mistake(start.line, start.column, "no ': ' after this key")
     return _Mistake(mark.line, mark.column, _other_cause(problem))
 
 
 def _other_cause(problem: str) -> str:
     if found := _CANNOT_START.match(problem):
-        return f"a text that begins with {found[1]} must stand in quotes"
+        return f"a text that starts with {found[1]} must be in quotes"
     if "undefined alias" in problem:
-        return "* begins an alias, which is not defined; put the text in quotes"
+        return "* starts an alias, which is not defined; put the text in quotes"
     if "constructor for the tag" in problem:
-        return "! begins a tag, which is not known; put the text in quotes"
+        return "! starts a tag, which is not known; put the text in quotes"
     if "unknown escape character" in problem:
-        return "in double quotes a backslash begins an escape; use single quotes"
+        return "in double quotes a backslash starts an escape; use single quotes"
     if "another document" in problem:
-        return "a second document begins here; a file has one"
+        return "a second document starts here; only one is allowed"
     return " ".join("".join(c if c.isprintable() else "?" for c in problem).split())[:200]
 
 
@@ -90,7 +90,7 @@ def _unexpected_colon(lines: list[str], mark: Any) -> _Mistake:
         return _Mistake(mark.line, mark.column, "a second ': ' in this line; put the value in quotes")
     above = _above(lines, mark.line)
     if above is None:
-        return _Mistake(mark.line, mark.column, "a ': ' where no key can stand")
+        return _Mistake(mark.line, mark.column, "a ': ' where no key is allowed")
     key = _KEY.match(lines[above])
     if key is not None and key["value"] is not None and own_column > key.start("key"):
         return _too_far(mark.line, own_column, above, key)
@@ -100,7 +100,7 @@ def _unexpected_colon(lines: list[str], mark: Any) -> _Mistake:
         return _Mistake(above, begins, "no space after the '-'")
     if re.match(r"[\w-]+:\S", bare):
         return _Mistake(above, begins, "no space after the ':'")
-    return _Mistake(above, begins, "no ': ' after the key that begins here")
+    return _Mistake(above, begins, "no ': ' after this key")
 
 
 def _wrong_indentation(lines: list[str], mark: Any, start: Any, problem: str) -> _Mistake:
@@ -113,8 +113,8 @@ def _wrong_indentation(lines: list[str], mark: Any, start: Any, problem: str) ->
         return _too_far(mark.line, mark.column, above, key)
     columns = sorted({start.column + 1, *([] if key is None else [key.start("key") + 1])})
     cause = (
-        f"this line begins in column {mark.column + 1}, those above it in column "
-        f"{' or '.join(map(str, columns))}; begin it where it belongs"
+        f"this line starts in column {mark.column + 1}, the lines above in column "
+        f"{' or '.join(map(str, columns))}; correct its indentation"
     )
     return _Mistake(mark.line, mark.column, cause)
 
@@ -122,14 +122,14 @@ def _wrong_indentation(lines: list[str], mark: Any, start: Any, problem: str) ->
 def _too_far(line: int, column: int, above: int, key: re.Match[str]) -> _Mistake:
     name = key["key"] if key["key"].isprintable() and len(key["key"]) <= 60 else "the key"
     cause = (
-        f"indented further than {name} in line {above + 1}, which has a value already; "
-        f"begin it in column {key.start('key') + 1}, below {name}"
+        f"indented more than {name} in line {above + 1}, which already has a value; "
+        f"start it in column {key.start('key') + 1}, below {name}"
     )
     return _Mistake(line, column, cause)
 
 
 def _above(lines: list[str], line: int) -> int | None:
-    """The line before that has more than a comment."""
+    """The last line before that is neither blank nor a comment."""
     for number in range(line - 1, -1, -1):
         bare = lines[number].strip()
         if bare and not bare.startswith("#"):

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.cli import COMMANDS, command_parser, main
+from tests.cli.test_server import eventually
 
 GPUSCOPE = [sys.executable, "-m", "gpuscope"]
 QUIET = {**os.environ, "NO_COLOR": "1", "GPUSCOPE_LOG_LEVEL": "info"}
@@ -28,7 +29,7 @@ def run(*argv: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def running(*argv: str, until: str) -> Iterator[tuple[subprocess.Popen[str], re.Match[str]]]:
-    """Runs a command until it has logged a line that matches; always ends it."""
+    """Starts a command, waits for a matching log line, and always stops it."""
     process = subprocess.Popen([*GPUSCOPE, *argv], stderr=subprocess.PIPE, text=True, env=QUIET)
     assert process.stderr is not None
     seen = []
@@ -50,7 +51,7 @@ def get(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_help_lists_every_command_and_each_teaches() -> None:
+def test_help_of_every_command() -> None:
     listing = run("--help").stdout
     for name in COMMANDS:
         assert name in listing
@@ -68,7 +69,7 @@ def test_agent_once_prints_an_exposition_of_eight_simulated_gpus() -> None:
     assert "simulated" in done.stderr
 
 
-def test_agent_serves_until_it_is_told_to_stop() -> None:
+def test_agent_serves_until_sigterm() -> None:
     with running(
         "agent", "--source", "demo", "--listen", "127.0.0.1:0", until=r"http://127.0.0.1:(\d+)/metrics"
     ) as (
@@ -76,13 +77,7 @@ def test_agent_serves_until_it_is_told_to_stop() -> None:
         match,
     ):
         base = f"http://127.0.0.1:{match[1]}"
-        for _ in range(100):
-            try:
-                ready = get(f"{base}/-/ready")
-                break
-            except OSError:
-                continue
-        assert ready == "ready\n"
+        assert eventually(lambda: get(f"{base}/-/ready")) == "ready\n"
         assert "gpuscope_gpu_info{" in get(f"{base}/metrics")
         assert get(f"{base}/-/healthy") == "healthy\n"
         process.send_signal(signal.SIGTERM)
@@ -90,7 +85,7 @@ def test_agent_serves_until_it_is_told_to_stop() -> None:
 
 
 @pytest.mark.parametrize("command", ["agent --source demo", "server --data {folder}"])
-def test_an_address_that_is_taken_is_exit_2_and_one_sentence(command: str, tmp_path: Path) -> None:
+def test_an_address_in_use_is_exit_2_and_one_sentence(command: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         done = run(*command.format(folder=tmp_path).split(), "--listen", address)
@@ -120,7 +115,7 @@ def test_no_gpu_is_exit_3_and_says_why() -> None:
         ["up", "--demo", "--listen", "0.0.0.0:0", "--data", "/dev/null/nowhere"],
     ],
 )
-def test_a_users_mistake_is_exit_2_one_sentence_no_traceback(argv: list[str]) -> None:
+def test_a_wrong_command_line_is_exit_2_and_one_sentence(argv: list[str]) -> None:
     done = run(*argv)
     assert done.returncode == 2
     assert done.stderr.startswith("gpuscope")
@@ -133,7 +128,7 @@ def test_an_unreachable_server_is_exit_4() -> None:
     assert "cannot reach http://127.0.0.1:1" in done.stderr
 
 
-def test_snapshot_for_people_and_for_machines() -> None:
+def test_snapshot_as_table_and_json() -> None:
     table = run("snapshot", "--source", "demo").stdout
     assert "SIMULATED" in table
     assert table.count("NVIDIA H100") == 8
@@ -142,7 +137,7 @@ def test_snapshot_for_people_and_for_machines() -> None:
     assert "fan_speed_ratio" not in snapshot["devices"][0], "what is absent is left out"
 
 
-def test_textfile_writes_rewrites_and_takes_the_file_away(tmp_path: Path) -> None:
+def test_textfile_writes_rewrites_and_removes_the_file(tmp_path: Path) -> None:
     target = tmp_path / "gpu.prom"
     assert run("textfile", "--source", "demo", "--output", str(target), "--once").returncode == 0
     assert b"# TYPE" in target.read_bytes()
@@ -159,7 +154,7 @@ def test_textfile_writes_rewrites_and_takes_the_file_away(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_completion_scripts_are_made_for_each_shell() -> None:
+def test_completion_scripts() -> None:
     for shell in ("bash", "zsh"):
         script = run("completion", shell).stdout
         assert "nvidia-smi-command" in script or "nvidia_smi_command" in script
@@ -175,7 +170,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     process.wait()
 
 
-def test_the_agent_does_not_load_what_it_does_not_use() -> None:
+def test_the_agent_imports_only_what_it_uses() -> None:
     script = (
         "import sys; from gpuscope.cli import main; main(['agent', '--source', 'demo', '--once']);"
         "heavy = {'numpy', 'grpc', 'sqlite3', 'yaml', 'bcrypt', 'pynvml', 'psutil'};"
@@ -185,7 +180,7 @@ def test_the_agent_does_not_load_what_it_does_not_use() -> None:
     assert done.stderr.strip().endswith("[]"), done.stderr
 
 
-def test_without_a_command_it_lists_them_all() -> None:
+def test_without_a_command_all_are_listed() -> None:
     done = run()
     assert done.returncode == 0
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
@@ -194,7 +189,7 @@ def test_without_a_command_it_lists_them_all() -> None:
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (("upp",), "unknown command 'upp' (did you mean up?); `gpuscope` without one lists them"),
+        (("upp",), "unknown command 'upp' (did you mean up?); run `gpuscope` to list the commands"),
         (("up", "--listn", "1"), "unknown option --listn (did you mean --listen?); see `gpuscope up --help`"),
         (("up", "--frob"), "unknown option --frob; see `gpuscope up --help`"),
         (("server", "--retention", "foo"), "--retention: 'foo' is not a duration; for example 30d"),
@@ -207,25 +202,25 @@ def test_a_mistake_is_one_sentence(argv: tuple[str, ...], sentence: str) -> None
     assert (done.returncode, done.stderr) == (2, f"gpuscope: {sentence}\n")
 
 
-def test_a_setting_the_command_does_not_take_is_an_error_wherever_it_came_from(tmp_path: Path) -> None:
+def test_a_setting_of_another_command_is_an_error_from_any_origin(tmp_path: Path) -> None:
     command = [*GPUSCOPE, "agent", "--once", "--source", "demo"]
     done = subprocess.run(
         command, env={**QUIET, "GPUSCOPE_RETENTION": "3d"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr == "gpuscope: GPUSCOPE_RETENTION: `gpuscope agent` does not take this setting\n"
+    assert done.stderr == "gpuscope: GPUSCOPE_RETENTION: `gpuscope agent` does not have this setting\n"
     file = tmp_path / "gpuscope.toml"
     file.write_text('retention = "3d"\n')
     done = run(*command[3:], "--settings", str(file))
     assert done.returncode == 2
-    assert "retention: `gpuscope agent` does not take this setting; move it into the table" in done.stderr
+    assert "retention: `gpuscope agent` does not have this setting; move it into the table" in done.stderr
     file.write_text('[up]\nretention = "3d"\n[agent]\nnode = "from-the-table"\n')
     done = run(*command[3:], "--settings", str(file))
     assert done.returncode == 0
     assert 'node="from-the-table"' in done.stdout
 
 
-def test_every_setting_stands_under_one_heading_of_the_help() -> None:
+def test_every_setting_is_in_one_help_group() -> None:
     from gpuscope.cli.parser import GROUPS
     from gpuscope.settings import setting_rows
 
@@ -242,16 +237,16 @@ def test_scenarios_are_listed() -> None:
     [
         (
             "libstdc++.so.6: cannot open shared object file: No such file or directory",
-            "gpuscope server needs libstdc++.so.6, which is not installed here; install libstdc++6 (Debian, "
+            "gpuscope server needs libstdc++.so.6, which is not installed; install libstdc++6 (Debian, "
             "Ubuntu) or libstdc++ (Fedora, RHEL); `gpuscope agent` runs without it",
         ),
         (
             "\n\nIMPORTANT: PLEASE READ\n\nOriginal error was: libz.so.1: cannot open shared object file: x\n",
-            "gpuscope server needs libz.so.1, which is not installed here; install the package that has it",
+            "gpuscope server needs libz.so.1, which is not installed; install the package that contains it",
         ),
     ],
 )
-def test_a_library_the_system_lacks_is_one_sentence(
+def test_a_missing_system_library_is_one_sentence(
     text: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(args: object, settings: object) -> int:
@@ -262,7 +257,7 @@ def test_a_library_the_system_lacks_is_one_sentence(
     assert capsys.readouterr().err == f"gpuscope: {sentence}\n"
 
 
-def test_another_failed_import_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_import_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(args: object, settings: object) -> int:
         raise ImportError("cannot import name 'x' from 'y'")
 

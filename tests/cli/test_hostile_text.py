@@ -1,4 +1,4 @@
-"""What a hostile server, scrape target or store puts into a terminal, a spreadsheet or the log: nothing."""
+"""Text from a hostile server, target or store cannot inject anything into a terminal, spreadsheet or log."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def server_that_answers(document: dict[str, Any], status: int = 200) -> Iterator
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
             self.send_response(status)
+            self.send_header("content-type", "application/json")
             self.end_headers()
             self.wfile.write(json.dumps(document).encode())
 
@@ -103,7 +104,7 @@ def test_csv_cells(text: str, cell: str) -> None:
     assert csv_cell(text) == cell
 
 
-def test_an_exported_store_is_exact_in_a_file_and_harmless_on_a_terminal(
+def test_export_is_exact_in_a_file_and_escaped_on_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path) as store:
@@ -137,6 +138,6 @@ def test_a_log_record_is_one_line_and_a_traceback_keeps_its_lines() -> None:
     assert "\x1b" not in told
 
 
-def test_escaping_keeps_what_is_harmless() -> None:
+def test_escaping_keeps_printable_text() -> None:
     assert escape_controls("Größe 日本 é\\") == "Größe 日本 é\\"
     assert escape_controls("\u202e\x9b\x7f\n", keep="\n") == "\\u202e\\x9b\\x7f\n"

@@ -1,4 +1,4 @@
-"""`/metrics` shows the limits in force, also one whose default is found at the start."""
+"""`/metrics` shows the limits in force, including a default computed at start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT = ("gpuscope_limit", '{limit="max_series"}')
 @pytest.mark.parametrize(
     "command", [["server"], ["up", "--demo", "--demo-nodes", "1", "--demo-gpus", "1"]], ids=["server", "up"]
 )
-def test_max_series_by_default_is_the_number_of_the_store(command: list[str]) -> None:
+def test_default_max_series_equals_the_stores(command: list[str]) -> None:
     with running(command) as victim:
         assert victim.metric(*DEFAULT) >= 1000, "from the memory of this machine"
         assert victim.metric(*DEFAULT) == victim.metric("gpuscope_store_max_series")

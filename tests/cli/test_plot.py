@@ -14,7 +14,7 @@ def dots(lines: list[str]) -> list[str]:
     return [line[MARGIN:] for line in lines[:HEIGHT]]
 
 
-def test_neighbours_are_joined_and_a_gap_stays_open() -> None:
+def test_neighbours_are_connected_and_gaps_stay_open() -> None:
     steady = [(60.0 * minute, 5.0) for minute in range(40)]
     whole = dots(render_plot(steady, 60))
     assert [line for line in whole if line] == [whole[3]]
@@ -24,7 +24,7 @@ def test_neighbours_are_joined_and_a_gap_stays_open() -> None:
     assert broken[3].count("\u2800") == pytest.approx(23, abs=1)  # half of the line
 
 
-def test_the_ends_of_both_axes_are_named() -> None:
+def test_axis_labels() -> None:
     lines = render_plot([(0.0, 2500.0), (60.0, 12_500.0)], 60)
     assert lines[0].startswith("      12.5k ┤")
     assert lines[HEIGHT - 1].startswith("       2500 ┤")

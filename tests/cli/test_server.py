@@ -1,4 +1,4 @@
-"""`gpuscope server` as a process: its mistakes, its reload, and real engines around it."""
+"""`gpuscope server` as a process: wrong settings, reload, and real engines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def vector(url: str, expression: str, **parameters: str) -> dict[tuple[tuple[str
 
 
 def eventually(check: Callable[[], Any]) -> Any:
-    """The first true answer; gives up, with the last one, only when something is really wrong."""
+    """Polls until the result is true and returns it; fails after 60 s, when something is really wrong."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -97,7 +97,7 @@ def test_a_mistake_is_one_sentence(
         assert word in said
 
 
-def test_scrape_reload_and_the_second_server_refuses(tmp_path: Path) -> None:
+def test_scrape_reload_and_a_second_server_on_the_same_folder(tmp_path: Path) -> None:
     config = tmp_path / "prometheus.yml"
     with serving({"/metrics": text("a 1\n"), "/more": text("b 2\n")}) as address:
         one = f"{{job_name: one, scrape_interval: 1s, static_configs: [{{targets: ['{address}']}}]}}"
@@ -127,7 +127,7 @@ def test_scrape_reload_and_the_second_server_refuses(tmp_path: Path) -> None:
         assert process.returncode == 0
 
 
-def test_the_query_log_is_opened_again_on_a_reload(tmp_path: Path) -> None:
+def test_the_query_log_is_reopened_on_reload(tmp_path: Path) -> None:
     config, queries = tmp_path / "prometheus.yml", tmp_path / "queries.log"
     config.write_text("global: {query_log_file: queries.log}")
     with server(tmp_path / "data", "--config", str(config)) as (url, process):
@@ -140,7 +140,7 @@ def test_the_query_log_is_opened_again_on_a_reload(tmp_path: Path) -> None:
         assert "first" in (tmp_path / "moved").read_text()
 
 
-def test_history_outlives_the_process(tmp_path: Path) -> None:
+def test_history_survives_a_restart(tmp_path: Path) -> None:
     with serving({"/metrics": text("a 1\n")}) as address:
         flags = ("--targets", address, "--scrape-interval", "1s")
         with server(tmp_path / "data", *flags) as (url, _):
@@ -151,7 +151,7 @@ def test_history_outlives_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine("prometheus")
-def test_prometheus_federates_from_us_and_writes_to_us(tmp_path: Path) -> None:
+def test_prometheus_federates_from_and_writes_to_gpuscope(tmp_path: Path) -> None:
     engine("prometheus")
     with (
         serving({"/metrics": text('m{x="1"} 5\n')}) as target,
@@ -181,7 +181,7 @@ remote_write: [{{url: '{url}/api/v1/write', queue_config: {{batch_send_deadline:
 
 @pytest.mark.engine("prometheus")
 @pytest.mark.engine("node_exporter")
-def test_we_scrape_prometheus_and_node_exporter(tmp_path: Path) -> None:
+def test_scrapes_prometheus_and_node_exporter(tmp_path: Path) -> None:
     with running_prometheus() as prometheus, running_node_exporter() as node:
         both = ",".join(urllib.parse.urlsplit(one).netloc for one in (prometheus, node))
         with server(tmp_path / "data", "--targets", both, "--scrape-interval", "1s") as (url, _):
@@ -196,7 +196,7 @@ def test_we_scrape_prometheus_and_node_exporter(tmp_path: Path) -> None:
 
 @pytest.mark.engine("victoria-metrics")
 @pytest.mark.engine("prometheus")
-def test_we_write_to_engines_and_answer_over_them(tmp_path: Path) -> None:
+def test_writes_to_engines_and_queries_them(tmp_path: Path) -> None:
     page = "".join(f'm{{gpu="{n}"}} {n * 1.5}\n' for n in range(20))
     with (
         running_victoria_metrics(flags=["-search.latencyOffset=0s"]) as victoria,
@@ -227,7 +227,7 @@ def test_we_write_to_engines_and_answer_over_them(tmp_path: Path) -> None:
     assert not (tmp_path / "unused").exists()
 
 
-def test_an_agent_that_pushes_loads_no_numpy() -> None:
+def test_an_agent_with_remote_write_does_not_import_numpy() -> None:
     code = (
         "import gpuscope.remote_write.sender, gpuscope.remote_write.family_sender, sys\n"
         "import gpuscope.remote_write.snapshot_sender, gpuscope.wiring.remote_write\n"

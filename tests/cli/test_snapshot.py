@@ -1,4 +1,4 @@
-"""The snapshot's table: every GPU and instance, who is on it, who was given it and does not use it."""
+"""The snapshot table: GPUs and instances, their processes, and unused allocations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def line_with(lines: list[str], text: str) -> str:
     return line
 
 
-def test_instances_have_lines_of_their_own_and_free_ones_say_so() -> None:
+def test_instances_have_own_rows_and_free_ones_are_marked() -> None:
     lines = table(first_node())
     assert "ml/mig-0" in line_with(lines, "0_7_0")
     assert line_with(lines, "0_12_0").endswith("free")
@@ -27,10 +27,10 @@ def test_instances_have_lines_of_their_own_and_free_ones_say_so() -> None:
     assert line_with(lines, "tritonserver").split()[-3:] == ["%", "active", "1m"]
 
 
-def test_what_was_given_and_lies_unused_is_seen() -> None:
+def test_unused_allocations_are_shown() -> None:
     unused = Allocation(gpu_uuid=first_node().devices[2].uuid, namespace="ml", pod="lazy", device_id="x")
     shot = replace(first_node(), ownership=Ownership(allocations=(unused,)))
-    assert line_with(table(shot), "ml/lazy").endswith("given, unused")
+    assert line_with(table(shot), "ml/lazy").endswith("allocated, unused")
 
 
 def test_hostile_names_cannot_move_the_cursor() -> None:
@@ -52,14 +52,14 @@ def where(owner: Owner) -> str:
     return line_with(table(replace(node, processes=(process,))), "555")
 
 
-def test_the_closest_name_there_is() -> None:
+def test_owner_text_prefers_the_most_specific_name() -> None:
     assert "job 17" in where(Owner(job="17"))
     assert "pod 0-1-2" in where(Owner(pod_uid="0-1-2", container_id="f" * 64))
     assert "container web" in where(Owner(container="web", container_id="f" * 64))
     assert "container ffffffffffff " in where(Owner(container_id="f" * 64))
 
 
-def test_json_has_owners_and_leaves_out_what_is_absent() -> None:
+def test_json_has_owners_and_omits_absent_values() -> None:
     told = to_json(first_node())
     first = told["processes"][0]
     assert first["owner"]["pod"] == "mig-0"

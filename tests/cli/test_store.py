@@ -40,7 +40,7 @@ def test_stat_and_check(history: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert first in said(capsys, "stat", "--data", str(history))[1]
     code, text = said(capsys, "check", "--data", str(history))
     assert code == 0
-    assert "sound" in text
+    assert "no damage found" in text
 
 
 def test_export_chooses_series_and_times(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_export_chooses_series_and_times(history: Path, capsys: pytest.CaptureFi
     assert read == [(series, (START + 98) * 1000, 99.0), (series, (START + 99) * 1000, 100.0)]
 
 
-def test_backup_also_while_another_writes(
+def test_backup_while_another_process_writes(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Store(history):
@@ -67,9 +67,9 @@ def test_backup_also_while_another_writes(
     ("argv", "complaint"),
     [
         (["stat", "--data", "/nonexistent"], "there is no history"),
-        (["backup"], "say where to"),
+        (["backup"], "a destination folder is required"),
         (["export", "--match", "sum("], "match"),
-        (["delete"], "say which series"),
+        (["delete"], "--match is required"),
         (["delete", "--match", "power"], "pass --yes to confirm"),
         (["delete", "--match", "power", "--start", "soon", "--yes"], "soon"),
     ],
@@ -80,7 +80,7 @@ def test_mistakes(history: Path, capsys: pytest.CaptureFixture[str], argv: list[
     assert complaint in capsys.readouterr().err
 
 
-def test_delete_takes_what_was_chosen_and_no_more(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delete_removes_only_matching_series(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["delete", "--data", str(history), "--match", 'power{gpu="1"}', "--yes"]
     code, text = said(capsys, *argv, "--start", str(START + 10), "--end", str(START + 19))
     assert (code, text) == (0, "deleted samples of 1 series\n")
@@ -88,23 +88,23 @@ def test_delete_takes_what_was_chosen_and_no_more(history: Path, capsys: pytest.
     assert len(list(parse_once(kept, openmetrics=True))) == 90
     assert said(capsys, *argv)[0] == 0
     assert json.loads(said(capsys, "stat", "--data", str(history), "--json")[1])["series"] == 2
-    assert said(capsys, *argv) == (0, "no series; nothing was deleted\n")
+    assert said(capsys, *argv) == (0, "no matching series; nothing was deleted\n")
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 2), ("YES", 2), ("", 3), ("n", 3)])
-def test_delete_asks_first(
+def test_delete_asks_for_confirmation(
     history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: str, left: int
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or answer)
     assert main(["store", "delete", "--data", str(history), "--match", 'power{gpu="1"}']) == (left == 3)
-    assert asked == ['Delete 1 series of power{gpu="1"}, all of their samples? [y/N] ']
+    assert asked == ['Delete 1 series of power{gpu="1"}, all samples? [y/N] ']
     capsys.readouterr()
     assert json.loads(said(capsys, "stat", "--data", str(history), "--json")[1])["series"] == left
 
 
-def test_delete_leaves_a_running_server_its_folder(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delete_refuses_a_folder_in_use(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(history):
         assert main(["store", "delete", "--data", str(history), "--match", "power", "--yes"]) == 1
     assert "/api/v1/admin/tsdb/delete_series" in capsys.readouterr().err

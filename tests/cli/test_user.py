@@ -1,4 +1,4 @@
-"""`gpuscope user`: what it prints, what it refuses, and what it leaves on disk."""
+"""`gpuscope user`: output, errors, and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from gpuscope.cli import main
 from gpuscope.server.login import user_file as users_module
-from gpuscope.server.login.user_file import Users
+from gpuscope.server.login.user_file import UserFile
 
 PASSWORD = "correct horse battery"
 
@@ -23,11 +23,13 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(users_module.Users.__init__, "__defaults__", (4, *Users.__init__.__defaults__[1:]))  # type: ignore[index]
+    monkeypatch.setattr(
+        users_module.UserFile.__init__, "__defaults__", (4, *UserFile.__init__.__defaults__[1:])
+    )  # type: ignore[index]
 
 
 class User:
-    """Runs the command on one data folder with something on standard input."""
+    """Runs the command on one data folder with text on standard input."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._patch, self._capsys = folder, patch, capsys
@@ -44,39 +46,39 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return User(tmp_path / "data", monkeypatch, capsys)
 
 
-def test_a_user_is_added_gets_a_new_password_and_goes(user: User) -> None:
-    assert user("add", "ann")[:2] == (0, "ann may log in now\n")
-    assert Users(user.folder).check("ann", PASSWORD)
+def test_add_passwd_and_remove(user: User) -> None:
+    assert user("add", "ann")[:2] == (0, "user ann added\n")
+    assert UserFile(user.folder).check("ann", PASSWORD)
     assert user("passwd", "ann", typed="another, longer one\r\n")[0] == 0
-    assert Users(user.folder).check("ann", "another, longer one")
+    assert UserFile(user.folder).check("ann", "another, longer one")
     assert user("remove", "ann")[0] == 0
     code, out, err = user("list")
     assert (code, out) == (0, "")
-    assert "nobody yet" in err
+    assert "no users yet" in err
 
 
 def test_a_token_is_shown_once_and_can_be_piped(user: User) -> None:
     code, token, note = user("token", "grafana")
     assert code == 0
-    assert "shown only now" in note
-    assert Users(user.folder).token(token.strip())
+    assert "shown only once" in note
+    assert UserFile(user.folder).token(token.strip())
     assert user("token", "node7", "--write")[0] == 0
     code, listing, _ = user("list", "--json")
     rows = json.loads(listing)
     assert [(row["kind"], row["name"]) for row in rows] == [("token", "grafana"), ("write token", "node7")]
     assert token.strip() not in listing
     assert user("revoke", "grafana")[0] == 0
-    assert Users(user.folder).token(token.strip()) is None
+    assert UserFile(user.folder).token(token.strip()) is None
 
 
 @pytest.mark.parametrize(
     ("argv", "typed", "complaint"),
     [
-        (["add"], "", "whom? give a name"),
+        (["add"], "", "a name is required"),
         (["add", "ann"], f"{PASSWORD}\n", "user 'ann' exists; `gpuscope user passwd ann`"),
         (["add", "bob"], "short\n", "shorter than 10 characters"),
         (["add", "bob"], "", "shorter than 10 characters"),
-        (["add", "a b"], f"{PASSWORD}\n", "'a b' is not a name"),
+        (["add", "a b"], f"{PASSWORD}\n", "'a b' is not a valid name"),
         (["passwd", "bob"], f"{PASSWORD}\n", "there is no user 'bob'"),
         (["remove", "bob"], "", "there is no user 'bob'"),
         (["revoke", "bob"], "", "there is no token 'bob'"),
@@ -90,10 +92,10 @@ def test_a_mistake_is_one_sentence_and_exit_2(user: User, argv: list[str], typed
     assert out == ""
     assert complaint in err
     assert err.count("\n") == 1
-    assert set(Users(user.folder).names()) == {"ann"}
+    assert set(UserFile(user.folder).names()) == {"ann"}
 
 
-def test_at_a_terminal_the_password_is_asked_twice(
+def test_a_terminal_prompts_for_the_password_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal())
@@ -104,16 +106,16 @@ def test_at_a_terminal_the_password_is_asked_twice(
     assert main(["user", "add", "ann", "--data", str(tmp_path)]) == 0
 
 
-def test_a_damaged_file_is_named_and_left_alone(user: User) -> None:
+def test_a_damaged_file_is_reported_and_unchanged(user: User) -> None:
     user("add", "ann")
     (user.folder / "users.json").write_text("{]")
     code, _, err = user("add", "bob")
     assert code == 2
-    assert "users.json: not a file of ours" in err
+    assert "users.json: invalid content" in err
     assert (user.folder / "users.json").read_text() == "{]"
 
 
-def test_a_folder_that_cannot_be_is_one_sentence(
+def test_an_impossible_folder_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{PASSWORD}\n"))

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from gpuscope.collect.host_cpu import CpuMeter
-from gpuscope.readings import ABSENT, Host
+from gpuscope.readings import ABSENT, HostReading
 
 
-def host(**by_mode: float) -> Host:
-    return Host(cpu_seconds={("0", mode): seconds for mode, seconds in by_mode.items()})
+def host(**by_mode: float) -> HostReading:
+    return HostReading(cpu_seconds={("0", mode): seconds for mode, seconds in by_mode.items()})
 
 
 def test_the_share_between_two_readings() -> None:
@@ -24,9 +24,9 @@ def test_what_cannot_be_known_is_absent() -> None:
     meter.advance(host(user=10.0, idle=90.0))
     assert meter.advance(ABSENT) is ABSENT
     assert meter.advance(host(user=11.0, idle=90.0)) is ABSENT, "nothing to compare with after a gap"
-    assert meter.advance(Host()) is ABSENT
+    assert meter.advance(HostReading()) is ABSENT
     meter.advance(host(user=10.0, idle=90.0))
     assert meter.advance(host(user=1.0, idle=9.0)) is ABSENT, "counters that were reset"
     one = {("0", "user"): 1.0, ("0", "idle"): 1.0}
-    meter.advance(Host(cpu_seconds=one))
-    assert meter.advance(Host(cpu_seconds={**one, ("1", "user"): 90.0, ("1", "idle"): 9.0})) is ABSENT
+    meter.advance(HostReading(cpu_seconds=one))
+    assert meter.advance(HostReading(cpu_seconds={**one, ("1", "user"): 90.0, ("1", "idle"): 9.0})) is ABSENT

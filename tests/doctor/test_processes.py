@@ -1,4 +1,4 @@
-"""The doctor on owners: each thing that is missing, and the line of the manifest that mends it."""
+"""The doctor's checks of owners: each problem and the line of the manifest that fixes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.doctor import process_checks as processes
 from gpuscope.readings import (
     ABSENT,
@@ -34,9 +34,11 @@ IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 GPU = Uuid("GPU-0")
 
 
-def scene(root: Path, snapshot: Snapshot | None = None, environment: dict[str, str] | None = None) -> Scene:
+def context(
+    root: Path, snapshot: Snapshot | None = None, environment: dict[str, str] | None = None
+) -> DoctorContext:
     settings = Settings(kubelet_socket="/pr/kubelet.sock")
-    return Scene(settings, snapshot or Snapshot(node="n", taken_at=0.0), root, environment or {})
+    return DoctorContext(settings, snapshot or Snapshot(node="n", taken_at=0.0), root, environment or {})
 
 
 def with_processes(*listed: Process, **more: object) -> Snapshot:
@@ -54,7 +56,7 @@ def namespaces(root: Path, pid: str, cgroup: str) -> None:
     (folder / "cgroup").symlink_to(cgroup)
 
 
-def only(findings: Iterator[Finding]) -> Finding:
+def only(findings: Iterator[CheckResult]) -> CheckResult:
     (finding,) = list(findings)
     return finding
 
@@ -62,16 +64,16 @@ def only(findings: Iterator[Finding]) -> Finding:
 @pytest.mark.parametrize(("environment", "fix"), [(IN_A_POD, "hostPID: true"), ({}, "--pid=host")])
 def test_a_pid_namespace_of_its_own(tmp_path: Path, environment: dict[str, str], fix: str) -> None:
     namespaces(tmp_path, "pid:[4026532001]", "cgroup:[4026531835]")
-    finding = only(processes.the_pid_namespace(scene(tmp_path, environment=environment)))
-    assert finding.verdict is Verdict.BAD
-    assert fix in finding.fix
-    assert list(processes.the_cgroup_namespace(scene(tmp_path))) == []
+    result = only(processes.pid_namespace(context(tmp_path, environment=environment)))
+    assert result.verdict is Verdict.BAD
+    assert fix in result.fix
+    assert list(processes.cgroup_namespace(context(tmp_path))) == []
 
 
 def test_the_machines_own_namespaces_are_fine(tmp_path: Path) -> None:
     namespaces(tmp_path, "pid:[4026531836]", "cgroup:[4026532002]")
-    assert list(processes.the_pid_namespace(scene(tmp_path))) == []
-    assert only(processes.the_cgroup_namespace(scene(tmp_path))).verdict is Verdict.NOTE
+    assert list(processes.pid_namespace(context(tmp_path))) == []
+    assert only(processes.cgroup_namespace(context(tmp_path))).verdict is Verdict.NOTE
 
 
 @pytest.mark.parametrize(
@@ -82,47 +84,47 @@ def test_hidden_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optio
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/mounts").write_text(f"proc /proc proc {options} 0 0\n")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = list(processes.hidden_processes(scene(tmp_path)))
+    found = list(processes.hidden_processes(context(tmp_path)))
     assert [f.verdict for f in found] == ([Verdict.BAD] if hidden else [])
 
 
-def test_pids_that_proc_does_not_know_or_knows_as_others(tmp_path: Path) -> None:
+def test_pids_that_are_missing_or_different_in_proc(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path / "proc")
     tree.add(7, comm="sh")
     tree.add(8, comm="python3.11")
     listed = with_processes(process(7), process(8), process(9))
-    assert only(processes.pids_of_the_driver(scene(tmp_path, listed))).verdict is Verdict.GOOD
-    mismatch = only(processes.pids_of_the_driver(scene(tmp_path, with_processes(process(7)))))
-    assert "7 is python3 to the driver and sh in /proc" in mismatch.what
+    assert only(processes.driver_pids(context(tmp_path, listed))).verdict is Verdict.GOOD
+    mismatch = only(processes.driver_pids(context(tmp_path, with_processes(process(7)))))
+    assert "7 is python3 in the driver and sh in /proc" in mismatch.what
     assert "hostPID: true" in mismatch.fix
-    none = only(processes.pids_of_the_driver(scene(tmp_path, with_processes(process(70), process(71)))))
+    none = only(processes.driver_pids(context(tmp_path, with_processes(process(70), process(71)))))
     assert "none of the driver's 2 PIDs" in none.what
     simulated = replace(listed, simulated=True)
-    assert list(processes.pids_of_the_driver(scene(tmp_path, simulated))) == []
+    assert list(processes.driver_pids(context(tmp_path, simulated))) == []
 
 
 def test_a_socket_that_is_not_there_is_no_socket_or_does_not_answer(tmp_path: Path) -> None:
-    assert list(processes.the_kubelet(scene(tmp_path))) == [], "no Kubernetes, no complaint"
-    in_a_pod = scene(tmp_path, environment=IN_A_POD)
-    missing = only(processes.the_kubelet(in_a_pod))
-    assert "is not there" in missing.what
+    assert list(processes.kubelet_socket(context(tmp_path))) == [], "no Kubernetes, no complaint"
+    in_a_pod = context(tmp_path, environment=IN_A_POD)
+    missing = only(processes.kubelet_socket(in_a_pod))
+    assert "does not exist" in missing.what
     assert "mount the folder" in missing.fix
     path = tmp_path / "pr/kubelet.sock"
     path.parent.mkdir()
     path.touch()
-    assert "is no socket" in only(processes.the_kubelet(in_a_pod)).what
+    assert "is not a socket" in only(processes.kubelet_socket(in_a_pod)).what
     path.unlink()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    assert "refused" in only(processes.the_kubelet(in_a_pod)).what
+    assert "refused" in only(processes.kubelet_socket(in_a_pod)).what
     path.unlink()
 
 
 def test_a_kubelet_that_answers_and_the_wrong_socket(tmp_path: Path) -> None:
-    in_a_pod = scene(tmp_path, environment=IN_A_POD)
+    in_a_pod = context(tmp_path, environment=IN_A_POD)
     with running_kubelet(tmp_path / "pr/kubelet.sock") as kubelet:
         kubelet.answer = lambda context: pod("ml", "a", container("c", devices("nvidia.com/gpu", "GPU-0")))
-        good = only(processes.the_kubelet(in_a_pod))
+        good = only(processes.kubelet_socket(in_a_pod))
         assert (good.verdict, "1 devices" in good.what) == (Verdict.GOOD, True)
 
         def unimplemented(context: grpc.ServicerContext) -> bytes:
@@ -130,33 +132,33 @@ def test_a_kubelet_that_answers_and_the_wrong_socket(tmp_path: Path) -> None:
             return b""
 
         kubelet.answer = unimplemented
-        assert "pod-resources" in only(processes.the_kubelet(in_a_pod)).fix
+        assert "pod-resources" in only(processes.kubelet_socket(in_a_pod)).fix
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who may not be refused needs another user")
 def test_a_socket_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     with running_kubelet(tmp_path / "pr/kubelet.sock"):
-        refused = only(processes.the_kubelet(scene(tmp_path, environment=IN_A_POD)))
+        refused = only(processes.kubelet_socket(context(tmp_path, environment=IN_A_POD)))
     assert "runAsUser: 0" in refused.fix
     assert "container_device_plugin_t" in refused.fix
 
 
 def test_pods_without_names_and_containers_without(tmp_path: Path) -> None:
     nameless = with_processes(process(1, owner=Owner(pod_uid="u")))
-    assert "/var/log/pods" in only(processes.names_of_pods(scene(tmp_path, nameless))).fix
+    assert "/var/log/pods" in only(processes.pod_names(context(tmp_path, nameless))).fix
     which = with_processes(process(1, owner=Owner(pod_uid="u", pod="a", container_id="f" * 64)))
-    verdicts = [f.verdict for f in processes.names_of_pods(scene(tmp_path, which))]
+    verdicts = [f.verdict for f in processes.pod_names(context(tmp_path, which))]
     assert verdicts == [Verdict.GOOD, Verdict.NOTE]
-    assert list(processes.names_of_pods(scene(tmp_path, with_processes(process(1))))) == []
+    assert list(processes.pod_names(context(tmp_path, with_processes(process(1))))) == []
 
 
 def test_environments_and_mig(tmp_path: Path) -> None:
     refused = with_processes(ownership=Ownership(failures={"environment": 3}))
-    assert "SYS_PTRACE" in only(processes.environments_of_jobs(scene(tmp_path, refused))).fix
+    assert "SYS_PTRACE" in only(processes.job_environments(context(tmp_path, refused))).fix
     blind = with_processes(devices=(Device(uuid=GPU, index=0, mig_enabled=1.0),))
-    finding = only(processes.mig_access(scene(tmp_path, blind, IN_A_POD)))
-    assert "NVIDIA_MIG_MONITOR_DEVICES=all" in finding.fix
+    result = only(processes.mig_access(context(tmp_path, blind, IN_A_POD)))
+    assert "NVIDIA_MIG_MONITOR_DEVICES=all" in result.fix
 
 
 def test_use_and_allocation_that_disagree(tmp_path: Path) -> None:
@@ -164,8 +166,8 @@ def test_use_and_allocation_that_disagree(tmp_path: Path) -> None:
         allocations=(Allocation(device_id="GPU-lost", pod="a", namespace="ml"),),
         uses=(OwnerUse(owner=OwnerKey("pod", "thief", "ml"), gpu_uuid=GPU, allocated=False),),
     )
-    thief, lost = processes.use_against_allocation(scene(tmp_path, with_processes(ownership=ownership)))
+    thief, lost = processes.use_and_allocation(context(tmp_path, with_processes(ownership=ownership)))
     assert "ml/thief" in thief.what
     assert "GPU-lost" in lost.what
     unknown = with_processes(ownership=replace(ownership, allocations=ABSENT))
-    assert list(processes.use_against_allocation(scene(tmp_path, unknown))) == []
+    assert list(processes.use_and_allocation(context(tmp_path, unknown))) == []

@@ -1,4 +1,4 @@
-"""OpenMetrics' own parser tests, where the Go module cache has them; else a skip that says how to get them."""
+"""OpenMetrics' parser tests from the Go module cache; otherwise a skip with instructions to get them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FOLDER = "github.com/prometheus/!open!metrics@*/tests/testdata/parsers"
 
 
 def openmetrics_corpus() -> dict[str, tuple[bytes, bool]]:
-    """By name: the text, and whether OpenMetrics says it is valid."""
+    """The text and its validity according to OpenMetrics, by name."""
     go_path = Path(os.environ.get("GOPATH") or Path.home() / "go")
     cache = Path(os.environ.get("GOMODCACHE") or go_path / "pkg" / "mod")
     folder = max(cache.glob(_FOLDER), default=None)

@@ -139,7 +139,7 @@ def test_invalid_openmetrics(case: str) -> None:
         read(OPENMETRICS_INVALID[case], True)
 
 
-def test_what_is_read() -> None:
+def test_valid_texts_are_parsed() -> None:
     cases = {
         'a \t{ x = "1" ,\ty="\\t" , } \t1 \t 7 \t': ((("__name__", "a"), ("x", "1"), ("y", "\\t")), 7, 1.0),
         'a{x="",y="2",x="1"} 1': ((("__name__", "a"), ("y", "2")), None, 1.0),
@@ -186,7 +186,7 @@ def test_le_and_quantile_are_written_as_prometheus_3_stores_them(openmetrics: bo
             assert [value for ((_, value),) in labels(untouched + end, openmetrics)] == ["1"]
 
 
-def test_the_last_type_line_decides_whatever_its_name() -> None:
+def test_the_last_type_line_decides_for_any_name() -> None:
     text = '# TYPE m histogram\nother{le="1"} 1\n# TYPE n gauge\nm_bucket{le="1"} 1\n'
     assert labels(text, False) == [(("le", "1.0"),), (("le", "1"),)]
 
@@ -234,7 +234,7 @@ def test_a_text_in_many_slices_is_read_as_one() -> None:
 
 
 def test_openmetrics_own_cases() -> None:
-    """All valid ones are accepted; which of the others must be refused, `test_against_prometheus` asks it."""
+    """All valid texts are accepted; `test_against_prometheus` tests which others are refused."""
     corpus = openmetrics_corpus()
     refused = {name for name, (body, _) in corpus.items() if is_refused(body)}
     assert {name for name in refused if corpus[name][1]} == set()

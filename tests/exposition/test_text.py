@@ -10,7 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from gpuscope.exposition.text import encode_openmetrics, encode_text, openmetrics_encoder, text_encoder
-from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample, native_number
+from gpuscope.metrics.number_text import native_number
+from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 
 UTF8_TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 
@@ -19,7 +20,7 @@ def family(*samples: Sample, name: str = "m", kind: str = "gauge", help_text: st
     return MetricFamily(name, kind, help_text, samples)
 
 
-def test_text_is_what_prometheus_reads() -> None:
+def test_prometheus_parses_the_text() -> None:
     labels = LabelSet((("gpu", "0"), ("uuid", "GPU-1")))
     text = encode_text([family(Sample(labels, 0.5), Sample(NO_LABELS, 3))])
     assert text == b'# HELP m h\n# TYPE m gauge\nm{gpu="0",uuid="GPU-1"} 0.5\nm 3\n'
@@ -94,7 +95,7 @@ family_lists = st.lists(
 
 
 @given(st.lists(family_lists, max_size=5))
-def test_what_is_kept_from_cycle_to_cycle_changes_no_byte(cycles: list[list[MetricFamily]]) -> None:
+def test_cached_families_change_no_byte(cycles: list[list[MetricFamily]]) -> None:
     text, open_text = text_encoder(), openmetrics_encoder()
     for families in cycles:
         assert text.encode(families) == encode_text(families)

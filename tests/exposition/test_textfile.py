@@ -54,7 +54,7 @@ def test_on_an_error_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_clean_stop_takes_the_file_away(tmp_path: Path) -> None:
+def test_a_clean_stop_removes_the_file(tmp_path: Path) -> None:
     writer = TextfileWriter(tmp_path / "gpu.prom")
     writer.write(b"x\n")
     writer.remove()

@@ -1,17 +1,17 @@
-"""Feeds the bytes of a connection to `RequestReader`, divided into reads as chosen by the input.
+"""Feeds bytes to `RequestParser`, cut into reads at positions the input chooses.
 
-Guaranteed: only NotUnderstood or requests; the same requests for any division of the bytes; bounded memory;
-complete bodies, and heads without line breaks in names or values.
+Checked: the result is requests or MalformedRequest; the requests do not depend on the cuts; memory is bounded;
+complete bodies lose no byte; header names and values contain no line break.
 """
 
 from __future__ import annotations
 
 from gpuscope.limits import Limits
-from gpuscope.server.http.body_budget import BodyBudget
+from gpuscope.server.http.body_budget import RequestBodyBudget
 from gpuscope.server.http.messages import Request
-from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, NotUnderstood, RequestReader
-from gpuscope.server.login.client_request import parse_networks, read_head
-from gpuscope.server.login.origin_rules import HostRule, forgery_fault, host_fault
+from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, MalformedRequest, RequestParser
+from gpuscope.server.login.client_request import parse_networks, read_client_request
+from gpuscope.server.login.origin_rules import HostRule, cross_site_error, host_error
 
 LIMITS = Limits(max_request_head_bytes=1024, max_request_bodies_bytes=2048)
 PROXIES = parse_networks(["10.0.0.0/8"], "")
@@ -36,32 +36,32 @@ Seen = list[tuple[str, str, tuple[tuple[str, str], ...], bytes, bool]]
 
 
 def _requests(reads: list[bytes]) -> tuple[Seen, int | None]:
-    """Return the parsed requests, and the status of the error that ended the connection, if any."""
-    budget = BodyBudget(LIMITS.max_request_bodies_bytes)
-    reader = RequestReader("10.0.0.1", False, lambda: None, LIMITS, budget, "10.0.0.1")
+    """What was understood, and the status of the refusal that ended it, if one did."""
+    budget = RequestBodyBudget(LIMITS.max_request_bodies_bytes)
+    reader = RequestParser("10.0.0.1", False, lambda: None, LIMITS, budget, "10.0.0.1")
     found: list[Request] = []
     status: int | None = None
     for data in reads:
         try:
             goes_on = reader.feed(data)
             while goes_on:
-                assert len(reader.whole) <= MAX_READ_AHEAD + SLICE_BYTES
-                found += [request for request, _ in reader.whole]
-                reader.whole.clear()
-                if not reader.unfed:
+                assert len(reader.parsed) <= MAX_READ_AHEAD + SLICE_BYTES
+                found += [request for request, _ in reader.parsed]
+                reader.parsed.clear()
+                if not reader.unparsed:
                     break
                 goes_on = reader.feed(b"")
-        except NotUnderstood as error:
+        except MalformedRequest as error:
             status, goes_on = error.status, False
         if not goes_on:
             break
-    found += [request for request, _ in reader.whole]
+    found += [request for request, _ in reader.parsed]
     assert status in (None, 400, 431)
     assert budget.held <= LIMITS.max_request_bodies_bytes
     seen = [_described(request) for request in found]
     for request in found:
         request.body.release()
-    assert budget == BodyBudget(LIMITS.max_request_bodies_bytes), "all memory must be returned"
+    assert budget == RequestBodyBudget(LIMITS.max_request_bodies_bytes), "all of it was given back"
     return seen, status
 
 
@@ -69,8 +69,8 @@ def _described(request: Request) -> tuple[str, str, tuple[tuple[str, str], ...],
     headers = tuple(request.headers)
     assert not any(c in name + value for name, value in headers for c in "\r\n\0")
     assert sum(len(name) + len(value) for name, value in headers) <= LIMITS.max_request_head_bytes
-    asked = read_head(request, PROXIES)
-    host_fault(HOSTS, asked), forgery_fault(asked)
+    client_request = read_client_request(request, PROXIES)
+    host_error(HOSTS, client_request), cross_site_error(client_request)
     body = bytes(request.body._content) if request.body.is_complete else b""
     return request.method, request.path, headers, body, request.body.is_complete
 

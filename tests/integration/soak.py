@@ -22,7 +22,7 @@ from gpuscope.server.http.messages import Request
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, load_source
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fakes import FakeClock
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.sources.nvml.lane import MAX_THREADS_LEFT_BEHIND
+from gpuscope.sources.nvml.job_runner import MAX_ABANDONED_THREADS
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import Agent, Series, of_gpu, running_agent, source_up
@@ -80,7 +80,7 @@ def test_a_driver_that_blocks_every_call_makes_only_its_source_stale(driver: Fak
         status, reason = agent.get("/-/ready")
         assert status == 503
         assert re.search(r"nvml: no answer for \d+ s: GPU \d: nvmlDevice.* have not returned", reason)
-        assert _threads(agent) <= MAX_THREADS_LEFT_BEHIND + 9 + 8
+        assert _threads(agent) <= MAX_ABANDONED_THREADS + 9 + 8
         driver.heal()
         agent.until(nvml_up)
         about_calls = re.findall(r"source nvml: \S.* (?:has|have) not returned.*", agent.log())

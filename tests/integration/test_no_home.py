@@ -16,10 +16,10 @@ import gpuscope
 from gpuscope.errors import UsageError
 from gpuscope.settings import Settings, home_path, load_settings
 
-NOBODY = 54321
+NO_OWNER = 54321
 
 
-WHO = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+WHO = {"user": NO_OWNER, "group": NO_OWNER, "extra_groups": []}
 MODULES = Path(gpuscope.__file__).parents[1]
 PACKAGES = Path(numpy.__file__).parents[1]
 
@@ -47,7 +47,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     if os.geteuid() != 0:
         pytest.skip("only root can start a process of another user")
     if not interpreter():
-        pytest.skip(f"user {NOBODY} may run no Python that has our modules")
+        pytest.skip(f"user {NO_OWNER} may run no Python that has our modules")
     return call([interpreter(), "-m", "gpuscope", *arguments], environment)
 
 
@@ -73,7 +73,7 @@ def test_commands_that_need_a_folder_report_it_in_one_sentence(command: tuple[st
     assert (
         done.stderr.strip()
         .splitlines()[-1]
-        .endswith(f"needs a home directory, and user {NOBODY} has none here; give --data DIR")
+        .endswith(f"needs a home directory, and user {NO_OWNER} has none here; give --data DIR")
     )
     assert "Traceback" not in done.stderr
 

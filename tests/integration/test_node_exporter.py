@@ -17,7 +17,7 @@ from tests.engines import engine, running
 from tests.integration.agent_process import GPUSCOPE, to_series
 from tests.ports import free_port
 
-NOBODY = "65534"
+NO_OWNER = "65534"
 FAMILIES = ("native", "dcgm", "dcgm_legacy", "nvidia_smi", "sessions")
 
 
@@ -34,7 +34,7 @@ def as_nobody() -> list[str]:
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0 or setpriv is None:
         pytest.skip("node_exporter as another user: needs root and setpriv")
-    return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [setpriv, f"--reuid={NO_OWNER}", f"--regid={NO_OWNER}", "--clear-groups"]
 
 
 def write(folder: Path, family: str) -> None:

@@ -21,7 +21,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
 from gpuscope.sources.kernel_log import KernelLog
 from gpuscope.sources.kernel_log.kmsg import KmsgReader
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import to_series

@@ -17,7 +17,7 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.server.stand_ins import plan_listeners, settings_for
 from gpuscope.settings import Settings
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from gpuscope.sources.nvml.tiers import plan_tiers
 from tests.fake_nvml.driver import FakeDriver
 from tests.sources.nvml_rig import FAST, Rig
@@ -104,7 +104,7 @@ def _keys(card: dict[str, Any]) -> dict[str, Any]:
 
 
 def put_cards(driver: FakeDriver, cards: list[dict[str, Any]], model: str) -> None:
-    """Each GPU of the fake driver gets the values of one card, as if it had had them for a while."""
+    """Sets each GPU of the fake driver to the values of one card, as if they were old."""
     driver.gpus(len(cards), model=model)
     with driver.at_once():
         for number, card in enumerate(cards):
@@ -123,7 +123,7 @@ def put_cards(driver: FakeDriver, cards: list[dict[str, Any]], model: str) -> No
 
 
 class Machine:
-    """The agent's path from the driver to the exposition, with the clock in hand."""
+    """The agent's path from the driver to the exposition, with a controlled clock."""
 
     def __init__(self, driver: FakeDriver, folder: Path, *argv: str) -> None:
         settings = Settings(dcgm_hostname_label="hostname")

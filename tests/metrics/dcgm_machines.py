@@ -22,7 +22,7 @@ def snapshot(
 
 
 def h100(index: int, **readings: Any) -> Device:
-    """A busy H100 as NVML gives it."""
+    """A busy H100 as NVML reads it."""
     values: dict[str, Any] = {
         "model": "NVIDIA H100 80GB HBM3",
         "brand": "NVIDIA",
@@ -122,7 +122,7 @@ def t4() -> Device:
 
 
 def geforce() -> Device:
-    """No ECC, no NVLink, no profiling: simply not there."""
+    """A GPU without ECC, NVLink and profiling."""
     return Device(
         uuid=Uuid("GPU-66666666-aaaa-bbbb-cccc-dddddddddddd"),
         index=0,

@@ -1,4 +1,4 @@
-"""Family `dcgm`: byte for byte what dcgm-exporter gives, and what it must never give."""
+"""Family `dcgm`: byte-equal to dcgm-exporter, without its duplicate series and texts."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_zero_is_a_sample_and_absent_is_none() -> None:
     assert "MEMORY_TEMP" not in output, "no HELP without a sample"
 
 
-def test_what_dcgm_said_goes_before_what_we_work_out() -> None:
+def test_dcgms_value_is_preferred_to_a_computed_value() -> None:
     output = default_text(t4())
     assert series(output, "DCGM_FI_DEV_POWER_USAGE")[0].endswith(" 27.310000")
     assert series(output, "DCGM_FI_PROF_PCIE_TX_BYTES")[0].endswith(" 4294967296")
@@ -121,7 +121,7 @@ def test_blank_markers_of_dcgm_are_no_samples() -> None:
     assert series(output, "DCGM_FI_PROF_PCIE_TX_BYTES") == []
 
 
-def test_a_lost_gpu_takes_no_other_away() -> None:
+def test_a_lost_gpu_does_not_affect_other_gpus() -> None:
     lost = Device(uuid=h100(0).uuid, index=0, lost=True)
     output = default_text(lost, h100(1))
     assert len(series(output, "DCGM_FI_DEV_GPU_TEMP")) == 1
@@ -144,7 +144,7 @@ def test_an_instance_repeats_the_gpus_temperature_but_not_its_profiling() -> Non
     assert series(output, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE") == []
 
 
-def test_an_instance_read_by_dcgm_has_what_its_row_had() -> None:
+def test_an_instance_read_by_dcgm_has_the_values_of_its_row() -> None:
     instance = MigInstance(
         uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, profile="1g.10gb", dcgm_fields={150: 33, 252: 5}
     )
@@ -153,7 +153,7 @@ def test_an_instance_read_by_dcgm_has_what_its_row_had() -> None:
     assert series(output, "DCGM_FI_DEV_POWER_USAGE") == []
 
 
-def test_a_name_row_gives_an_instance_its_profile(tmp_path: Path) -> None:
+def test_the_name_of_an_instance_is_its_profile(tmp_path: Path) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_FI_DEV_NAME, label, Name\nDCGM_FI_DEV_GPU_TEMP, gauge, Temperature\n")
     output = text(build_with(Settings(counters=str(counters)), options()), snapshot(a100_mig(), h100(1)))
@@ -191,7 +191,7 @@ def test_the_xid_gauge_sticks_to_the_last_code() -> None:
     assert line.endswith(',err_code="79",err_msg="GPU has fallen off the bus"} 79')
 
 
-def test_before_any_xid_there_is_no_sample_unless_dcgm_itself_says_0() -> None:
+def test_without_an_xid_there_is_no_sample_unless_dcgm_reports_0() -> None:
     builder = build_with(Settings(), options())
     for up in ("nvml", "dcgm", "kernel-log", ""):
         assert "XID_ERRORS" not in text(builder, snapshot(h100(0), up=up))
@@ -298,7 +298,7 @@ def test_a_counters_file_that_changes_is_followed_and_a_wrong_one_is_not(
     assert "# HELP DCGM_FI_DEV_GPU_TEMP another\n" in text(builder, snapshot(h100(0)))
     counters.unlink()
     assert "# HELP DCGM_FI_DEV_GPU_TEMP another\n" in text(builder, snapshot(h100(0)))
-    assert caplog.text.count("going on with the counters from before") == 2
+    assert caplog.text.count("the previous counters stay in use") == 2
 
 
 def own(name: str, **changes: Any) -> DcgmBuilder:
@@ -362,7 +362,7 @@ def health(builder: DcgmBuilder, shot: Snapshot) -> dict[str, tuple[str, str]]:
     return {watch: (result, code) for code, watch, result in re.findall(pattern, text(builder, shot))}
 
 
-def test_health_of_a_good_gpu_says_only_what_was_looked_at() -> None:
+def test_health_of_a_good_gpu_has_only_checked_watches() -> None:
     found = health(own("DCGM_EXP_GPU_HEALTH_STATUS"), snapshot(h100(0)))
     assert found == dict.fromkeys(("PCIE", "NVLINK", "MEM", "THERMAL", "POWER", "ALL"), ("0", "DCGM_FR_OK"))
     assert health(own("DCGM_EXP_GPU_HEALTH_STATUS"), snapshot(geforce(), up="")) == {
@@ -400,7 +400,7 @@ def test_health_series_carry_the_gpus_jobs(tmp_path: Path) -> None:
     assert text(builder, with_jobs(snapshot(a100_mig()), tmp_path)).count('hpc_job="4711"') == 6
 
 
-def test_p2p_status_names_the_peer_and_what_is_wrong(tmp_path: Path) -> None:
+def test_p2p_status_has_the_peer_and_the_reason(tmp_path: Path) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_EXP_P2P_STATUS, counter, P2P NvLink status\n")
     builder = build_with(Settings(counters=str(counters)), options())
@@ -425,7 +425,7 @@ def test_p2p_status_names_the_peer_and_what_is_wrong(tmp_path: Path) -> None:
     ]
 
 
-def test_p2p_status_is_of_whole_gpus_and_absent_where_nobody_asked() -> None:
+def test_p2p_status_is_of_whole_gpus_and_absent_if_not_read() -> None:
     builder = own("DCGM_EXP_P2P_STATUS")
     assert text(builder, snapshot(a100_mig(), h100(1))) == ""
     output = text(builder, snapshot(replace(a100_mig(), p2p_nvlink_status={"1": 5.0}), h100(1)))

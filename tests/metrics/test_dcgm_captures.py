@@ -1,6 +1,6 @@
-"""`--as dcgm-exporter` on the card values dcgm-exporter itself saw gives the lines it printed.
+"""`--as dcgm-exporter` prints dcgm-exporter's lines for the same card values.
 
-The recordings lie beside the project (../shared/captures/dcgm-exporter); where they are not, these tests are
+The recordings are beside the project (../shared/captures/dcgm-exporter); where they are not, these tests are
 skipped by name and `test_dcgm_small_captures.py` holds the same with cards of our own.
 """
 
@@ -60,7 +60,7 @@ def name_of(line: str) -> str:
 
 
 def comparable(text: str) -> list[str]:
-    """The lines without those that cannot be equal, and running numbers without their value."""
+    """The lines without those that cannot be equal; changing numbers without their value."""
     lines = []
     for line in text.splitlines():
         name = name_of(line)

@@ -1,4 +1,4 @@
-"""The counters file: read as Go's CSV reader reads it, and every mistake named by line, value and fix."""
+"""The counters file is parsed like Go's CSV; every mistake is reported with line, value and fix."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_the_usual_file() -> None:
         ),
         ("DCGM_FI_DEV_SM_CLOCK, gauge, a, b", "has 4 fields, expected 3.*in quotes"),
         ("   \n", "line 1: '   ' has 1 fields"),
-        (" # DCGM_FI_DEV_SM_CLOCK, gauge, x", r"line 1: '# DCGM_FI_DEV_SM_CLOCK' is no DCGM field"),
-        ("\n\nDCGM_FI_DEV_SM_CLOK, gauge, x", "line 3: 'DCGM_FI_DEV_SM_CLOK' is no .* mean DCGM_FI_DEV_SM_"),
-        ("DCGM_FI_DEV_SM_CLOCK, gague, x", "line 1: 'gague' is not a metric type; write one of gauge, counter"),
+        (" # DCGM_FI_DEV_SM_CLOCK, gauge, x", r"line 1: '# DCGM_FI_DEV_SM_CLOCK' is not a DCGM field"),
+        ("\n\nDCGM_FI_DEV_SM_CLOK, gauge, x", "line 3: 'DCGM_FI_DEV_SM_CLOK' is not .* mean DCGM_FI_DEV_SM_"),
+        ("DCGM_FI_DEV_SM_CLOCK, gague, x", "line 1: 'gague' is not a metric type; use one of gauge, counter"),
         ("DCGM_EXP_P2P_STATUS, label, x", "'label' is not a metric type"),
         ('DCGM_FI_DEV_SM_CLOCK, gauge, the "SM"', 'line 1 has a " in a field that does not start with one'),
         ('DCGM_FI_DEV_SM_CLOCK, gauge,"never closed', 'line 1 has a " that is never closed'),
-        ('DCGM_FI_DEV_SM_CLOCK,"gauge" ,x', 'line 1 has text behind a closing "'),
-        ("\tDCGM_FI_DEV_SM_CLOCK, gauge, x", "is no DCGM field"),
+        ('DCGM_FI_DEV_SM_CLOCK,"gauge" ,x', 'line 1 has text after a closing "'),
+        ("\tDCGM_FI_DEV_SM_CLOCK, gauge, x", "is not a DCGM field"),
     ],
 )  # fmt: skip
 def test_mistakes_in_one_sentence(text: str, sentence: str) -> None:
@@ -89,10 +89,10 @@ def test_the_first_row_of_a_field_counts() -> None:
     [
         ("DCGM_FI_DEV_NAME, gauge, x", "its type should be label"),
         ("DCGM_FI_DEV_SUPPORTED_CLOCKS, gauge, x", "is not a number"),
-        ("DCGM_FI_DEV_CPU_TEMP_CURRENT, gauge, x", "is not about GPUs"),
+        ("DCGM_FI_DEV_CPU_TEMP_CURRENT, gauge, x", "is not a field of GPUs"),
     ],
 )
-def test_what_would_break_the_scrape_is_left_out_and_said(
+def test_rows_that_would_break_the_scrape_are_left_out_and_logged(
     line: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert parse(line) == ()
@@ -103,7 +103,7 @@ def test_installed_files_are_known_without_being_there(tmp_path: Path) -> None:
     assert load_counters("/etc/dcgm-exporter/dcp-metrics-included.csv") == each_once(DEFAULT_COUNTERS)
     old = load_counters("/etc/dcgm-exporter/1.x-compatibility-metrics.csv")
     assert len(old) == 20
-    with pytest.raises(UsageError, match="is not there; give another with --counters"):
+    with pytest.raises(UsageError, match="does not exist; set another with --counters"):
         load_counters(str(tmp_path / "default-counters.csv"))
     with pytest.raises(UsageError, match="cannot be read"):
         load_counters(str(tmp_path))

@@ -57,7 +57,7 @@ def test_lines_are_the_scripts() -> None:
     assert f'dcgm_power_violation{{gpu="0",uuid="{uuid}"}} 1500000000' in lines
 
 
-def test_what_a_geforce_cannot_report_is_not_there() -> None:
+def test_a_geforce_has_no_samples_for_unsupported_fields() -> None:
     output = exposition(geforce())
     assert "ecc" not in output
     assert "dcgm_gpu_temp{" in output

@@ -1,4 +1,4 @@
-"""Rows of a counters file beyond the default ones: what readings give, and one warning for the rest."""
+"""Rows of a counters file that are not in the default: values from readings, and one warning for the others."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ERRORS = {"CRC_FLIT": "crc_flit", "CRC_DATA": "crc_data", "REPLAY": "replay", "R
 
 @pytest.mark.parametrize("link", range(18))
 def test_nvlink_errors_and_bytes_of_each_link(link: int) -> None:
-    """DCGM's ids jump about; its names say which link is meant."""
+    """DCGM's ids are not in order; its names contain the link."""
     errors = {(str(n), error): float(100 * n + k) for n in range(18) for k, error in enumerate(ERRORS.values())}
     profiled = {(str(n), way): 1000.0 * n + k + 0.9 for n in range(18) for k, way in enumerate(("tx", "rx"))}
     device = h100(0, nvlink_errors=errors, profiled_nvlink_link_bytes_per_second=profiled)
@@ -114,7 +114,7 @@ def test_nvlink_throughput_of_each_link_is_the_growth_of_its_counters(link: int)
         ("DCGM_FI_PROF_PIPE_TENSOR_DFMA_ACTIVE", "0.100000"),
     ],
 )
-def test_what_else_the_driver_knows(name: str, expected: str) -> None:
+def test_further_fields_of_the_driver(name: str, expected: str) -> None:
     device = h100(
         0,
         compute_capability="9.1",
@@ -138,12 +138,12 @@ def test_the_rows_only_dcgm_can_fill_are_named_in_one_warning(caplog: pytest.Log
     for shot in (empty, snapshot(h100(0)), snapshot(h100(0)), snapshot(h100(1))):
         values(made, shot)
     assert [record.getMessage() for record in caplog.records] == [
-        "only DCGM has DCGM_FI_PROF_NVDEC0_ACTIVE, so these rows of the counters file give nothing; "
-        "use --source dcgm for them"
+        "only DCGM has DCGM_FI_PROF_NVDEC0_ACTIVE; these rows of the counters file have no samples without "
+        "--source dcgm"
     ]
 
 
-def test_nothing_is_named_where_dcgm_is_asked_or_with_nvidias_own_rows(
+def test_no_warning_with_dcgm_or_for_nvidias_own_rows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     values(builder("DCGM_FI_PROF_NVDEC0_ACTIVE"), snapshot(h100(0, dcgm_fields={0: 0, 150: 33})))
@@ -167,7 +167,7 @@ def test_p2p_status_from_dcgms_bitmap() -> None:
     ]
 
 
-def test_dcgm_is_asked_for_the_bitmap_where_the_status_is_exported(tmp_path: Path) -> None:
+def test_the_bitmap_is_requested_if_the_p2p_status_is_exported(tmp_path: Path) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_EXP_P2P_STATUS, counter, P2P\n")
     assert 64 not in wanted_ids(Settings())

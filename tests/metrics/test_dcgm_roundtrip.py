@@ -1,4 +1,4 @@
-"""DCGM's number, turned into a reading and back, is the same: source and families share one table."""
+"""A DCGM value converted to a reading and back is unchanged: source and families share one table."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.metrics.families.dcgm.device_selector import Entity
-from gpuscope.metrics.families.dcgm.field_values import Values
+from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity
+from gpuscope.metrics.families.dcgm.field_values import FieldValues
 from gpuscope.readings import Device
 from gpuscope.readings.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields, kind_of
 from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
-from gpuscope.sources.dcgm.devices import DeviceMaker
-from gpuscope.sources.dcgm.dmon_table import Entity as Row
-from gpuscope.sources.dcgm.dmon_table import Value
+from gpuscope.sources.dcgm.devices import DeviceBuilder
+from gpuscope.sources.dcgm.dmon_table import DmonEntity, Value
 from tests.metrics.dcgm_machines import snapshot
 
 ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}
 
 
 def without_dcgm(values: dict[int, Value]) -> Device:
-    (device,) = DeviceMaker().to_devices({Row("GPU", 0): {**ALIVE, **values}}, ())
+    (device,) = DeviceBuilder().to_devices({DmonEntity("GPU", 0): {**ALIVE, **values}}, ())
     return replace(device, dcgm_fields={})
 
 
@@ -35,7 +34,7 @@ def test_numbers(data: st.DataObject, row: object) -> None:
     )
     value = data.draw(numbers)
     device = without_dcgm({field_id: value})
-    again = Values(snapshot(device), {}).of(field_id, Entity(device))
+    again = FieldValues(snapshot(device), {}).of(field_id, DcgmEntity(device))
     assert again == (value if kind_of(field_id) == "i" else pytest.approx(value))
     assert type(again) is type(value)
 
@@ -43,7 +42,7 @@ def test_numbers(data: st.DataObject, row: object) -> None:
 @pytest.mark.parametrize("field_id", sorted(TEXT_READINGS))
 def test_texts(field_id: int) -> None:
     device = without_dcgm({field_id: "some text"})
-    assert Values(snapshot(device), {}).of(field_id, Entity(device)) == "some text"
+    assert FieldValues(snapshot(device), {}).of(field_id, DcgmEntity(device)) == "some text"
 
 
 def test_every_row_names_a_field_and_a_reading() -> None:

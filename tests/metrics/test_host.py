@@ -8,7 +8,7 @@ import pytest
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.metrics.sample import MetricFamily
-from gpuscope.readings import ABSENT, Filesystem, FilesystemError, Host, Maybe, Snapshot
+from gpuscope.readings import ABSENT, Filesystem, FilesystemError, HostReading, Maybe, Snapshot
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier
 from gpuscope.sources.host import HostSource, mounts
@@ -17,17 +17,17 @@ from tests.sources.host_tree import copy_host_tree, fixed_statvfs
 GOLDEN = Path(__file__).parents[1] / "golden" / "host" / "gpu-server.metrics"
 
 
-def to_families(host: Maybe[Host]) -> dict[str, MetricFamily]:
+def to_families(host: Maybe[HostReading]) -> dict[str, MetricFamily]:
     builder = load_family("host").build(Settings())
     return {f.name: f for f in builder.to_families(Snapshot(node="n", taken_at=0.0, host=host))}
 
 
-def to_text(host: Maybe[Host]) -> str:
+def to_text(host: Maybe[HostReading]) -> str:
     return encode_text(to_families(host).values()).decode()
 
 
 def test_golden_of_a_gpu_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts.PatientStat.__init__, "__defaults__", (fixed_statvfs, 5.0))
+    monkeypatch.setattr(mounts.FilesystemSizes.__init__, "__defaults__", (fixed_statvfs, 5.0))
     monkeypatch.setattr("time.time", lambda: 1767312000.25)
     uname = os.uname_result(("Linux", "gpu-node-1", "6.8.0-60-generic", "#63-Ubuntu SMP", "x86_64"))
     monkeypatch.setattr("os.uname", lambda: uname)
@@ -41,11 +41,11 @@ def test_golden_of_a_gpu_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_without_a_host_there_is_nothing() -> None:
     assert to_families(ABSENT) == {}
-    assert to_families(Host()) == {}
+    assert to_families(HostReading()) == {}
 
 
 def test_zero_is_written_and_absent_is_not() -> None:
-    text = to_text(Host(load1=0.0, memory={"SwapFree_bytes": 0.0}, disks={"sda": {"io_now": 0.0}}))
+    text = to_text(HostReading(load1=0.0, memory={"SwapFree_bytes": 0.0}, disks={"sda": {"io_now": 0.0}}))
     assert text == (
         "# HELP node_disk_io_now The number of I/Os currently in progress.\n"
         "# TYPE node_disk_io_now gauge\n"
@@ -63,7 +63,7 @@ def test_a_filesystem_without_an_answer_has_an_error_and_no_size() -> None:
     failed = FilesystemError(
         device="server:/home", mountpoint="/home", fstype="nfs4", error="mountpoint timeout", read_only=False
     )
-    families = to_families(Host(filesystem_errors=(failed,)))
+    families = to_families(HostReading(filesystem_errors=(failed,)))
     assert set(families) == {"node_filesystem_device_error", "node_filesystem_readonly"}
     (sample,) = families["node_filesystem_device_error"].samples
     assert sample.value == 1
@@ -84,7 +84,7 @@ def test_hostile_names_are_escaped() -> None:
         read_only=False,
     )
     text = to_text(
-        Host(
+        HostReading(
             filesystems=(found,),
             disks={name: {"io_now": 1.0}},
             networks={name: {"receive_bytes_total": 1.0}},
@@ -99,9 +99,9 @@ def test_hostile_names_are_escaped() -> None:
 
 def test_the_same_reading_is_built_once() -> None:
     builder = load_family("host").build(Settings())
-    host = Host(load1=1.0)
+    host = HostReading(load1=1.0)
     first = builder.to_families(Snapshot(node="n", taken_at=0.0, host=host))
     assert builder.to_families(Snapshot(node="n", taken_at=1.0, host=host)) is first
     assert builder.to_families(Snapshot(node="n", taken_at=2.0)) == ()
-    again = builder.to_families(Snapshot(node="n", taken_at=3.0, host=Host(load1=2.0)))
+    again = builder.to_families(Snapshot(node="n", taken_at=3.0, host=HostReading(load1=2.0)))
     assert [family.samples[0].value for family in again] == [2.0]

@@ -60,7 +60,7 @@ def theirs(flags: Sequence[str]) -> str:
 
 
 def blocks(text: str) -> dict[str, list[str]]:
-    """HELP, TYPE and series of each family, by its name, in the order they stand."""
+    """HELP, TYPE and series of each family by name, in order."""
     found: dict[str, list[str]] = {}
     for line in text.split("\n"):
         if line:
@@ -77,7 +77,7 @@ def version() -> tuple[int, int]:
 
 
 def comparable(found: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Without what 1.12 corrected: before it, mount options ran together and no disk rotated."""
+    """Without what node_exporter 1.12 corrected: mount options and rotational disks."""
     kept = dict(found)
     if version() < (1, 12):
         kept.pop("node_filesystem_readonly", None)
@@ -92,7 +92,7 @@ def tree(tmp_path: Path) -> HostTree:
     return copy_host_tree(tmp_path)
 
 
-def test_the_same_tree_gives_the_same_bytes(tree: HostTree) -> None:
+def test_the_same_tree_has_the_same_bytes(tree: HostTree) -> None:
     flags = (
         "--collector.disable-defaults",
         *(f"--collector.{name}" for name in COLLECTORS),

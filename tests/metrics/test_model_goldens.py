@@ -1,4 +1,4 @@
-"""Every family of every model the simulated fleet knows, as a whole: a changed byte is a diff to be read."""
+"""Every family of every simulated GPU model as a golden file: each changed byte appears in a diff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native device metrics over several cycles: what is kept from one to the next never shows in the text."""
+"""Native device metrics over several cycles: cached samples never change the text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def snapshot(*devices: Device) -> Snapshot:
 
 
 @given(st.lists(st.lists(readings, max_size=2), max_size=6))
-def test_a_builder_with_a_past_says_what_a_new_one_says(cycles: list[list[dict[str, object]]]) -> None:
+def test_a_used_builder_has_the_output_of_a_new_one(cycles: list[list[dict[str, object]]]) -> None:
     with_a_past = DeviceMetrics()
     for cycle in cycles:
         now = snapshot(*(gpu(index, **values) for index, values in enumerate(cycle)))

@@ -111,7 +111,7 @@ def test_readings_are_printed_as_nvidia_smi_would() -> None:
     }
 
 
-def test_what_a_card_is_and_where_is_printed_as_an_h100_prints_it() -> None:
+def test_identity_and_position_are_printed_as_by_an_h100() -> None:
     device = Device(
         uuid=GPU,
         index=0,
@@ -220,7 +220,7 @@ def test_after_a_failure_the_gpus_are_gone_and_the_code_stays() -> None:
     ]
 
 
-def test_the_drivers_code_stands_in_for_the_commands() -> None:
+def test_the_drivers_return_code_replaces_the_exit_code() -> None:
     found = lines(snapshot(DEVICE))
     assert named("nvml_return_code", found) == ["nvml_return_code 0"]
     assert named("command_exit_code", found) == []
@@ -236,13 +236,13 @@ def test_the_drivers_code_stands_in_for_the_commands() -> None:
         ((replace(NVML, name="kernel-log"),), None),
     ],
 )
-def test_the_source_that_is_told_of(statuses: tuple[SourceStatus, ...], metric: str | None) -> None:
+def test_the_source_of_the_health_metrics(statuses: tuple[SourceStatus, ...], metric: str | None) -> None:
     found = lines(Snapshot(node="n", taken_at=0.0, sources=statuses))
     codes = [line for line in named("", found) if "_code " in line]
     assert codes == ([metric] if metric else [])
 
 
-def test_a_backend_that_is_asked_for_is_the_one_that_is_told_of() -> None:
+def test_a_requested_backend_is_the_source_of_the_health_metrics() -> None:
     """As when NVML runs beside nvidia-smi and one of them fails: the exporter knows only its own backend."""
     cells = replace(DEVICE, smi_cells={"uuid": GPU, "utilization.gpu [%]": "99 %"})
     both = replace(snapshot(cells), sources=(NVML, SMI))
@@ -276,7 +276,7 @@ def test_cells_come_before_readings() -> None:
     assert named("energy", found) == []
 
 
-def test_columns_are_made_anew_only_for_new_cells() -> None:
+def test_columns_are_rebuilt_only_for_new_cells() -> None:
     builder = NvidiaSmiBuilder()
     cells = {"uuid": GPU, "utilization.gpu [%]": "99 %"}
     device = replace(DEVICE, smi_cells=cells)
@@ -312,7 +312,7 @@ def app(pid: int, **more: object) -> Process:
 APPS = Options(compute_apps=True)
 
 
-def test_processes_are_off_unless_asked_for() -> None:
+def test_processes_are_off_by_default() -> None:
     assert named("compute_app", lines(snapshot(DEVICE, processes=(app(1),)))) == []
 
 
@@ -341,7 +341,7 @@ def test_an_unreadable_process_list_is_not_an_empty_one() -> None:
     assert named("compute_apps", found) == ["compute_apps_last_collect_success 0"]
 
 
-def test_a_process_on_two_instances_adds_up_unless_they_are_told_apart() -> None:
+def test_a_process_on_two_instances_is_summed_without_mig_labels() -> None:
     second = replace(INSTANCE, uuid=Uuid("MIG-DDDD"), compute_instance=1)
     device = replace(DEVICE, instances=(INSTANCE, second))
     processes = (app(1, instance_uuid=INSTANCE.uuid), app(1, instance_uuid=second.uuid))
@@ -360,7 +360,7 @@ def test_a_process_on_two_instances_adds_up_unless_they_are_told_apart() -> None
 
 
 @given(st.text(max_size=60))
-def test_a_hostile_process_name_comes_back_as_it_went_in(name: str) -> None:
+def test_a_hostile_process_name_is_unchanged(name: str) -> None:
     text = encode_text(
         NvidiaSmiBuilder(APPS).to_families(snapshot(DEVICE, processes=(app(1, driver_name=name),)))
     )
@@ -437,7 +437,7 @@ def test_clock_reasons_are_spelled_as_the_drivers_nvidia_smi_does(driver: Maybe[
     assert all(name.startswith(f"nvidia_smi_clocks_{spelling}_reasons_") for name in reasons)
 
 
-def test_clock_reasons_asked_for_by_name_keep_that_name() -> None:
+def test_clock_reasons_requested_by_name_keep_their_name() -> None:
     shot = replace(snapshot(DEVICE), driver=Driver(driver_version="590.48.01"))
     fields = ("clocks_throttle_reasons.active", "clocks_event_reasons.gpu_idle")
     names = {family.name for family in NvidiaSmiBuilder(Options(query_field_names=fields)).to_families(shot)}

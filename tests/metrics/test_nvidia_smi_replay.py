@@ -55,7 +55,7 @@ def export(fake: FakeSmi) -> bytes:
 
 @pytest.mark.parametrize("state", ["idle", "load"])
 @pytest.mark.parametrize("capture", RECORDED or [None], ids=lambda path: path.stem if path else "none")
-def test_recorded_machines_give_what_nvidia_gpu_exporter_gives(
+def test_recorded_machines_have_nvidia_gpu_exporters_output(
     tmp_path: Path, capture: Path | None, state: str
 ) -> None:
     if capture is None:
@@ -73,7 +73,7 @@ def test_our_machines(tmp_path: Path, capture: Path, state: str) -> None:
 
 @pytest.mark.parametrize("capture", [*RECORDED, *sorted(CAPTURES.glob("*.txt"))], ids=lambda path: path.stem)
 def test_readings_print_as_the_cells_they_came_from(tmp_path: Path, capture: Path) -> None:
-    """Cell -> reading -> printed cell -> metric: what a reading holds must give the number its cell gave."""
+    """Cell -> reading -> printed cell -> metric has the same number as cell -> metric."""
     snapshot = collect(FakeSmi(tmp_path, capture, "load"))
     from_cells = _values(snapshot)
     from_readings = _values(_without_cells(snapshot))
@@ -83,7 +83,7 @@ def test_readings_print_as_the_cells_they_came_from(tmp_path: Path, capture: Pat
 
 
 def _without_cells(snapshot: Snapshot) -> Snapshot:
-    """The same machine as NVML would tell of it."""
+    """The same machine as NVML would read it."""
     return replace(
         snapshot,
         devices=tuple(replace(device, smi_cells={}) for device in snapshot.devices),
@@ -101,7 +101,7 @@ def _values(snapshot: Snapshot) -> dict[tuple[str, str], str]:
 
 
 def test_readings_of_another_source_give_the_driver_reading_exporter(tmp_path: Path) -> None:
-    """The same machine without nvidia-smi's cells, as NVML would tell of it: printed columns and the extras."""
+    """The same machine without nvidia-smi's cells, as NVML would read it: printed columns and the extras."""
     snapshot = _without_cells(
         collect(FakeSmi(tmp_path, CAPTURES / "linux-x86_64__a100-mig-mixed__550.90.07.txt", "load"))
     )

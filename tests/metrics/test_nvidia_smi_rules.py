@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuscope.metrics.families.nvidia_smi.cell_values import cell_value, plain_uuid
 from gpuscope.metrics.families.nvidia_smi.naming import RESERVED, to_metric_name, usable_names
-from gpuscope.metrics.go_float import go_float
+from gpuscope.metrics.number_text import go_float
 
 HEADERS = [
     ("power.draw [W]", "nvidia_smi_power_draw_watts", 1.0),
@@ -50,14 +50,14 @@ def test_names(header: str, name: str, multiplier: float) -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_header_gives_a_legal_name(header: str) -> None:
+def test_any_header_becomes_a_valid_name(header: str) -> None:
     name, multiplier = to_metric_name(header)
     assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", name)
     assert multiplier > 0
 
 
 @given(st.lists(st.sampled_from(["a.b", "a_b", "gpu.info", "aB [W]", "a.c [MiB]", "", "…"]), unique=True))
-def test_a_contested_or_reserved_name_goes_to_nobody(headers: list[str]) -> None:
+def test_a_duplicate_or_reserved_name_is_not_used(headers: list[str]) -> None:
     names = usable_names(headers)
     assert not {"a.b", "a_b"} <= names.keys()
     assert ("a.b" in names) == ("a.b" in headers and "a_b" not in headers)
@@ -99,7 +99,7 @@ def test_values(header: str, cell: str, multiplier: float, value: float | None) 
 
 
 @given(st.text(max_size=60), st.sampled_from([1.0, 1e6, 1048576.0, 0.01]))
-def test_any_cell_gives_a_finite_number_or_none(cell: str, multiplier: float) -> None:
+def test_any_cell_is_a_finite_number_or_none(cell: str, multiplier: float) -> None:
     for header in ("x", "fabric.state"):
         value = cell_value(header, cell, multiplier)
         assert value is None or math.isfinite(value)

@@ -1,4 +1,4 @@
-"""The session metrics' exact names, labels, order and numbers; bounded however many processes there are."""
+"""The session metrics' exact names, labels, order and numbers; a limited number of series."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_percentages_are_of_the_gpu_or_the_instance() -> None:
     assert {key[:2]: value for key, value in busy.items()} == {("1", "101"): 60, ("1", "102"): 25}
 
 
-def test_who_cannot_tell_says_nothing_rather_than_none() -> None:
+def test_unknown_processes_have_no_samples() -> None:
     snapshot = replace(first_node(), processes=ABSENT)
     assert exposition(snapshot) == b""
 
@@ -129,7 +129,7 @@ def test_hostile_names_survive_the_way_to_a_parser() -> None:
         assert labels.count(name) >= 4
 
 
-def test_what_else_is_known_of_a_process() -> None:
+def test_further_labels_of_a_process() -> None:
     owner = Owner(
         group="ml",
         container_id="f" * 64,

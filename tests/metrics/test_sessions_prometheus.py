@@ -33,7 +33,7 @@ Rows = dict[tuple[str, ...], float]
 
 @contextmanager
 def serving(snapshot: Snapshot) -> Iterator[str]:
-    """The agent's own HTTP server with this snapshot on it; its address."""
+    """Starts the agent's HTTP server with this snapshot; returns its address."""
     builders = [load_family(name).build(Settings()) for name in ("native", "sessions")]
     exporter = Exporter(builders, openmetrics=False, title="test")
     exporter.publish(snapshot)

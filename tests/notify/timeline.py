@@ -1,4 +1,4 @@
-"""Runs the scenarios: through a real Alertmanager on the wall clock, and through our notifier on a clock we move.
+"""Runs the scenarios: a real Alertmanager on the wall clock, and our notifier on a clock that the test moves.
 
 A timeline is, per webhook path, the bodies in order with the flush each was sent in. Times of alerts are
 seconds since the scenario's start, so that two runs can be compared.
@@ -130,7 +130,7 @@ class Sink:
                 self.end_headers()
                 self.wfile.write(sink.body)
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *args: object) -> None:
                 pass
 
         class Server(ThreadingHTTPServer):

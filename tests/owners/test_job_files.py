@@ -65,7 +65,7 @@ def test_a_folder_that_hangs_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(job_files, "read_job_files", read)
     clock = FakeClock()
     worker = job_files_worker(Settings(job_map_dir="/dead"), clock)
-    join = OwnerJoin(job_files=worker, workers=[worker])
+    join = OwnerJoin(job_files=worker)
     devices = (Device(uuid=Uuid("GPU-0"), index=0),)
 
     def lines() -> object:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from gpuscope.errors import SourceError
 from gpuscope.owners.allocation_claims import AllocationClaim
 from gpuscope.owners.allocation_matching import AllocationMatcher
+from gpuscope.owners.lookup_timing import KUBELET_GOOD_FOR_SECONDS
 from gpuscope.owners.pod_list_json import decode_pod_list
 from gpuscope.owners.pod_logs import read_pod_logs
 from gpuscope.owners.pod_reader import PodMethod, PodReader, build_pod_reader, label_filter, pod_worker
-from gpuscope.owners.pod_resources import GOOD_FOR_SECONDS, decode_list, kubelet_worker, list_claims
+from gpuscope.owners.pod_resources import decode_list, kubelet_worker, list_claims
 from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, index_pods
 from gpuscope.owners.pods_api import decode_pods
 from gpuscope.readings import ABSENT, Device, Uuid
@@ -201,7 +202,7 @@ def test_a_good_answer_outlives_a_failure_for_a_minute(tmp_path: Path) -> None:
     assert kubelet.fresh() is claims
     assert pods.fresh() is names, "the same answer is the same object: nothing is matched again"
     logs.rename(tmp_path / "hidden")
-    clock.pass_seconds(GOOD_FOR_SECONDS - 1)
+    clock.pass_seconds(KUBELET_GOOD_FOR_SECONDS - 1)
     kubelet.read_once()
     pods.read_once()
     assert [worker.status().up for worker in (kubelet, pods)] == [False, False]

@@ -19,7 +19,7 @@ from gpuscope.readings import (
     ABSENT,
     ACTIVE,
     IDLE,
-    NOBODY,
+    NO_OWNER,
     UNKNOWN,
     Allocation,
     Device,
@@ -118,7 +118,7 @@ def test_a_process_that_ended_before_proc_was_asked_stays_without_owner(tree: Pr
     watch = Watch(enricher_of(tree, tmp_path))
     here, gone = watch.see(process(7, command="python3"), process(8, command="gone"))
     assert here.owner.user == "root"
-    assert (gone.owner, gone.started_at, gone.command) == (NOBODY, ABSENT, "gone")
+    assert (gone.owner, gone.started_at, gone.command) == (NO_OWNER, ABSENT, "gone")
     assert watch.enricher.failures() == {"process": 1}
 
 
@@ -164,7 +164,7 @@ def test_in_a_pid_namespace_of_our_own_another_program_is_not_taken_for_it(
     wrong, right, nameless = watch.see(
         process(7, command="python3"), process(8, command="python3"), process(8, command=ABSENT)
     )
-    assert (wrong.owner, right.owner.user, nameless.owner) == (NOBODY, "root", NOBODY)
+    assert (wrong.owner, right.owner.user, nameless.owner) == (NO_OWNER, "root", NO_OWNER)
     assert watch.enricher.failures() == {"pid_mismatch": 2}
 
 

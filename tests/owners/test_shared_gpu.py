@@ -66,13 +66,15 @@ class Node:
 def collecting(node: Node) -> Iterator[Collector]:
     clock = SystemClock()
     gpus = SourceWorker(spec_of(FakeSource(node.reading), "gpus"), node.settings, clock)
+    owners, owner_workers = build_owner_join(node.settings, clock, {})
     collector = Collector(
         [PlannedSource(gpus)],
         node="n",
         interval=node.settings.interval,
         clock=clock,
         ledger=XidLedger(None),
-        owners=build_owner_join(node.settings, clock, {}),
+        owners=owners,
+        owner_workers=owner_workers,
     )
     running = CollectorThreads(collector)
     running.start()

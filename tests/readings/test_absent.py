@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuscope.readings import ABSENT, Device, Uuid
-from gpuscope.readings.device import NOTHING
+from gpuscope.readings.device import NO_VALUES
 
 
 def test_an_absent_reading_has_no_truth_value() -> None:
@@ -13,7 +13,7 @@ def test_an_absent_reading_has_no_truth_value() -> None:
         ABSENT or 0  # noqa: B018 - the mistake this guards against
 
 
-def test_a_device_knows_nothing_by_itself() -> None:
+def test_a_new_device_has_only_absent_numbers() -> None:
     device = Device(uuid=Uuid("GPU-1"), index=0)
     assert device.power_watts is ABSENT
     assert device.clock_hertz == {}
@@ -21,4 +21,4 @@ def test_a_device_knows_nothing_by_itself() -> None:
 
 def test_nothing_stays_empty() -> None:
     with pytest.raises(TypeError):
-        NOTHING["gpu"] = 1.0  # type: ignore[index]
+        NO_VALUES["gpu"] = 1.0  # type: ignore[index]

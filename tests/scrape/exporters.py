@@ -1,4 +1,4 @@
-"""Targets for tests: a plain HTTP server on loopback whose pages are functions, honest and hostile ones."""
+"""Targets for tests: an HTTP server on loopback whose pages are functions, valid or hostile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def status(code: int, **headers: str) -> Page:
 
 
 def endless(piece: bytes, stop: threading.Event, pause: float = 0.0) -> Page:
-    """Sends without an end, until the reader has enough or the test is over."""
+    """Sends until the client disconnects or the test ends."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -73,7 +73,7 @@ def serving(pages: Mapping[str, Page], tls: ssl.SSLContext | None = None) -> Ite
         daemon_threads = True
 
         def handle_error(self, *args: object) -> None:
-            """A reader that hangs up is part of the tests."""
+            """Ignores clients that disconnect, which is part of the tests."""
 
     server = Server(("127.0.0.1", 0), Handler)
     if tls is not None:

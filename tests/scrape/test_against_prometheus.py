@@ -1,4 +1,4 @@
-"""The same configuration in a real Prometheus and in ours: the same targets, labels and series."""
+"""The same configuration in a real Prometheus and in gpuscope gives the same targets, labels and series."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuscope.scrape.config import Job, read_config
+from gpuscope.scrape.config import ScrapeJob, read_config
 from gpuscope.scrape.content_type import is_openmetrics
 from gpuscope.scrape.fetch import Fetched, ScrapeError
-from gpuscope.scrape.ingest import ScrapedTarget
-from gpuscope.scrape.target import Dropped, Target, build_targets
+from gpuscope.scrape.ingest import TargetIngester
+from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets
 from gpuscope.scrape.target_appender import TargetAppender
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.server.api.encode import number_text
@@ -118,14 +118,14 @@ def test_relabelled_targets_are_the_same() -> None:
     mine = sorted(
         (job.name, one.url, tuple(sorted(one.discovered.items())), one.labels)
         for job, one in ours
-        if isinstance(one, Target)
+        if isinstance(one, ScrapeTarget)
     )
     active = sorted(
         (one["scrapePool"], one["scrapeUrl"], pairs(one["discoveredLabels"]), pairs(one["labels"]))
         for one in theirs["activeTargets"]
     )
     assert not (wrong := difference(mine, active)), "\n".join(map(str, wrong))
-    dropped = [job.name for job, one in ours if isinstance(one, Dropped)]
+    dropped = [job.name for job, one in ours if isinstance(one, DroppedTarget)]
     counts = {name: count for name, count in theirs["droppedTargetCounts"].items() if count}
     assert {name: dropped.count(name) for name in dropped} == counts
     assert len(active) > 100, "most targets must survive, or nothing is compared"
@@ -133,7 +133,7 @@ def test_relabelled_targets_are_the_same() -> None:
 
 
 def difference(ours: Iterable[Any], theirs: Iterable[Any]) -> list[Any]:
-    """What only one side has, a few of each: a whole diff would be unreadable."""
+    """A few items that only one side has; a whole diff would be unreadable."""
     mine, other = set(ours), set(theirs)
     return [("ours", one) for one in sorted(mine - other)[:3]] + [
         ("theirs", one) for one in sorted(other - mine)[:3]
@@ -187,7 +187,7 @@ def test_scraped_series_are_the_same(tmp_path: Path) -> None:
         with Store(tmp_path / "data") as store:
             for job in read_config(document, "f", Path()).jobs:
                 (target,) = build_targets(job, job.static)
-                assert isinstance(target, Target)
+                assert isinstance(target, ScrapeTarget)
                 mine[job.name] = scrape(store, job, target, Fetched(EXPOSITION.encode(), False))
             ours = stored(store)
     assert mine == theirs
@@ -204,19 +204,19 @@ def test_scraped_series_are_the_same(tmp_path: Path) -> None:
     assert theirs["j0"] == "down", "a series without a name fails the scrape"
 
 
-def scrape(store: Store, job: Job, target: Target, body: Fetched) -> str:
-    scraped = ScrapedTarget(target, TargetAppender(store, target.name, dict(target.labels)))
+def scrape(store: Store, job: ScrapeJob, target: ScrapeTarget, body: Fetched) -> str:
+    ingester = TargetIngester(target, TargetAppender(store, target.name, dict(target.labels)))
     at = time.time_ns() // 1_000_000
     try:
-        scraped.take(body, at, time.monotonic()).stored.result()
+        ingester.ingest(body, at, time.monotonic()).stored.result()
     except ScrapeError:
-        scraped.appender.fail(at, 0.0).result()
+        ingester.appender.fail(at, 0.0).result()
         return "down"
     return "up"
 
 
 def stored(store: Store) -> dict[tuple[tuple[str, str], ...], str]:
-    """The newest value of every series, in Prometheus' writing."""
+    """The newest value of every series, formatted as in Prometheus."""
     found = store.select([Matcher("__name__", MatchOp.REGEX, ".+")], 0, 2**53)
     return {one.labels: number_text(float(one.values[-1])) for one in found}
 
@@ -246,7 +246,7 @@ def formats() -> dict[str, tuple[bytes, bool]]:
 
 
 def compare(cases: dict[str, tuple[bytes, bool]], folder: Path) -> tuple[int, int]:
-    """Scrapes every text with both; how many were taken and how many refused, by both."""
+    """Scrapes every text with both; returns how many both accepted and both refused."""
     pages = {
         f"/{number}": text(body, OPENMETRICS if openmetrics else "text/plain; version=0.0.4")
         for number, (body, openmetrics) in enumerate(cases.values())
@@ -275,7 +275,7 @@ def compare(cases: dict[str, tuple[bytes, bool]], folder: Path) -> tuple[int, in
         with Store(folder / "data") as store:
             for job in read_config(document, "f", Path()).jobs:
                 (target,) = build_targets(job, job.static)
-                assert isinstance(target, Target)
+                assert isinstance(target, ScrapeTarget)
                 mine[job.name] = scrape(store, job, target, Fetched(*cases[job.name]))
             ours = set(stored(store))
     assert not (wrong := difference(mine.items(), theirs.items())), "\n".join(map(str, wrong))
@@ -291,14 +291,14 @@ def reports_off(series: Iterable[tuple[tuple[str, str], ...]]) -> set[tuple[tupl
     return {one for one in series if not dict(one)["__name__"].startswith(("scrape_", "up"))}
 
 
-def test_the_same_texts_are_taken_with_the_same_series(tmp_path: Path) -> None:
+def test_the_same_texts_give_the_same_series(tmp_path: Path) -> None:
     taken, refused = compare(formats(), tmp_path)
     assert taken == len(TEXT_VALID) + len(OPENMETRICS_VALID) + 2
     assert refused == len(TEXT_INVALID) + len(OPENMETRICS_INVALID)
 
 
 @pytest.mark.slow
-def test_openmetrics_own_cases_are_taken_or_refused_alike(tmp_path: Path) -> None:
+def test_openmetrics_cases_are_accepted_or_refused_alike(tmp_path: Path) -> None:
     cases = {name: (body, True) for name, (body, _) in openmetrics_corpus().items()}
     taken, refused = compare(cases, tmp_path)
     assert taken >= 44
@@ -315,7 +315,7 @@ CONTENT_TYPES = {
 }  # fmt: skip
 
 
-def test_the_same_content_types_are_taken(tmp_path: Path) -> None:
+def test_the_same_content_types_are_accepted(tmp_path: Path) -> None:
     """`# EOF` makes the text valid in both formats."""
     pages = {f"/{number}": text("a 1\n# EOF\n", value) for number, value in enumerate(CONTENT_TYPES.values())}
     with serving(pages) as address:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
 from gpuscope.exposition.series_text import TextLimits
-from gpuscope.limits import Limits as ServerLimits
+from gpuscope.limits import Limits
 from gpuscope.scrape.config import ScrapeConfig, load_config, read_config
 from gpuscope.yaml_file import TextLoader
 
@@ -48,7 +48,7 @@ def config(text: str, folder: Path = Path("/etc/x")) -> ScrapeConfig:
     return read_config(yaml.load(text, TextLoader), "prometheus.yml", folder)
 
 
-def test_a_tutorials_file() -> None:
+def test_the_tutorials_configuration() -> None:
     read = config(TUTORIAL)
     (job,) = read.jobs
     assert (job.name, job.interval, job.timeout, job.honor_timestamps) == ("monitoring-item", 10, 10, False)
@@ -58,7 +58,7 @@ def test_a_tutorials_file() -> None:
     assert read.rule_files == ("/etc/x/rule.yml",)
     assert read.evaluation_interval == 120
     assert read.query_log_file == Path("/etc/x/query_log_file.log")
-    assert read.warnings == ("prometheus.yml: rule_files is ignored: rules are not evaluated here yet",)
+    assert read.warnings == ("prometheus.yml: rule_files is ignored: gpuscope does not evaluate rules yet",)
     assert yaml.safe_load(read.text) == yaml.safe_load(TUTORIAL)
 
 
@@ -84,7 +84,7 @@ def test_the_first_seeds_file_loads_unmodified() -> None:
     assert read.jobs[0].static[0].targets == ("172.17.0.1:9835",)
 
 
-def test_the_second_seeds_file_loads_with_its_indentation_mended() -> None:
+def test_the_second_seeds_file_loads_with_corrected_indentation() -> None:
     # The copy has the keys of a list item two columns too far in, and what belongs to `labels` beside it.
     columns = {"static_configs:": 2, "- targets:": 4, "labels:": 6, "instance:": 8}
     lines = []
@@ -97,7 +97,7 @@ def test_the_second_seeds_file_loads_with_its_indentation_mended() -> None:
     assert read.jobs[0].interval == 15
 
 
-def test_everything_a_job_can_have(tmp_path: Path) -> None:
+def test_every_key_of_a_job(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret\n")
     read = config(
         """
@@ -135,13 +135,13 @@ alerting: {alertmanagers: [{static_configs: [{targets: [am:9093]}]}]}
     assert job.files == (str(tmp_path / "t/*.json"), "/abs/x.yml")
     assert job.relabel[0].regex == "9"
     assert job.metric_relabel[0].action == "drop"
-    assert read.write_to[0].url == "http://vm:8428/api/v1/write"
-    assert read.write_to[0].http.headers == (("authorization", "Basic dTpw"),)
+    assert read.remote_write[0].url == "http://vm:8428/api/v1/write"
+    assert read.remote_write[0].http.headers == (("authorization", "Basic dTpw"),)
     assert read.alerting["alertmanagers"]
-    assert read.warnings == ("prometheus.yml: alerting is ignored: alerts are not sent from here yet",)
+    assert read.warnings == ("prometheus.yml: alerting is ignored: gpuscope does not send alerts yet",)
 
 
-def test_texts_stay_as_they_are_written() -> None:
+def test_strings_are_not_converted() -> None:
     read = config(
         """
 scrape_configs:
@@ -164,7 +164,7 @@ scrape_configs:
     assert "version: 1.10" in read.text
 
 
-def test_external_labels_take_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_external_labels_expand_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITE", "lab")
     read = config('global: {external_labels: {a: "$SITE-${SITE}$$", b: "$NO_SUCH"}}')
     assert read.external_labels == {"a": "lab-lab$", "b": ""}
@@ -176,7 +176,7 @@ def test_external_labels_take_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ("{}", ["job_name"]),
         ("{job_name: j, scrape_interval: 10}", ["job 'j'", "scrape_interval", "'10'"]),
         ("{job_name: j, scrape_interval: 10s, scrape_timeout: 20s}", ["'j'", "scrape_timeout", "20s"]),
-        ("{job_name: j, honour_labels: true}", ["'j'", "honour_labels", "no such key"]),
+        ("{job_name: j, honour_labels: true}", ["'j'", "honour_labels", "unknown key"]),
         ("{job_name: j, honor_labels: maybe}", ["'j'", "honor_labels", "true or false"]),
         ("{job_name: j, scheme: ftp}", ["'j'", "scheme", "ftp"]),
         (
@@ -196,10 +196,10 @@ def test_external_labels_take_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ("{job_name: j, body_size_limit: big}", ["body_size_limit", "big"]),
         ("{job_name: j, sample_limit: -1}", ["sample_limit", "-1"]),
         ("{job_name: j, http_headers: {'a b': {values: [x]}}}", ["http_headers", "a b"]),
-        ("{job_name: j}, {job_name: j}", ["'j'", "once"]),
+        ("{job_name: j}, {job_name: j}", ["'j'", "must be unique"]),
     ],
 )
-def test_a_mistake_is_one_sentence_with_its_place(job: str, words: list[str]) -> None:
+def test_a_mistake_is_one_sentence_with_its_location(job: str, words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         config(f"scrape_configs: [{job}]")
     said = str(caught.value)
@@ -209,13 +209,13 @@ def test_a_mistake_is_one_sentence_with_its_place(job: str, words: list[str]) ->
         assert word in said
 
 
-def test_the_format_of_answers_without_a_useful_content_type() -> None:
+def test_fallback_scrape_protocol() -> None:
     (job,) = config("scrape_configs: [{job_name: j, fallback_scrape_protocol: OpenMetricsText1.0.0}]").jobs
     assert job.fallback_protocol == "OpenMetricsText1.0.0"
     read = config("scrape_configs: [{job_name: j, fallback_scrape_protocol: PrometheusProto}]")
     assert read.jobs[0].fallback_protocol == ""
     assert read.warnings == (
-        "prometheus.yml: job 'j': fallback_scrape_protocol PrometheusProto is not supported here and ignored",
+        "prometheus.yml: job 'j': fallback_scrape_protocol PrometheusProto is not supported and ignored",
     )
     for wrong in (
         "scrape_configs: [{job_name: j, fallback_scrape_protocol: text}]",
@@ -232,7 +232,7 @@ scrape_configs:
 - {job_name: a, sample_limit: 0, label_value_length_limit: 100, label_name_length_limit: 4000}
 - {job_name: b, sample_limit: 20, target_limit: 5, body_size_limit: 1KB}
 """
-    server = ServerLimits(scrape_max_labels=7, scrape_max_label_value_bytes=300, scrape_max_line_bytes=999)
+    server = Limits(scrape_max_labels=7, scrape_max_label_value_bytes=300, scrape_max_line_bytes=999)
     first, second = (job.limits for job in read_config(yaml.load(text, TextLoader), "f", Path(), server).jobs)
     assert (first.samples, first.labels, first.body_bytes, first.targets) == (10, 600, 1 << 20, 0)
     assert (first.label_value_length, first.label_name_length) == (100, 4000)
@@ -241,7 +241,7 @@ scrape_configs:
     assert second.label_value_length == 300
 
 
-def test_what_we_do_not_do_is_a_warning_each() -> None:
+def test_each_unsupported_key_is_a_warning() -> None:
     read = config(
         "scrape_configs: [{job_name: k, kubernetes_sd_configs: [{role: node}], consul_sd_configs: [{}], "
         "scrape_protocols: [OpenMetricsText1.0.0]}]\ntracing: {endpoint: x}"
@@ -250,7 +250,7 @@ def test_what_we_do_not_do_is_a_warning_each() -> None:
     assert "job 'k': kubernetes_sd_configs" in read.warnings[0]
 
 
-def test_nobody_sees_the_secrets() -> None:
+def test_secrets_are_redacted() -> None:
     read = config(
         """
 scrape_configs:
@@ -269,7 +269,7 @@ alerting: {alertmanagers: [{basic_auth: {password: hidden11}}]}
     assert "username: u" in read.text
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_unreadable_and_invalid_files(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yml"
     bad.write_text("a: [")
     for path in (bad, tmp_path / "nosuch.yml", tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
-from gpuscope.scrape.config import Job, TargetGroup
+from gpuscope.scrape.config import ScrapeJob, TargetGroup
 from gpuscope.scrape.discovery import Discovery, read_target_file, targets_from_argument
 
 
@@ -22,7 +22,7 @@ def write(path: Path, *targets: str) -> None:
 
 
 def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
-    discovery = Discovery(Job("j", static=(TargetGroup(("s:1",)),), files=(str(tmp_path / "*.json"),)))
+    discovery = Discovery(ScrapeJob("j", static=(TargetGroup(("s:1",)),), files=(str(tmp_path / "*.json"),)))
     assert addresses(discovery) == ["s:1"]
     write(tmp_path / "a.json", "a:1")
     assert addresses(discovery) == ["s:1", "a:1"]
@@ -37,7 +37,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
 def test_a_half_written_file_keeps_its_targets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.json"
     write(path, "a:1")
-    discovery = Discovery(Job("j", files=(str(path),)))
+    discovery = Discovery(ScrapeJob("j", files=(str(path),)))
     assert addresses(discovery) == ["a:1"]
     path.write_text('[{"targets": ["a:')
     assert addresses(discovery) == addresses(discovery) == ["a:1"]
@@ -46,7 +46,7 @@ def test_a_half_written_file_keeps_its_targets(tmp_path: Path, caplog: pytest.Lo
     assert addresses(discovery) == ["a:9"]
 
 
-def test_yaml_too(tmp_path: Path) -> None:
+def test_yaml_files(tmp_path: Path) -> None:
     path = tmp_path / "a.yml"
     path.write_text("- targets: [a:1, b:2]\n  labels: {x: 1}\n")
     (group,) = read_target_file(path)
@@ -79,12 +79,12 @@ def test_the_argument_is_addresses_or_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", ",", "http://a:1/metrics", "a b", "nosuch.json", os.devnull + ".yml"])
-def test_a_wrong_argument_is_told(wrong: str) -> None:
+def test_a_wrong_argument_is_an_error(wrong: str) -> None:
     with pytest.raises(UsageError, match="--targets"):
         targets_from_argument(wrong)
 
 
-def test_many_addresses_are_not_taken_for_a_file_name() -> None:
+def test_a_long_address_list_is_not_a_file_name() -> None:
     addresses = tuple(f"node{number}:9400" for number in range(500))
     (group,), files = targets_from_argument(",".join(addresses))
     assert (group.targets, files) == (addresses, ())

@@ -1,4 +1,4 @@
-"""From what a target sent to what a query finds."""
+"""From a scraped body to stored series."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from gpuscope.exposition.series_text import TextLimits
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.scrape.config import Job, Limits
+from gpuscope.scrape.config import ScrapeJob
 from gpuscope.scrape.fetch import Fetched, ScrapeError
-from gpuscope.scrape.ingest import ScrapedTarget, merge_labels
+from gpuscope.scrape.ingest import TargetIngester, merge_labels
+from gpuscope.scrape.job_limits import JobLimits
 from gpuscope.scrape.relabel import RelabelRule
-from gpuscope.scrape.target import Target
+from gpuscope.scrape.target import ScrapeTarget
 from gpuscope.scrape.target_appender import Report, TargetAppender
 from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from gpuscope.store import Store
@@ -30,19 +31,19 @@ REPORTS = ("up", "scrape_")
 
 
 class Rig:
-    """One target on a store; each `scrape` is a second later."""
+    """One target and a store; each `scrape` is one second later."""
 
     def __init__(self, store: Store, **job: Any) -> None:
         self.store = store
         labels = (("instance", "n1"), ("job", "j"))
-        target = Target(Job("j", **job), "http://n1/metrics", labels, {}, 15.0, 10.0)
+        target = ScrapeTarget(ScrapeJob("j", **job), "http://n1/metrics", labels, {}, 15.0, 10.0)
         self.appender = TargetAppender(store, target.name, dict(labels))
-        self.scraped = ScrapedTarget(target, self.appender)
+        self.ingester = TargetIngester(target, self.appender)
         self.at = NOW - 600_000
 
     def scrape(self, text: str, openmetrics: bool = False) -> str:
         self.at += 1000
-        taken = self.scraped.take(Fetched(text.encode(), openmetrics), self.at, time.monotonic())
+        taken = self.ingester.ingest(Fetched(text.encode(), openmetrics), self.at, time.monotonic())
         taken.stored.result()
         return taken.note
 
@@ -59,7 +60,7 @@ class Rig:
         return found
 
     def samples(self) -> dict[str, list[tuple[int, float | str]]]:
-        """By the text of the labels, without what the scrape says of itself; markers as "stale"."""
+        """Values by label text, without `up` and `scrape_*`; staleness markers as "stale"."""
         found: dict[str, list[tuple[int, float | str]]] = {}
         for labels, rows in self.all().items():
             table = dict(labels)
@@ -88,7 +89,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def test_values_reports_and_what_ends(store: Store) -> None:
+def test_values_reports_and_staleness(store: Store) -> None:
     rig = Rig(store)
     rig.scrape('a 1\nb{x="1"} 2\n')
     rig.scrape("a 3\n")
@@ -104,7 +105,7 @@ def test_values_reports_and_what_ends(store: Store) -> None:
     assert rig.report("scrape_duration_seconds")[2] == 0.5
 
 
-def test_a_target_that_is_gone_ends_its_up_too(store: Store) -> None:
+def test_up_of_a_removed_target_ends(store: Store) -> None:
     rig = Rig(store)
     rig.scrape("a 1\n")
     rig.appender.close(rig.at + 1000)
@@ -112,7 +113,7 @@ def test_a_target_that_is_gone_ends_its_up_too(store: Store) -> None:
     assert is_stale(rig.report("up")[-1])
 
 
-def test_whose_label_wins(store: Store) -> None:
+def test_honor_labels(store: Store) -> None:
     Rig(store).scrape('a{job="own",exported_job="x"} 1\n')
     Rig(store, honor_labels=True).scrape('b{job="own",instance=""} 1\n')
     assert set(Rig(store).samples()) == {
@@ -121,7 +122,7 @@ def test_whose_label_wins(store: Store) -> None:
     }
 
 
-def test_times_of_their_own(store: Store) -> None:
+def test_explicit_timestamps(store: Store) -> None:
     at = NOW - 300_000
     rig = Rig(store)
     rig.scrape(f"a 1 {at}\n")
@@ -136,7 +137,7 @@ def test_times_of_their_own(store: Store) -> None:
     assert tracked.samples()["d instance=n1,job=j"] == [(0, 1.0), (2, "stale")]
 
 
-def test_openmetrics_times_are_seconds(store: Store) -> None:
+def test_openmetrics_timestamps_are_seconds(store: Store) -> None:
     rig = Rig(store)
     rig.scrape(f"a_total 1 {(NOW - 300_000) / 1000}\n# EOF\n", openmetrics=True)
     assert rig.samples()["a_total instance=n1,job=j"] == [(300, 1.0)]
@@ -156,7 +157,7 @@ def test_metric_relabelling(store: Store) -> None:
     assert rig.report("scrape_samples_post_metric_relabeling") == [1]
 
 
-def test_of_a_series_that_stands_twice_the_first_counts(store: Store) -> None:
+def test_the_first_of_duplicate_series_counts(store: Store) -> None:
     rig = Rig(store, metric_relabel=(RelabelRule("labeldrop", regex="pid"),))
     note = rig.scrape('a{pid="1"} 1\na{pid="2"} 2\nb 3\nb 3\n')
     assert note.startswith("2 samples dropped")
@@ -180,8 +181,8 @@ def test_of_a_series_that_stands_twice_the_first_counts(store: Store) -> None:
         (f'a{{b="{"v" * 60}"}} 1\n', "label_value_length_limit"),
     ],
 )
-def test_a_refused_scrape_leaves_nothing_behind(store: Store, text: str, why: str) -> None:
-    rig = Rig(store, limits=Limits(samples=10, labels=6, label_name_length=30, label_value_length=50))
+def test_a_refused_scrape_creates_no_series(store: Store, text: str, why: str) -> None:
+    rig = Rig(store, limits=JobLimits(samples=10, labels=6, label_name_length=30, label_value_length=50))
     rig.scrape("ok 1\n")
     before = store.stats().series
     for _ in range(2):
@@ -192,15 +193,15 @@ def test_a_refused_scrape_leaves_nothing_behind(store: Store, text: str, why: st
     assert rig.samples()["new_series instance=n1,job=j"] == [(4, 3.0)]
 
 
-def test_bytes_that_are_no_text(store: Store) -> None:
+def test_invalid_utf8(store: Store) -> None:
     rig = Rig(store)
     with pytest.raises(ScrapeError, match="UTF-8"):
-        rig.scraped.take(Fetched(b'a{x="\xff"} 1\n', False), NOW, 0.0)
+        rig.ingester.ingest(Fetched(b'a{x="\xff"} 1\n', False), NOW, 0.0)
     with pytest.raises(ScrapeError, match="EOF"):
-        rig.scraped.take(Fetched(b"a 1\n", True), NOW, 0.0)
+        rig.ingester.ingest(Fetched(b"a 1\n", True), NOW, 0.0)
 
 
-def test_ids_are_asked_for_again_when_the_store_removed_series(store: Store) -> None:
+def test_ids_are_resolved_again_after_series_were_removed(store: Store) -> None:
     rig = Rig(store)
     rig.scrape("a 1\nb 1\n")
     store.delete_series([Matcher("__name__", MatchOp.EQUAL, "a")])
@@ -210,27 +211,27 @@ def test_ids_are_asked_for_again_when_the_store_removed_series(store: Store) -> 
     assert rig.samples()["b instance=n1,job=j"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
-def test_churn_does_not_fill_the_memory(store: Store) -> None:
+def test_memory_is_bounded_under_series_churn(store: Store) -> None:
     rig = Rig(store)
     for number in range(30):
         rig.scrape("".join(f'a{{pid="{number * 100 + at}"}} 1\n' for at in range(100)))
-    assert len(rig.scraped._ids) < 1600
+    assert len(rig.ingester._ids) < 1600
 
 
-def test_comments_do_not_fill_the_memory_either(store: Store) -> None:
+def test_memory_is_bounded_under_changing_comments(store: Store) -> None:
     rig = Rig(store)
     for number in range(3):
         rig.scrape("a 1\n" + "".join(f"# HELP h{number}_{at} x\n" for at in range(15_000)))
-    assert len(rig.scraped.metadata) < 10_000, "1 MiB of metadata is remembered"
-    assert len(rig.scraped._cache._comments) <= 15_000
+    assert len(rig.ingester.metadata) < 10_000, "1 MiB of metadata is remembered"
+    assert len(rig.ingester._cache._comments) <= 15_000
 
 
-def test_what_should_have_ended_ends_later_if_the_store_was_full(store: Store) -> None:
+def test_staleness_markers_are_written_after_the_store_was_full(store: Store) -> None:
     rig = Rig(store)
     rig.scrape("a 1\nb 1\n")
     rig.at += 1000
     rig.appender.submit(rig.at, (), (), Report(False, 0.0))
-    rig.appender.not_stored()
+    rig.appender.restore_alive()
     rig.scrape("b 2\n")
     assert rig.samples()["a instance=n1,job=j"][-1][1] == "stale"
 
@@ -257,7 +258,7 @@ _TEXTS = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(texts=st.lists(_TEXTS, max_size=4), openmetrics=st.booleans())
-def test_any_text_is_taken_or_refused(store: Store, texts: list[str], openmetrics: bool) -> None:
+def test_any_text_is_ingested_or_refused(store: Store, texts: list[str], openmetrics: bool) -> None:
     rig = Rig(store)
     for text in texts:
         with contextlib.suppress(ScrapeError):
@@ -270,7 +271,7 @@ def test_any_text_is_taken_or_refused(store: Store, texts: list[str], openmetric
     ),
     st.booleans(),
 )
-def test_merging_keeps_the_targets_labels_or_the_series_own(own: dict[str, str], honor: bool) -> None:
+def test_merge_labels(own: dict[str, str], honor: bool) -> None:
     target = {"job": "j", "instance": "i"}
     merged = merge_labels((("__name__", "m"), *own.items()), target, honor)
     if honor:
@@ -281,7 +282,7 @@ def test_merging_keeps_the_targets_labels_or_the_series_own(own: dict[str, str],
         assert not lost, "a clashing value is kept under another name"
 
 
-def test_a_time_past_64_bits_drops_its_sample_only(store: Store) -> None:
+def test_a_timestamp_beyond_64_bits_drops_only_its_sample(store: Store) -> None:
     text = "a 1 12345678901234567890\nb 2\n# EOF\n"
     rig = Rig(store)
     rig.scrape(text, openmetrics=True)
@@ -291,7 +292,7 @@ def test_a_time_past_64_bits_drops_its_sample_only(store: Store) -> None:
     assert other.samples()["a instance=n1,job=j"] == [(1, 1.0)]
 
 
-def test_limits_that_are_reached_are_named(store: Store) -> None:
+def test_errors_name_the_limit(store: Store) -> None:
     cases = {
         "scrape_max_samples": "a 1\n" * 11,
         "scrape_max_labels": 'a{b="1",c="2",d="3",e="4",f="5"} 1\n',
@@ -300,32 +301,32 @@ def test_limits_that_are_reached_are_named(store: Store) -> None:
         "scrape_max_line_bytes": f"# {'x' * 1100}\n",
     }
     text_limits = TextLimits(line_bytes=1000)
-    limits = Limits(samples=10, labels=6, label_name_length=30, label_value_length=50, text=text_limits)
+    limits = JobLimits(samples=10, labels=6, label_name_length=30, label_value_length=50, text=text_limits)
     for name, text in cases.items():
         with pytest.raises(ScrapeError) as raised:
             Rig(store, limits=limits).scrape(text)
         assert raised.value.limit == name
     before = LIMITS_REACHED.counts()["scrape_max_metadata_bytes"]
-    small = Limits(text=TextLimits(metadata_bytes=150))
+    small = JobLimits(text=TextLimits(metadata_bytes=150))
     Rig(store, limits=small).scrape("# HELP a x\n# HELP b x\na 1\n")
     assert LIMITS_REACHED.counts()["scrape_max_metadata_bytes"] == before + 1
 
 
-def test_a_label_value_of_31_mb_is_refused_in_little_memory(store: Store) -> None:
+def test_a_label_value_of_31_mb_is_refused_with_little_memory(store: Store) -> None:
     body = b'a{x="' + b"v" * (31 << 20) + b'"} 1\n'
     rig = Rig(store)
     tracemalloc.start()
     try:
         with pytest.raises(ScrapeError, match="scrape_max_line_bytes"):
-            rig.scraped.take(Fetched(body, False), NOW, time.monotonic())
+            rig.ingester.ingest(Fetched(body, False), NOW, time.monotonic())
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
 
 
-def test_a_long_label_value_is_read_without_backtracking(store: Store) -> None:
-    """The longest line allowed, escapes and all, takes memory in proportion to its length."""
-    limits = Limits(label_value_length=1 << 20, text=TextLimits(label_value_bytes=1 << 20))
+def test_a_long_label_value_is_parsed_without_backtracking(store: Store) -> None:
+    """The memory for the longest allowed line is proportional to its length."""
+    limits = JobLimits(label_value_length=1 << 20, text=TextLimits(label_value_bytes=1 << 20))
     value = '\\"' * 200_000
     tracemalloc.start()
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
-from gpuscope.scrape.local import LocalTarget
+from gpuscope.scrape.local import LocalIngester
 from gpuscope.store import Store
 
 NOW = int(time.time()) * 1000
@@ -24,7 +24,7 @@ def found(store: Store, query: str, at: int) -> dict[tuple[tuple[str, str], ...]
 
 def test_samples_get_the_targets_labels_and_keep_their_own(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        target = LocalTarget(store, {"job": "gpuscope", "instance": "n1"})
+        target = LocalIngester(store, {"job": "gpuscope", "instance": "n1"})
         target.submit([family(({"gpu": "0"}, 0.0), ({"job": "mine"}, 2.0))], NOW).result()
         own = (("__name__", "m"), ("instance", "n1"), ("job", "gpuscope"))
         assert found(store, "m", NOW) == {
@@ -35,9 +35,9 @@ def test_samples_get_the_targets_labels_and_keep_their_own(tmp_path: Path) -> No
         assert list(found(store, "scrape_samples_scraped", NOW).values()) == [2.0]
 
 
-def test_a_series_that_is_gone_ends_at_once(tmp_path: Path) -> None:
+def test_a_missing_series_ends_at_once(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        target = LocalTarget(store, {"job": "gpuscope", "instance": "n1"})
+        target = LocalIngester(store, {"job": "gpuscope", "instance": "n1"})
         target.submit([family(({"gpu": "0"}, 1.0), ({"gpu": "1"}, 1.0))], NOW).result()
         target.submit([family(({"gpu": "0"}, 1.0))], NOW + 5000).result()
         assert len(found(store, "m", NOW)) == 2
@@ -47,8 +47,8 @@ def test_a_series_that_is_gone_ends_at_once(tmp_path: Path) -> None:
         assert found(store, "up", NOW + 10_000) == {}
 
 
-def test_metadata_names_what_was_sent(tmp_path: Path) -> None:
+def test_metadata(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        target = LocalTarget(store, {"job": "gpuscope", "instance": "n1"})
+        target = LocalIngester(store, {"job": "gpuscope", "instance": "n1"})
         target.submit([family(({}, 1.0))], NOW).result()
         assert target.metadata() == {"m": [{"type": "gauge", "help": "h", "unit": ""}]}

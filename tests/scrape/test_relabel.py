@@ -70,22 +70,20 @@ def test_each_action(rule: RelabelRule, before: dict[str, str], after: dict[str,
     assert relabel(before, [rule]) == after
 
 
-def test_hashmod_is_prometheus() -> None:
+def test_hashmod_equals_prometheus() -> None:
     rule = RelabelRule("hashmod", ("c",), modulus=1000, target_label="shard")
     changed = relabel({"c": "baz"}, [rule])
     assert changed is not None
     assert changed["shard"] == "976"
 
 
-def test_a_wrong_regex_is_told() -> None:
+def test_a_wrong_regex_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a regular expression"):
         RelabelRule(regex="(")
 
 
 @given(LABELS, st.lists(rules(), max_size=4))
-def test_never_an_empty_value_and_the_input_is_left_alone(
-    labels: dict[str, str], some: list[RelabelRule]
-) -> None:
+def test_no_empty_values_and_the_input_is_unchanged(labels: dict[str, str], some: list[RelabelRule]) -> None:
     before = dict(labels)
     changed = relabel(labels, some)
     assert labels == before

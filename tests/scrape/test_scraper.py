@@ -1,4 +1,4 @@
-"""Scraping over real sockets: targets that behave, targets that do not, and targets that come and go."""
+"""Scraping over real sockets: valid, hostile, added and removed targets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from gpuscope.exposition.series_text import TextLimits
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.limits import Limits as ServerLimits
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import Engine
-from gpuscope.scrape.config import Job, Limits, ScrapeConfig, TargetGroup, load_config
-from gpuscope.scrape.fetch import BodyBudget, ScrapeError
+from gpuscope.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, load_config
+from gpuscope.scrape.fetch import ScrapeBodyBudget, ScrapeError
 from gpuscope.scrape.http_config import HttpConfig, basic_header
+from gpuscope.scrape.job_limits import JobLimits
 from gpuscope.scrape.relabel import RelabelRule
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.series import Matcher, MatchOp
@@ -28,7 +28,7 @@ from gpuscope.store import Store, StoreFullError
 from tests.scrape.exporters import Page, endless, serving, status, text
 
 FAST = 0.3
-"""Seconds between two scrapes, and the time-out of each: a busy machine must answer within it."""
+"""Interval and timeout of scrapes, in seconds; long enough for a busy machine."""
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def job(name: str, address: str, path: str = "/metrics", **options: Any) -> Job:
+def job(name: str, address: str, path: str = "/metrics", **options: Any) -> ScrapeJob:
     options = {"interval": FAST, "timeout": FAST, **options}
-    return Job(name, metrics_path=path, static=(TargetGroup((address,)),), **options)
+    return ScrapeJob(name, metrics_path=path, static=(TargetGroup((address,)),), **options)
 
 
 def scrape(
     store: Store,
     config: ScrapeConfig,
     until: Callable[[Scraper], bool],
-    read_again: Callable[[], ScrapeConfig] | None = None,
+    reload_config: Callable[[], ScrapeConfig] | None = None,
 ) -> Scraper:
     """Runs a scraper until `until` holds."""
     workers = ThreadPoolExecutor(2)
-    scraper = Scraper(store, config, workers, read_again=read_again)
+    scraper = Scraper(store, config, workers, reload_config=reload_config)
 
     async def wait(condition: Callable[[Scraper], bool]) -> None:
         async with asyncio.timeout(30):
@@ -99,7 +99,7 @@ HOSTILE: dict[str, tuple[Callable[[threading.Event], Page], str]] = {
     "html": (lambda stop: text("<html><body>\n"), "not an exposition"),
     "html_type": (lambda stop: text("a 1\n", "text/html"), "unsupported Content-Type 'text/html'"),
     "no_type": (lambda stop: text("a 1\n", ""), "blank Content-Type"),
-    "protobuf": (lambda stop: text("a 1\n", "application/vnd.google.protobuf"), "not asked for"),
+    "protobuf": (lambda stop: text("a 1\n", "application/vnd.google.protobuf"), "not requested"),
     "label": (lambda stop: text('a{x="' + "v" * 70_000 + '"} 1\n'), "scrape_max_label_value_bytes"),
     "labels": (
         lambda stop: text("a{" + ",".join(f'x{n}="1"' for n in range(600)) + "} 1\n"),
@@ -115,7 +115,7 @@ HOSTILE: dict[str, tuple[Callable[[threading.Event], Page], str]] = {
 }
 
 
-def all_told(scraper: Scraper) -> bool:
+def all_reported(scraper: Scraper) -> bool:
     found = states(scraper)
     told = all(why in found[name]["lastError"] for name, (_, why) in HOSTILE.items() if name in found)
     return settled(scraper) and told and found["good"]["health"] == "up"
@@ -133,10 +133,10 @@ def test_cookies_are_not_kept(store: Store) -> None:
     assert set(seen) == {""}
 
 
-def test_hostile_targets_are_refused_with_a_reason_and_others_unharmed(store: Store) -> None:
+def test_hostile_targets_fail_with_a_reason_and_others_are_scraped(store: Store) -> None:
     stop = threading.Event()
     pages = {f"/{name}": make(stop) for name, (make, _) in HOSTILE.items()} | {"/metrics": text("good 1\n")}
-    limits = Limits(body_bytes=1 << 20, samples=50_000, text=TextLimits(line_bytes=100_000))
+    limits = JobLimits(body_bytes=1 << 20, samples=50_000, text=TextLimits(line_bytes=100_000))
     before = LIMITS_REACHED.counts()
     with serving(pages) as address:
         jobs = [job(name, address, f"/{name}", limits=limits, interval=1.0, timeout=0.5) for name in HOSTILE]
@@ -144,7 +144,7 @@ def test_hostile_targets_are_refused_with_a_reason_and_others_unharmed(store: St
         jobs.append(job("refusing", "127.0.0.1:1", interval=1.0, timeout=1.0))
         jobs.append(job("nobody", "no-such-host.invalid:1", interval=1.0, timeout=0.5))
         # On a busy machine an answer may come too late once: the next scrape has the reason we look for.
-        scraper = scrape(store, ScrapeConfig(jobs=tuple(jobs)), all_told)
+        scraper = scrape(store, ScrapeConfig(jobs=tuple(jobs)), all_reported)
         stop.set()
     reached = {name for name, count in LIMITS_REACHED.counts().items() if count > before[name]}
     assert reached == {
@@ -167,14 +167,14 @@ def test_hostile_targets_are_refused_with_a_reason_and_others_unharmed(store: St
     assert names(store) - reports == {"good"}
 
 
-def test_duplicates_and_times_keep_a_target_up(store: Store) -> None:
+def test_duplicates_and_timestamps_keep_a_target_up(store: Store) -> None:
     with serving({"/metrics": text("a 1\na 2\n")}) as address:
         scraper = scrape(store, ScrapeConfig(jobs=(job("twice", address),)), settled)
     assert states(scraper)["twice"]["health"] == "up"
-    assert "stand twice" in states(scraper)["twice"]["lastError"]
+    assert "duplicate series" in states(scraper)["twice"]["lastError"]
 
 
-def test_what_is_asked(store: Store) -> None:
+def test_request_headers(store: Store) -> None:
     seen: list[tuple[str, dict[str, str]]] = []
 
     def page(request: Any) -> None:
@@ -196,7 +196,7 @@ def test_what_is_asked(store: Store) -> None:
     assert headers["user-agent"].startswith("gpuscope/")
 
 
-def test_redirects_are_followed_unless_the_job_says_no(store: Store) -> None:
+def test_follow_redirects(store: Store) -> None:
     pages = {"/metrics": status(302, Location="/real"), "/real": text("a 1\n")}
     with serving(pages) as address:
         jobs = (job("yes", address), job("no", address, http=HttpConfig(follow_redirects=False)))
@@ -231,11 +231,11 @@ def stale_now(store: Store, name: str) -> bool:
     return not getattr(result, "labels", None)
 
 
-def test_a_target_that_leaves_the_file_ends_at_once(store: Store, tmp_path: Path) -> None:
+def test_series_of_a_removed_target_end_at_once(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "targets.json"
     with serving({"/metrics": text("a 1\n")}) as address:
         file.write_text(json.dumps([{"targets": [address], "labels": {"rack": "7"}}]))
-        one = Job("j", interval=FAST, timeout=FAST, files=(str(file),), files_refresh=0.1)
+        one = ScrapeJob("j", interval=FAST, timeout=FAST, files=(str(file),), files_refresh=0.1)
         gone = False
 
         def until(scraper: Scraper) -> bool:
@@ -251,7 +251,7 @@ def test_a_target_that_leaves_the_file_ends_at_once(store: Store, tmp_path: Path
     assert stale_now(store, "up")
 
 
-def test_a_reload_keeps_what_stays_and_ends_what_goes(store: Store) -> None:
+def test_a_reload_keeps_unchanged_targets_and_ends_removed_ones(store: Store) -> None:
     with serving({"/metrics": text("a 1\n"), "/b": text("b 1\n"), "/c": text("c 1\n")}) as address:
         stays, goes, comes = job("stays", address), job("goes", address, "/b"), job("comes", address, "/c")
         reloaded = False
@@ -271,11 +271,11 @@ def test_a_reload_keeps_what_stays_and_ends_what_goes(store: Store) -> None:
 
 def test_too_many_targets_fail_the_job(store: Store) -> None:
     with serving({"/metrics": text("a 1\n")}) as address:
-        many = Job(
+        many = ScrapeJob(
             "many",
             interval=FAST,
             timeout=FAST,
-            limits=Limits(targets=1),
+            limits=JobLimits(targets=1),
             static=(TargetGroup((address,)), TargetGroup((address,), {"x": "1"})),
         )
         scraper = scrape(store, ScrapeConfig(jobs=(many,)), settled)
@@ -304,11 +304,11 @@ def test_a_full_store_does_not_stop_the_scraping(store: Store, caplog: pytest.Lo
             return not full and states(scraper)["j"]["lastError"] == ""
 
         scrape(store, ScrapeConfig(jobs=(job("j", address),)), until)
-    assert [record.message for record in caplog.records if "not stored" in record.message] != []
+    assert [record.message for record in caplog.records if "storing scrapes" in record.message] != []
     assert "a" in names(store)
 
 
-def test_what_the_api_asks_for(store: Store) -> None:
+def test_targets_and_metadata_for_the_api(store: Store) -> None:
     page = text("# HELP a Some help\n# TYPE a counter\na 1\n# TYPE b gauge\nb 2\n")
     with serving({"/metrics": page}) as address:
         one = job("j", address)
@@ -350,18 +350,16 @@ def test_a_rotated_token_is_used(store: Store, tmp_path: Path) -> None:
     assert seen.index("Bearer new") > 0
 
 
-def test_more_targets_than_allowed_are_not_scraped_and_told_once(
+def test_targets_above_the_limit_are_not_scraped_and_logged_once(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = tmp_path / "targets.json"
     with serving({"/metrics": text("a 1\n")}) as address:
         found.write_text(json.dumps([{"targets": [address] * 2, "labels": {"n": str(n)}} for n in range(10)]))
-        one = Job("j", interval=FAST, timeout=FAST, files=(str(found),), files_refresh=FAST)
+        one = ScrapeJob("j", interval=FAST, timeout=FAST, files=(str(found),), files_refresh=FAST)
         two = job("other", address)
         workers = ThreadPoolExecutor(2)
-        scraper = Scraper(
-            store, ScrapeConfig(jobs=(one, two)), workers, limits=ServerLimits(scrape_max_targets=4)
-        )
+        scraper = Scraper(store, ScrapeConfig(jobs=(one, two)), workers, limits=Limits(scrape_max_targets=4))
 
         async def run() -> None:
             stop = asyncio.Event()
@@ -381,9 +379,9 @@ def test_more_targets_than_allowed_are_not_scraped_and_told_once(
             asyncio.run(run())
         workers.shutdown()
     said = [record.message for record in caplog.records if "targets" in record.message]
-    assert said == [
-        "more than 4 targets: the rest is not scraped (scrape_max_targets)",
-        "all targets are scraped again",
+    assert [message.partition(", after")[0] for message in said] == [
+        "target limit: more than 4 targets: the rest is not scraped (scrape_max_targets)",
+        "target limit: all targets are scraped again",
     ]
 
 
@@ -391,8 +389,8 @@ def reached() -> int:
     return LIMITS_REACHED.counts()["scrape_max_targets"]
 
 
-def test_large_answers_at_once_are_bounded_and_small_ones_pass() -> None:
-    budget = BodyBudget(4 << 20)
+def test_concurrent_large_bodies_are_limited_and_small_ones_pass() -> None:
+    budget = ScrapeBodyBudget(4 << 20)
     with budget.share() as first, budget.share() as second, budget.share() as third:
         first.add(3 << 20)
         second.add(1 << 19)

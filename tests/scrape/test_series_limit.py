@@ -1,4 +1,4 @@
-"""A store that is full of series: what a scrape and a local target make of it."""
+"""Scrapes and local ingestion when the store's series limit is reached."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.scrape.config import ScrapeConfig, read_config
-from gpuscope.scrape.local import LocalTarget
+from gpuscope.scrape.local import LocalIngester
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.store import Store, StoreOptions
 from tests.scrape.test_ingest import NOW, Rig
 
 
-def test_a_scrape_goes_on_with_the_series_it_has(tmp_path: Path) -> None:
+def test_a_scrape_continues_with_its_existing_series(tmp_path: Path) -> None:
     with Store(tmp_path, StoreOptions(max_series=7)) as store:
         rig = Rig(store)
         assert rig.scrape("a 1\nb 1\n") == ""  # five more are the scrape's own
@@ -31,7 +31,7 @@ def test_a_scrape_goes_on_with_the_series_it_has(tmp_path: Path) -> None:
         assert rig.samples()["new instance=n1,job=j"] == [(4, 3.0)]
 
 
-def test_refused_series_are_asked_for_again(tmp_path: Path) -> None:
+def test_refused_series_are_requested_again(tmp_path: Path) -> None:
     with Store(tmp_path, StoreOptions(max_series=1)) as store:
         rig = Rig(store)
         assert rig.scrape("a 1\nb 1\n").startswith("1 series refused")
@@ -40,9 +40,9 @@ def test_refused_series_are_asked_for_again(tmp_path: Path) -> None:
         assert rig.samples()["b instance=n1,job=j"] == [(2, 2.0)]
 
 
-def test_a_local_target(tmp_path: Path) -> None:
+def test_local_ingester(tmp_path: Path) -> None:
     with Store(tmp_path, StoreOptions(max_series=2)) as store:
-        target = LocalTarget(store, {"job": "j", "instance": "n"})
+        target = LocalIngester(store, {"job": "j", "instance": "n"})
         samples = [Sample(LabelSet((("gpu", str(n)),)), float(n)) for n in range(3)]
         family = MetricFamily("watts", "gauge", "", samples)
         assert target.submit([family], NOW).result().accepted == 5 + 2
@@ -59,5 +59,5 @@ def test_the_out_of_order_window_is_read(tmp_path: Path) -> None:
     found = read({"tsdb": {"out_of_order_time_window": "30m"}, "exemplars": {"max_exemplars": "1"}})
     assert (found.out_of_order_seconds, found.warnings) == (
         1800,
-        ("p.yml: storage: exemplars is not supported here and ignored",),
+        ("p.yml: storage: exemplars is not supported and ignored",),
     )

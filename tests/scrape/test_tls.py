@@ -1,4 +1,4 @@
-"""Over TLS: whom we trust, whom we show ourselves to, and what a wrong certificate is called."""
+"""TLS: server verification, client certificates, and error messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gpuscope.remote_write.http_post import PostClient
-from gpuscope.scrape.config_values import Table
-from gpuscope.scrape.fetch import BodyBudget, Fetched, ScrapeError, fetch, new_client
+from gpuscope.scrape.config_values import ConfigMapping
+from gpuscope.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch, new_client
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, read_http_config
 from tests.scrape.exporters import serving, text
 
@@ -46,13 +46,13 @@ def secured(folder: Path, client_certificate: bool = False) -> Iterator[str]:
 
 
 def http(folder: Path, **tls: Any) -> HttpConfig:
-    return read_http_config(Table({"tls_config": tls}, "job", folder))
+    return read_http_config(ConfigMapping({"tls_config": tls}, "job", folder))
 
 
 def get(url: str, config: HttpConfig) -> Fetched:
     async def once() -> Fetched:
         async with new_client(config) as client:
-            with BodyBudget(1000).share() as share:
+            with ScrapeBodyBudget(1000).share() as share:
                 name = config.server_name
                 return await fetch(
                     client, url, timeout_seconds=5, max_bytes=1000, share=share, server_name=name
@@ -61,7 +61,7 @@ def get(url: str, config: HttpConfig) -> Fetched:
     return asyncio.run(once())
 
 
-def test_the_certificate_is_checked(folder: Path) -> None:
+def test_the_server_certificate_is_verified(folder: Path) -> None:
     with secured(folder) as url:
         trusted = http(folder, ca_file="cert.pem", server_name="node.example")
         assert get(url, trusted).body == b"a 1\n"
@@ -72,7 +72,7 @@ def test_the_certificate_is_checked(folder: Path) -> None:
             get(url, http(folder, ca_file="cert.pem"))
 
 
-def test_we_show_a_certificate_where_one_is_wanted(folder: Path) -> None:
+def test_client_certificate(folder: Path) -> None:
     with secured(folder, client_certificate=True) as url:
         known = http(folder, insecure_skip_verify=True, cert_file="cert.pem", key_file="key.pem")
         assert get(url, known).body == b"a 1\n"

@@ -1,4 +1,4 @@
-"""Asks a handler as a client would, without a socket: from any address, over either scheme."""
+"""An httpx client that calls a handler without a socket, from any address, over either scheme."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from gpuscope.server.http.eager import run_eagerly
-from gpuscope.server.http.messages import Body, Handler, Request, Response
+from gpuscope.server.http.eager_task import run_eagerly
+from gpuscope.server.http.messages import Handler, Request, RequestBody, Response
 from gpuscope.server.http.response_head import has_body
 
 T = TypeVar("T")
@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for all clients, in a thread of its own."""
+    """One event loop in a thread, shared by all clients."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """On the loop that handlers run on."""
+    """Runs a coroutine on the handlers' loop."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
-async def _begun_without_a_task(work: Coroutine[Any, Any, T]) -> T:
-    """As a connection runs a handler: whatever needs a task before it waits fails here as it would there."""
+async def _run_eagerly(work: Coroutine[Any, Any, T]) -> T:
+    """Runs as a connection runs a handler: code that needs a task before it first waits fails here too."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
 
@@ -52,11 +52,11 @@ class HandlerTransport(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         raw_path, _, query = request.url.raw_path.partition(b"?")
-        body = Body()
+        body = RequestBody()
         if content := request.read():
             body.add(content)
         body.end()
-        asked = Request(
+        handler_request = Request(
             request.method,
             httpx2.URL(request.url).path,
             [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in request.headers.raw],
@@ -66,14 +66,14 @@ class HandlerTransport(httpx2.BaseTransport):
             request.url.scheme == "https",
             body,
         )
-        return run(_begun_without_a_task(self._answer(asked)))
+        return run(_run_eagerly(self._answer(handler_request)))
 
-    async def _answer(self, asked: Request) -> httpx2.Response:
-        response = await self._handler(asked)
+    async def _answer(self, handler_request: Request) -> httpx2.Response:
+        response = await self._handler(handler_request)
         content = b""
         if response.pieces is not None:
             content = b"".join([piece async for piece in response.pieces])
-        elif asked.method != "HEAD" and has_body(response.status):
+        elif handler_request.method != "HEAD" and has_body(response.status):
             content = response.body
         if response.close is not None:
             await response.close()

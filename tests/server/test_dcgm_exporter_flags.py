@@ -1,4 +1,4 @@
-"""dcgm-exporter's flags and variables: all of them, its precedence, and a warning for what is not honoured."""
+"""dcgm-exporter's flags and variables: completeness, precedence, and warnings for unsupported ones."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.server.stand_ins.dcgm_exporter_flags import OPTIONS, parse_dcgm_exporter_args
 
 
-def test_all_thirty_eight() -> None:
+def test_all_38_flags_are_known() -> None:
     assert len(OPTIONS) == 38
     names = {field.name for field in fields(DcgmOptions)}
     assert {option.name for option in OPTIONS} == names - {"hostname_label", "given"}
 
 
-def test_defaults_are_dcgm_exporters_and_warn_of_nothing() -> None:
+def test_defaults_equal_dcgm_exporters_without_warnings() -> None:
     options, warnings = parse_dcgm_exporter_args((), {})
     assert options == DcgmOptions()
     assert warnings == ()
@@ -52,13 +52,13 @@ def test_flags_win_over_variables() -> None:
         (["stray"], "argument 'stray'"),
     ],
 )
-def test_what_is_not_honoured_is_named_once(argv: list[str], warned: str) -> None:
+def test_unsupported_flags_give_one_warning(argv: list[str], warned: str) -> None:
     _, warnings = parse_dcgm_exporter_args(argv, {})
     assert len(warnings) == 1
     assert warned in warnings[0]
 
 
-def test_asking_for_the_default_warns_of_nothing() -> None:
+def test_a_flag_set_to_its_default_gives_no_warning() -> None:
     _, warnings = parse_dcgm_exporter_args(["-n=false", "--dump-retention", "24", "-s", "f"], {})
     assert warnings == ()
 
@@ -69,10 +69,10 @@ def test_asking_for_the_default_warns_of_nothing() -> None:
         (["--nope"], {}, "dcgm-exporter has no flag --nope"),
         (["-kf"], {}, "no flag -kf"),
         (["-f"], {}, "-f needs a value"),
-        (["-c", "soon"], {}, "-c: 'soon' is not a whole number"),
+        (["-c", "soon"], {}, "-c: 'soon' is not an integer"),
         (["-k=perhaps"], {}, "-k: 'perhaps' is neither true nor false"),
         ([], {"DCGM_EXPORTER_KUBERNETES": "perhaps"}, "DCGM_EXPORTER_KUBERNETES: 'perhaps' is neither"),
-        (["--log-format", "xml"], {}, "'xml' is none of text, json"),
+        (["--log-format", "xml"], {}, "'xml' is not one of text, json"),
         (["-d", "x"], {}, "-d: 'x' starts with none of f, g and i"),
     ],
 )
@@ -97,12 +97,12 @@ def test_lists() -> None:
         ("10.0.0.1:1", "10.0.0.1"),
     ],
 )
-def test_the_host_engines_name(address: str, host: str) -> None:
+def test_the_host_engines_host_name(address: str, host: str) -> None:
     options, _ = parse_dcgm_exporter_args(["-r", address], {})
     assert options.hostname("node1") == host
 
 
-def test_a_default_host_engine_lends_no_name() -> None:
+def test_a_default_host_engine_has_no_host_name() -> None:
     assert DcgmOptions().hostname("node1") == "node1"
 
 

@@ -29,15 +29,15 @@ class Counting:
 
 
 def get(exporter: Exporter, path: str = "/metrics", **headers: str) -> Response:
-    asked = Request("GET", path, [(name.replace("_", "-"), value) for name, value in headers.items()])
-    return asyncio.run(exporter.handler()(asked))
+    request = Request("GET", path, [(name.replace("_", "-"), value) for name, value in headers.items()])
+    return asyncio.run(exporter.handler()(request))
 
 
 def snapshot(*devices: object, **more: object) -> Snapshot:
     return Snapshot(node="n", taken_at=1.0, devices=devices, **more)  # type: ignore[arg-type]
 
 
-def test_a_snapshot_is_built_once_however_often_it_is_scraped() -> None:
+def test_a_snapshot_is_rendered_once() -> None:
     builder = Counting()
     exporter = Exporter([builder], openmetrics=True, title="t")
     exporter.publish(snapshot())
@@ -47,11 +47,11 @@ def test_a_snapshot_is_built_once_however_often_it_is_scraped() -> None:
     assert get(exporter).body.endswith(b"m_total 2\n")
 
 
-def test_before_the_first_snapshot_a_scrape_fails_instead_of_being_empty() -> None:
+def test_a_scrape_before_the_first_snapshot_is_503() -> None:
     assert get(Exporter([Counting()], openmetrics=False, title="t")).status == 503
 
 
-def test_gzip_where_it_is_accepted() -> None:
+def test_gzip_if_accepted() -> None:
     exporter = Exporter([Counting()], openmetrics=False, title="t")
     exporter.publish(snapshot())
     answer = get(exporter, accept_encoding="gzip, deflate")
@@ -75,13 +75,13 @@ def test_content_negotiation(accept: str, open_metrics: bool) -> None:
     assert _prefers_openmetrics(accept) is open_metrics
 
 
-def test_a_compat_exporter_never_answers_openmetrics() -> None:
+def test_a_compat_exporter_never_serves_openmetrics() -> None:
     exporter = Exporter([Counting()], openmetrics=False, title="t")
     exporter.publish(snapshot())
     assert get(exporter, accept=PROMETHEUS_3).content_type.startswith("text/plain; version=0.0.4")
 
 
-def test_ready_only_with_fresh_gpu_data_and_it_says_why_not() -> None:
+def test_ready_needs_fresh_gpu_data_and_names_the_reason() -> None:
     exporter = Exporter([Counting()], openmetrics=False, title="t")
     assert get(exporter, "/-/ready").status == 503
     down = SourceStatus(name="nvml", up=False, why="the driver is not loaded")

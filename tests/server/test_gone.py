@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import Missing
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
-from gpuscope.scrape.target_state import TargetState
+from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.server.gone import GoneWatch
-from gpuscope.server.live import fleet_state
-from gpuscope.server.missing import Missing, Sample
 from gpuscope.store import Store, Tick
+from tests.server.pictures import fleet_state
 from tests.store.support import HandClock
 
 START = 1_700_000_000
@@ -68,10 +69,10 @@ class History:
         assert isinstance(result, Vector)
         return list(zip(map(dict, result.labels), result.values.tolist(), strict=True))
 
-    def look(self, at: float, *states: TargetState, samples: Sequence[Sample] = ()) -> Missing:
+    def look(self, at: float, *states: TargetHealth, samples: Sequence[Sample] = ()) -> Missing:
         """By a process that has just been started."""
 
-        async def targets() -> Sequence[TargetState]:
+        async def targets() -> Sequence[TargetHealth]:
             return states
 
         return asyncio.run(GoneWatch(self.ask, targets, clock=lambda: at).look(list(samples)))
@@ -84,8 +85,8 @@ def history(tmp_path: Path) -> Iterator[History]:
     history.store.close()
 
 
-def down(instance: str, error: str = "connection refused") -> TargetState:
-    return TargetState(labels={"job": "gpus", "instance": instance}, error=error)
+def down(instance: str, error: str = "connection refused") -> TargetHealth:
+    return TargetHealth(labels={"job": "gpus", "instance": instance}, error=error)
 
 
 def test_since_when_is_in_the_history(history: History) -> None:
@@ -152,7 +153,7 @@ def test_since_when_it_never_answered_does_not_move(history: History, first_try:
         history.write(first_try, first_try + HOUR, plain("up", "never:1"), value=0.0)
     now = [START + 17.0]
 
-    async def targets() -> Sequence[TargetState]:
+    async def targets() -> Sequence[TargetHealth]:
         return [down("never:1")]
 
     async def look_twice() -> list[float]:
@@ -229,7 +230,7 @@ def test_a_history_that_cannot_be_asked_takes_nothing_else_away(caplog: pytest.L
     async def broken(expression: str, at: float) -> list[tuple[dict[str, str], float]]:
         raise RuntimeError("boom")
 
-    async def targets() -> Sequence[TargetState]:
+    async def targets() -> Sequence[TargetHealth]:
         return ()
 
     async def look_twice() -> None:

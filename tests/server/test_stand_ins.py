@@ -14,7 +14,7 @@ def plan(name: str, *argv: str, settings: Settings | None = None):  # type: igno
     return only
 
 
-def test_each_takes_the_originals_port_and_paths() -> None:
+def test_ports_and_paths_of_the_originals() -> None:
     assert stand_in_names() == ("dcgm-exporter", "node_exporter", "nvidia_gpu_exporter")
     ports = {name: plan(name).port for name in stand_in_names()}
     assert ports == {"dcgm-exporter": 9400, "node_exporter": 9100, "nvidia_gpu_exporter": 9835}
@@ -22,7 +22,7 @@ def test_each_takes_the_originals_port_and_paths() -> None:
     assert not plan("dcgm-exporter").openmetrics, "OpenMetrics would rename a compat family's counters"
 
 
-def test_the_originals_own_flags() -> None:
+def test_flags_of_the_originals() -> None:
     smi = plan(
         "nvidia_gpu_exporter",
         "--web.listen-address=127.0.0.1:1",
@@ -46,7 +46,7 @@ def test_the_originals_own_flags() -> None:
     assert settings_for([node], Settings()).path_procfs == "/host/proc"
 
 
-def test_our_own_flags_win() -> None:
+def test_gpuscope_flags_take_precedence() -> None:
     ours = load_settings({"listen": ":7", "families": "native", "source": "demo"}, {})
     smi = plan("nvidia_gpu_exporter", "--web.listen-address=:8", "--collect.backend=nvml", settings=ours)
     assert smi.port == 7
@@ -55,7 +55,7 @@ def test_our_own_flags_win() -> None:
     assert settings_for([smi], ours).source == "demo"
 
 
-def test_what_cannot_be_honoured_is_one_warning_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_unsupported_flags_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     plan("nvidia_gpu_exporter", "--web.enable-pprof")
     plan("node_exporter", "--collector.systemd", "--collector.textfile.directory=/x")
     messages = [record.getMessage() for record in caplog.records]
@@ -104,7 +104,7 @@ def test_a_wrong_flag_is_one_sentence(name: str, argv: list[str], complaint: str
     assert complaint in str(caught.value)
 
 
-def test_fields_nvidia_smi_itself_lists_are_taken(tmp_path: Path) -> None:
+def test_fields_listed_by_nvidia_smi_are_accepted(tmp_path: Path) -> None:
     command = tmp_path / "nvidia-smi"
     command.write_text('#!/bin/sh\nprintf \'x\\n\\n"uuid"\\nThe UUID.\\n\\n"brand.new"\\nNew.\\n\'\n')
     command.chmod(0o755)
@@ -116,17 +116,17 @@ def test_fields_nvidia_smi_itself_lists_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "field", ["clocks_throttle_reasons.active", "clocks_event_reasons.active", "power.draw"]
 )
-def test_fields_of_every_driver_are_taken(field: str) -> None:
+def test_fields_of_every_driver_are_accepted(field: str) -> None:
     plan("nvidia_gpu_exporter", "--collect.backend=nvml", f"--query-field-names={field}")
 
 
-def test_one_address_for_several_is_refused() -> None:
+def test_listen_with_several_stand_ins_is_refused() -> None:
     ours = load_settings({"listen": ":7"}, {})
-    with pytest.raises(UsageError, match="which of the exporters"):
+    with pytest.raises(UsageError, match="--listen is ambiguous"):
         plan_listeners(ours, [("dcgm-exporter", ()), ("node_exporter", ())])
 
 
-def test_the_hostname_label_is_spelled_as_asked() -> None:
+def test_the_spelling_of_the_hostname_label() -> None:
     from gpuscope.readings import Snapshot
     from tests.fakes import gpu
 

@@ -1,4 +1,4 @@
-"""Web configuration files: what each key does, over real TLS connections, and what is refused by name."""
+"""Web configuration files: the effect of each key, over real TLS connections, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.http.messages import Request, Response, text
 from gpuscope.server.web_config import WebConfig, load_web_config
-from gpuscope.server.web_rules import TokenBucket, parse_interval, with_headers
+from gpuscope.server.web_middleware import TokenBucket, parse_go_duration, with_headers
 from gpuscope.wiring.listeners import build_server
 from tests.server.certificates import Certificate, make_certificate
 from tests.server.http.support import hello
@@ -62,7 +62,7 @@ def test_passwords(tmp_path: Path) -> None:
     assert statuses(config, good, good, *wrong) == [200, 200, *[401] * 6]
 
 
-def test_wrong_passwords_must_wait_are_logged_boundedly_and_do_not_touch_proven_users(
+def test_wrong_passwords_are_limited_and_logged_and_verified_users_pass(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = Limits(max_password_attempts_per_address=3, max_client_log_lines=2)
@@ -74,11 +74,11 @@ def test_wrong_passwords_must_wait_are_logged_boundedly_and_do_not_touch_proven_
     assert statuses(config, bad, client="10.0.0.2") == [401]
     assert LIMITS_REACHED.counts()["max_password_attempts_per_address"] == before + 2
     assert [record.message for record in caplog.records] == [
-        "a login from 10.0.0.1 was refused: wrong user or password"
+        "refused a login from 10.0.0.1: wrong user or password"
     ] * 2
 
 
-def test_a_user_who_is_guessed_at_from_many_addresses_has_a_limit_too(tmp_path: Path) -> None:
+def test_attempts_from_many_addresses_are_limited_per_user(tmp_path: Path) -> None:
     limits = Limits(max_password_attempts_per_user=2)
     config = load_web_config(written(tmp_path, f"basic_auth_users: {{ann: {STORED}}}"), limits)
     before = LIMITS_REACHED.counts()["max_password_attempts_per_user"]
@@ -87,7 +87,7 @@ def test_a_user_who_is_guessed_at_from_many_addresses_has_a_limit_too(tmp_path: 
     assert LIMITS_REACHED.counts()["max_password_attempts_per_user"] == before + 1
 
 
-def test_a_crowd_with_wrong_passwords_neither_takes_the_query_threads_nor_keeps_proven_users(
+def test_many_wrong_passwords_block_neither_query_threads_nor_verified_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_web_config(
@@ -199,9 +199,7 @@ def test_versions_suites_and_curves(tmp_path: Path) -> None:
         ("[]", "DNS:node1.example", False),
     ],
 )
-def test_only_clients_with_an_allowed_name_get_in(
-    tmp_path: Path, allowed: str, sans: str, gets_in: bool
-) -> None:
+def test_client_allowed_sans(tmp_path: Path, allowed: str, sans: str, gets_in: bool) -> None:
     make_certificate(tmp_path)
     ca = make_certificate(tmp_path, "ca")
     client = make_certificate(tmp_path, "client", sans, ca)
@@ -216,7 +214,7 @@ def test_only_clients_with_an_allowed_name_get_in(
 # Headers, rate limit, HTTP/2
 
 
-def test_headers_are_added_to_every_answer(tmp_path: Path) -> None:
+def test_headers_are_added_to_every_response(tmp_path: Path) -> None:
     config = load_web_config(
         written(
             tmp_path,
@@ -243,7 +241,7 @@ def test_headers_are_added_to_every_answer(tmp_path: Path) -> None:
     assert asyncio.run(with_headers(hello, ())(Request("GET", "/"))).headers == ()  # type: ignore[arg-type]
 
 
-def test_a_rate_limit_is_a_token_bucket_for_all_clients(tmp_path: Path) -> None:
+def test_the_rate_limit_is_shared_by_all_clients(tmp_path: Path) -> None:
     config = load_web_config(written(tmp_path, "rate_limit: {interval: 1h, burst: 2}"))
     handler = config.wrap(hello)
     found = [asyncio.run(handler(Request("GET", "/"))).status for _ in range(4)]  # type: ignore[arg-type]
@@ -251,7 +249,7 @@ def test_a_rate_limit_is_a_token_bucket_for_all_clients(tmp_path: Path) -> None:
     assert load_web_config(written(tmp_path, "rate_limit: {interval: 0, burst: 2}")).bucket is None
 
 
-def test_the_bucket_fills_again_to_its_burst_and_no_further() -> None:
+def test_the_bucket_refills_up_to_its_burst() -> None:
     now = [100.0]
     bucket = TokenBucket(0.5, 2, lambda: now[0])
     assert [bucket.allows() for _ in range(3)] == [True, True, False]
@@ -264,8 +262,8 @@ def test_the_bucket_fills_again_to_its_burst_and_no_further() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("1s", 1.0), ("100ms", 0.1), ("1m30s", 90.0), ("1.5h", 5400.0), (0, 0.0), ("0s", 0.0)]
 )
-def test_intervals_are_durations_of_go(text: object, seconds: float) -> None:
-    assert parse_interval(text) == pytest.approx(seconds)
+def test_intervals_are_go_durations(text: object, seconds: float) -> None:
+    assert parse_go_duration(text) == pytest.approx(seconds)
 
 
 def test_http2_gives_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -291,7 +289,7 @@ def test_http2_gives_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         ("- a", "must be a mapping"),
         ("a: [", "line 1, column "),
         ("? [a]\n: b", "line 1, column 3: a key that is not a text"),
-        ("rate_limit: {}\nrate_limit: {}", "line 2, column 1: the key rate_limit stands here and in line 1"),
+        ("rate_limit: {}\nrate_limit: {}", "line 2, column 1: the key rate_limit is also in line 1"),
         ("basic_auth_users:\n\tann: x", "line 2, column 1: a tab; indent with spaces"),
         ("a: &a [*a]", "refers to itself"),
         ("http_server_config: {http2: 0x" + "f" * 5000 + "}", "line 1, column 29: a number of 5002 characters"),

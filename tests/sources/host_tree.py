@@ -1,4 +1,4 @@
-"""A machine's /proc and /sys to read from: `tests/captures/host`, copied to where a test may write."""
+"""A machine's /proc and /sys: `tests/captures/host`, copied to a writable folder."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ SIZES = os.statvfs_result((4096, 1024, 1_000_000, 600_000, 500_000, 65_536, 65_0
 
 
 def fixed_statvfs(path: str) -> os.statvfs_result:
-    """The same sizes on every machine; what is not there is not there."""
+    """The same sizes on every machine; a missing path raises an error."""
     Path(path).stat()
     return SIZES
 
 
 class HangingStat:
-    """A statvfs that does not come back from one path, or those that begin so, before it is released."""
+    """A statvfs that blocks on one path, or on paths with this prefix, until it is released."""
 
     def __init__(self, hang_on: str, answer: Callable[[str], os.statvfs_result]) -> None:
         self._hang_on = hang_on

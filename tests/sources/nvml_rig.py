@@ -1,4 +1,4 @@
-"""The NVML source on the fake driver, with time standing still between two ticks."""
+"""The NVML source on the fake driver, with a clock that only moves when ticked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from gpuscope.readings import Device, Reading
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 
 FAST = frozenset({Tier.FAST})
@@ -15,7 +15,7 @@ ALL = frozenset(Tier)
 
 
 class Rig:
-    """A driver whose clock stands still, and the source on it; `kernel_list` stands for the kernel's list."""
+    """A driver with a stopped clock and its source; `kernel_list` replaces the kernel's list."""
 
     def __init__(self, driver: FakeDriver, folder: Path) -> None:
         driver.freeze()

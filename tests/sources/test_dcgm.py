@@ -1,4 +1,4 @@
-"""The DCGM source against a stand-in `dcgmi`: what it reads, and what it does when DCGM misbehaves."""
+"""The DCGM source with a fake `dcgmi`: readings, and behaviour when DCGM fails."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def h100(index: int, **values: Any) -> dict[str, Any]:
 
 
 class Machine:
-    """The stand-in's state file, with the settings that make a source use it."""
+    """The fake dcgmi's state file and the settings to use it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "state.json"
@@ -148,7 +148,7 @@ def test_numbers_follow_the_stream(machine: Machine, open_source: Callable[[Mach
     assert reading.devices[0].dcgm_fields[203] == 0
 
 
-def test_ids_this_dcgm_does_not_know_are_not_asked_for(
+def test_ids_unknown_to_this_dcgm_are_not_requested(
     machine: Machine, open_source: Callable[[Machine], DcgmSource]
 ) -> None:
     machine.save(known=[54, 100, 150])
@@ -240,7 +240,7 @@ def test_a_lost_gpu_keeps_its_name_and_costs_no_other(
     assert alive.temperature_celsius == {"gpu": 69}
 
 
-def test_what_a_lost_gpu_was_stays_in_the_snapshot(
+def test_a_lost_gpu_keeps_its_identity_in_the_snapshot(
     machine: Machine, open_source: Callable[[Machine], DcgmSource]
 ) -> None:
     source, identities = open_source(machine), Identities()
@@ -273,7 +273,7 @@ def test_the_stream_dies(machine: Machine, open_source: Callable[[Machine], Dcgm
     assert "systemctl start nvidia-dcgm" in str(caught.value)
 
 
-def test_rows_that_waited_in_the_pipe_are_not_given_out_as_new(
+def test_old_rows_in_the_pipe_are_dropped(
     machine: Machine, open_source: Callable[[Machine], DcgmSource]
 ) -> None:
     source = open_source(machine)
@@ -297,7 +297,7 @@ def test_an_engine_that_hangs_is_noticed_and_killed(
         time.sleep(0.1)
         return False
 
-    with pytest.raises(SourceError, match=r"gave no row for .* the DCGM host engine may hang"):
+    with pytest.raises(SourceError, match=r"printed no row for .* the DCGM host engine may hang"):
         read_until(source, let_time_fly)
     processes = [stream._process for stream in source._streams]
     source.close()
@@ -329,7 +329,7 @@ def test_no_host_engine(machine: Machine) -> None:
 
 
 def test_no_dcgmi() -> None:
-    with pytest.raises(SourceMissing, match="no-such-dcgmi is not here; install datacenter-gpu-manager"):
+    with pytest.raises(SourceMissing, match="no-such-dcgmi was not found; install datacenter-gpu-manager"):
         DcgmSource(Settings(dcgmi_command="no-such-dcgmi"))
 
 
@@ -339,14 +339,14 @@ def test_a_command_that_is_none(command: str) -> None:
         DcgmSource(Settings(dcgmi_command=command))
 
 
-def test_a_mute_command_is_given_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_does_not_answer_is_killed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.save(mute=True)
     monkeypatch.setattr("gpuscope.sources.dcgm.ANSWER_SECONDS", 0.3)
-    with pytest.raises(SourceError, match=r"gave no answer in 0.3 s"):
+    with pytest.raises(SourceError, match=r"did not answer in 0.3 s"):
         DcgmSource(machine.settings)
 
 
-def test_a_wrapper_and_what_it_started_are_killed_together(machine: Machine, tmp_path: Path) -> None:
+def test_a_wrapper_and_its_children_are_killed(machine: Machine, tmp_path: Path) -> None:
     wrapper = tmp_path / "wrapper.sh"
     wrapper.write_text(f'"{sys.executable}" "{FAKE}" "$@" &\nwait\n')
     machine.settings = Settings(interval=0.1, dcgmi_command=f"sh {wrapper}")
@@ -402,7 +402,7 @@ def test_another_host_engine(machine: Machine, open_source: Callable[[Machine], 
     assert all("--host node7:5555" in command for command in machine.commands())
 
 
-def test_counters_file_and_added_ids_are_asked_for(tmp_path: Path) -> None:
+def test_ids_of_the_counters_file_and_added_ids_are_requested(tmp_path: Path) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("# comment\nDCGM_FI_DEV_NVLINK_BANDWIDTH_L0, counter, help\nnonsense\n")
     ids = wanted_ids(Settings(counters=str(counters), fields=("+131", "abc")))
@@ -421,11 +421,11 @@ def test_default_ids_fit_one_stream() -> None:
     assert len(lists[0]) <= MAX_IDS
 
 
-def test_binary_fields_are_never_asked_for() -> None:
+def test_binary_fields_are_never_requested() -> None:
     assert usable_ids([60, 100], frozenset({60, 100})) == (100,)
 
 
-def test_a_field_list_that_cannot_be_read_leaves_what_every_dcgm_has() -> None:
+def test_without_a_field_list_the_ids_of_every_dcgm_are_requested() -> None:
     assert parse_field_list("no list\nat all\n") == frozenset()
     assert usable_ids([100, 253, 1001], frozenset()) == (100,)
 

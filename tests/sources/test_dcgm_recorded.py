@@ -9,8 +9,8 @@ import pytest
 
 from gpuscope.readings import ABSENT, Device
 from gpuscope.readings.dcgm_fields import dcgm_fields
-from gpuscope.sources.dcgm.devices import DeviceMaker
-from gpuscope.sources.dcgm.dmon_table import DmonTable, Entity, Value
+from gpuscope.sources.dcgm.devices import DeviceBuilder
+from gpuscope.sources.dcgm.dmon_table import DmonEntity, DmonTable, Value
 from gpuscope.sources.dcgm.hierarchy import parse_hierarchy
 
 OURS = Path(__file__).parents[1] / "captures" / "dcgmi"
@@ -28,12 +28,12 @@ def recorded(folder: Path, name: str) -> str:
 
 
 def samples(text: str, hierarchy: str = "") -> Iterator[tuple[Device, ...]]:
-    """The devices after each sample, as the stream would have had them."""
+    """The devices after each sample of the stream."""
     lines = text.splitlines()
     names = lines[0].replace("# Entity", "#Entity").split()[1:]
-    table, maker = DmonTable([IDS[name] for name in names]), DeviceMaker()
-    rows: dict[Entity, dict[int, Value]] = {}
-    fresh: set[Entity] = set()
+    table, maker = DmonTable([IDS[name] for name in names]), DeviceBuilder()
+    rows: dict[DmonEntity, dict[int, Value]] = {}
+    fresh: set[DmonEntity] = set()
     for line in lines:
         row = table.feed(line)
         if row is None:
@@ -86,7 +86,7 @@ def test_eight_busy_h100(version: str) -> None:
     assert all(not device.lost and device.power_watts is not ABSENT for device in last)
 
 
-def test_a_gpu_falls_off_the_bus_and_comes_back() -> None:
+def test_a_gpu_falls_off_the_bus_and_recovers() -> None:
     history = [
         [device.lost for device in devices]
         for devices in samples(recorded(SHARED, "4.6.0/h100-busy.x-uuid-lost.txt"))

@@ -1,4 +1,4 @@
-"""The dmon table: what DCGM prints of any values, in any version, comes back as it was, or not at all."""
+"""The dmon table: for any values and version, a value is parsed exactly or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
 from gpuscope.readings.dcgm_fields import dcgm_fields, kind_of
-from gpuscope.sources.dcgm.dmon_table import DmonTable, Entity, Row
+from gpuscope.sources.dcgm.dmon_table import DmonEntity, DmonRow, DmonTable
 from tests.fake_dcgmi.layouts import LAYOUTS, Column, LeftAligned, Value, text_of
 
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
@@ -24,7 +24,7 @@ PHRASES = st.lists(WORDS, min_size=1, max_size=4).map(" ".join).filter(lambda te
 ENTITIES = st.tuples(st.sampled_from(["GPU", "GPU-I", "GPU-CI"]), st.integers(0, 127))
 
 
-def parse(field_ids: list[int], lines: list[str]) -> tuple[list[Row], DmonTable]:
+def parse(field_ids: list[int], lines: list[str]) -> tuple[list[DmonRow], DmonTable]:
     table = DmonTable(field_ids)
     return [row for line in lines if (row := table.feed(line + "\n")) is not None], table
 
@@ -60,7 +60,7 @@ def _value(kind: str) -> st.SearchStrategy[Value]:
 
 @settings(max_examples=200, deadline=None)
 @given(tables())
-def test_every_version_reads_back_what_was_printed_or_nothing(
+def test_every_version_is_parsed_exactly_or_rejected(
     table: tuple[str, list[int], list[Column], list[tuple[str, list[Value]]]],
 ) -> None:
     version, field_ids, columns, rows = table
@@ -73,12 +73,14 @@ def test_every_version_reads_back_what_was_printed_or_nothing(
     wanted = {}
     for entity, values in rows:
         kind, number = entity.rsplit(" ", 1)
-        wanted.setdefault(Entity(kind, int(number)), []).append(values)
+        wanted.setdefault(DmonEntity(kind, int(number)), []).append(values)
     for row in parsed:
         assert any(_agrees(row, field_ids, columns, values, layout) for values in wanted[row.entity]), row
 
 
-def _agrees(row: Row, field_ids: list[int], columns: list[Column], values: list[Value], layout: object) -> bool:
+def _agrees(
+    row: DmonRow, field_ids: list[int], columns: list[Column], values: list[Value], layout: object
+) -> bool:
     # A field asked for twice is one value in the row: the later column's, unless that is absent.
     expected: dict[int, Value] = {}
     for field_id, column, value in zip(field_ids, columns, values, strict=True):
@@ -109,7 +111,7 @@ def test_a_missing_cell_that_shifts_the_row_rejects_it(version: str) -> None:
     good = layout.row("GPU 0", columns, [69, 417.98, 98])
     shifted = layout.row("GPU 1", columns[1:], [417.98, 98])
     rows, table = parse([150, 155, 203], [*layout.header(columns), good, shifted])
-    assert rows == [Row(Entity("GPU", 0), {150: 69, 155: 417.98, 203: 98})]
+    assert rows == [DmonRow(DmonEntity("GPU", 0), {150: 69, 155: 417.98, 203: 98})]
     assert table.rejected == 1
 
 
@@ -118,7 +120,7 @@ def test_names_with_spaces_do_not_shift_later_columns() -> None:
         columns = [Column("TMPTR", 5), Column("DVNAM", 25), Column("POWER", 10)]
         lines = [*layout.header(columns), layout.row("GPU 3", columns, [69, "NVIDIA H100 80GB HBM3", 417.98])]
         rows, _ = parse([150, 50, 155], lines)
-        assert rows == [Row(Entity("GPU", 3), {150: 69, 50: "NVIDIA H100 80GB HBM3", 155: 417.98})]
+        assert rows == [DmonRow(DmonEntity("GPU", 3), {150: 69, 50: "NVIDIA H100 80GB HBM3", 155: 417.98})]
 
 
 def test_a_pushed_row_is_read_when_there_is_one_way_to_read_it() -> None:
@@ -126,7 +128,7 @@ def test_a_pushed_row_is_read_when_there_is_one_way_to_read_it() -> None:
     columns = [Column("DRVER", 7), Column("DVNAM", 20), Column("TMPTR", 5)]
     values: list[Value] = ["550.163.01", "NVIDIA H100 80GB HBM3", 69]
     rows, _ = parse([1, 50, 150], [*layout.header(columns), layout.row("GPU 12", columns, values)])
-    assert rows == [Row(Entity("GPU", 12), {1: "550.163.01", 50: "NVIDIA H100 80GB HBM3", 150: 69})]
+    assert rows == [DmonRow(DmonEntity("GPU", 12), {1: "550.163.01", 50: "NVIDIA H100 80GB HBM3", 150: 69})]
     columns = [Column("A", 3), Column("B", 5)]
     ambiguous = layout.row("GPU 0", columns, ["AAAA BBB", "abcde"])
     rows, table = parse([1, 50], [*layout.header(columns), ambiguous])
@@ -136,7 +138,7 @@ def test_a_pushed_row_is_read_when_there_is_one_way_to_read_it() -> None:
 def test_zero_is_a_value_and_na_is_none() -> None:
     layout, columns = LAYOUTS["4.6"], [Column("GPUTL"), Column("POWER"), Column("FANSP", 5)]
     rows, _ = parse([203, 155, 191], [*layout.header(columns), layout.row("GPU 0", columns, [0, 0.0, None])])
-    assert rows == [Row(Entity("GPU", 0), {203: 0, 155: 0.0})]
+    assert rows == [DmonRow(DmonEntity("GPU", 0), {203: 0, 155: 0.0})]
 
 
 @pytest.mark.parametrize("blank", ["<<<NULL>>>", "<<<NOT_SUPPORTED>>>", "<<<NOT_FOUND>>>", "<<<NOT_PERM>>>"])
@@ -145,7 +147,7 @@ def test_blank_texts_are_no_values(blank: str) -> None:
     rows, _ = parse(
         [54, 3], [*LAYOUTS["4.6"].header(columns), LAYOUTS["4.6"].row("GPU 0", columns, [blank, blank])]
     )
-    assert rows == [Row(Entity("GPU", 0), {})]
+    assert rows == [DmonRow(DmonEntity("GPU", 0), {})]
 
 
 @pytest.mark.parametrize("number", [2147483632, 9223372036854775794])
@@ -154,7 +156,7 @@ def test_blank_numbers_of_old_versions_are_no_values(number: int) -> None:
     rows, _ = parse(
         [409], [*LAYOUTS["3.3.9"].header(columns), LAYOUTS["3.3.9"].row("GPU 0", columns, [number])]
     )
-    assert rows == [Row(Entity("GPU", 0), {})]
+    assert rows == [DmonRow(DmonEntity("GPU", 0), {})]
 
 
 def test_a_cut_number_is_no_value() -> None:
@@ -162,7 +164,7 @@ def test_a_cut_number_is_no_value() -> None:
     row = LAYOUTS["4.6"].row("GPU 0", columns, [123456789012345])
     assert "..." in row
     rows, _ = parse([202], [*LAYOUTS["4.6"].header(columns), row])
-    assert rows == [Row(Entity("GPU", 0), {})]
+    assert rows == [DmonRow(DmonEntity("GPU", 0), {})]
 
 
 def test_a_link_of_a_gpu_is_not_the_gpu() -> None:
@@ -171,7 +173,7 @@ def test_a_link_of_a_gpu_is_not_the_gpu() -> None:
     assert rows == []
 
 
-def test_a_header_with_other_columns_than_asked_for_is_refused() -> None:
+def test_a_header_with_unexpected_columns_is_refused() -> None:
     with pytest.raises(SourceError, match="printed 1 columns for 2 fields"):
         parse([150, 155], LAYOUTS["4.6"].header([Column("TMPTR", 5)]))
 
@@ -191,7 +193,7 @@ def test_recorded_strings(version: str) -> None:
     rows, table = parse(STRING_IDS, captured(version, "h100-busy.dmon-strings.txt"))
     assert table.rejected == 0
     assert len(rows) == 16
-    first = next(row for row in rows if row.entity == Entity("GPU", 0))
+    first = next(row for row in rows if row.entity == DmonEntity("GPU", 0))
     assert first.values == {
         50: "NVIDIA H100 80GB HBM3",
         52: 0,
@@ -222,4 +224,4 @@ def test_recorded_mig_instances() -> None:
     kinds = {row.entity.kind for row in rows}
     assert kinds == {"GPU", "GPU-I", "GPU-CI"}
     by_entity = {row.entity: row.values.get(54) for row in rows}
-    assert by_entity[Entity("GPU-I", 1)] == "MIG-aaaaaaaa-0000-5000-8000-000000000002"
+    assert by_entity[DmonEntity("GPU-I", 1)] == "MIG-aaaaaaaa-0000-5000-8000-000000000002"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpuscope.errors import SourceMissing
-from gpuscope.readings import ABSENT, Host
+from gpuscope.readings import ABSENT, HostReading
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier, load_source
 from gpuscope.sources.host import HostSource, mounts
-from gpuscope.sources.host.cpu import SteadyCpu
+from gpuscope.sources.host.cpu import MonotonicCpu
 from tests.sources.host_tree import HangingStat, HostTree, copy_host_tree
 
 ALL = frozenset(Tier)
@@ -23,10 +23,10 @@ def tree(tmp_path: Path) -> HostTree:
     return copy_host_tree(tmp_path)
 
 
-def read(tree: HostTree) -> Host:
+def read(tree: HostTree) -> HostReading:
     reading = HostSource(tree.settings()).read(ALL)
     assert reading.failures == {}
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     return reading.host
 
 
@@ -48,7 +48,7 @@ def test_reads_a_whole_machine(tree: HostTree) -> None:
     assert abs(host.time_seconds - time.time()) < 60
 
 
-def test_vmstat_is_what_node_exporter_takes_of_it(tree: HostTree) -> None:
+def test_vmstat_has_node_exporters_fields(tree: HostTree) -> None:
     assert set(read(tree).vmstat) == {
         "pgpgin",
         "pgpgout",
@@ -70,7 +70,7 @@ def test_partitions_and_loop_devices_are_no_disks_and_an_old_kernel_has_fewer_nu
     assert "flush_requests_total" not in host.disks["dm-0"]
 
 
-def test_disk_info_comes_from_udev_where_there_is_any(tree: HostTree) -> None:
+def test_disk_info_comes_from_udev_if_it_exists(tree: HostTree) -> None:
     info = read(tree).disk_info
     assert info["sda"]["serial"] == "0001"
     assert info["sda"]["rotational"] == "1"
@@ -108,7 +108,7 @@ def test_filesystems_and_those_that_do_not_tell(tree: HostTree) -> None:
     ]
 
 
-def test_zero_is_zero_and_what_is_not_there_is_absent(tree: HostTree) -> None:
+def test_zero_is_zero_and_missing_is_absent(tree: HostTree) -> None:
     for name in ("loadavg", "vmstat", "diskstats", "net/dev", "1/mountinfo"):
         (tree.proc / name).unlink()
     stat = tree.proc / "stat"
@@ -136,7 +136,7 @@ def test_zero_is_zero_and_what_is_not_there_is_absent(tree: HostTree) -> None:
         ("net/dev", "net/dev"),
     ],
 )
-def test_one_broken_file_takes_only_its_own_numbers(tree: HostTree, name: str, part: str) -> None:
+def test_one_broken_file_loses_only_its_own_numbers(tree: HostTree, name: str, part: str) -> None:
     broken = {
         "diskstats": "8 0 sda " + "x " * 20,
         "net/dev": "a\nb\nlo: " + "x " * 16,
@@ -145,7 +145,7 @@ def test_one_broken_file_takes_only_its_own_numbers(tree: HostTree, name: str, p
     (tree.proc / name).write_text(broken.get(name, "\x00 rubbish\n"))
     reading = HostSource(tree.settings()).read(ALL)
     assert reading.failures == {part: 1}
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     if name != "stat":
         assert reading.host.boot_time_seconds == 1767225600.0
     assert len(reading.host.filesystems) == 7
@@ -174,11 +174,11 @@ def test_a_hanging_filesystem_costs_nothing_but_its_own_numbers(
     tree: HostTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = HangingStat(f"{tree.root}/home", os.statvfs)
-    monkeypatch.setattr(mounts.PatientStat.__init__, "__defaults__", (stat, 0.05))
+    monkeypatch.setattr(mounts.FilesystemSizes.__init__, "__defaults__", (stat, 0.05))
     source = HostSource(tree.settings())
     for _ in range(3):
         host = source.read(ALL).host
-        assert isinstance(host, Host)
+        assert isinstance(host, HostReading)
         assert [(failed.mountpoint, failed.error) for failed in host.filesystem_errors] == [
             ("/home", "mountpoint timeout"),
             ("/gone", "no such file or directory"),
@@ -198,11 +198,11 @@ def test_no_thread_to_be_had_costs_the_filesystems_alone(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     reading = HostSource(tree.settings()).read(ALL)
     assert reading.failures == {"filesystems": 1}
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     assert reading.host.load1 == 12.07
 
 
-def test_no_procfs_is_said_with_the_fix(tmp_path: Path) -> None:
+def test_a_missing_procfs_is_reported_with_the_fix(tmp_path: Path) -> None:
     spec = load_source("host")
     with pytest.raises(SourceMissing, match="--path-procfs"):
         spec.open(Settings(path_procfs=str(tmp_path)))
@@ -212,13 +212,13 @@ def test_reads_this_machine() -> None:
     source = load_source("host").open(Settings())
     reading = source.read(ALL)
     source.close()
-    assert isinstance(reading.host, Host)
+    assert isinstance(reading.host, HostReading)
     assert reading.host.cpu_seconds
     assert reading.host.memory["MemTotal_bytes"] > 0
 
 
 def test_cpu_time_does_not_run_backwards() -> None:
-    cpu = SteadyCpu()
+    cpu = MonotonicCpu()
     cpu.advance({"0": [100.0, 0.0, 50.0, 1000.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0]})
     seconds, _ = cpu.advance({"0": [110.0, 0.0, 49.0, 990.0, 70.0, 0.0, 0.0, 0.0, 0.0, 0.0]})
     assert seconds["0", "user"] == 1.1
@@ -227,8 +227,8 @@ def test_cpu_time_does_not_run_backwards() -> None:
     assert seconds["0", "iowait"] == 0.8
 
 
-def test_a_cpu_that_went_away_and_came_back_begins_anew() -> None:
-    cpu = SteadyCpu()
+def test_a_cpu_that_was_removed_and_added_restarts_at_its_new_times() -> None:
+    cpu = MonotonicCpu()
     busy = [100.0, 0.0, 50.0, 1000.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     cpu.advance({"0": busy, "1": busy})
     seconds, guest = cpu.advance({"0": [1.0] * 10})

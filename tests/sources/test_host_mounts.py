@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.sources.host.mounts import MAX_STUCK, TIMED_OUT, PatientStat, parse_mountinfo
+from gpuscope.sources.host.mounts import MAX_STUCK, TIMED_OUT, FilesystemSizes, parse_mountinfo
 from tests.sources.host_tree import SIZES, HangingStat
 
 
@@ -15,12 +15,12 @@ def hanging() -> HangingStat:
 
 def test_everything_answers() -> None:
     stat = hanging()
-    assert PatientStat(stat).read(["/a", "/b"]) == {"/a": SIZES, "/b": SIZES}
+    assert FilesystemSizes(stat).read(["/a", "/b"]) == {"/a": SIZES, "/b": SIZES}
 
 
 def test_one_that_hangs_is_named_and_the_others_answer() -> None:
     stat = hanging()
-    patient = PatientStat(stat, 0.05)
+    patient = FilesystemSizes(stat, 0.05)
     for _ in range(3):
         assert patient.read(["/a", "/hang", "/b"]) == {"/a": SIZES, "/hang": TIMED_OUT, "/b": SIZES}
     assert stat.calls.count("/hang") == 1, "not asked again while the first call has not come back"
@@ -32,7 +32,7 @@ def test_one_that_hangs_is_named_and_the_others_answer() -> None:
 
 def test_many_that_hang_leave_few_threads_behind() -> None:
     stat = hanging()
-    patient = PatientStat(stat, 0.02)
+    patient = FilesystemSizes(stat, 0.02)
     paths = [f"/hang{n}" for n in range(20)]
     for _ in range(3):
         assert patient.read([*paths, "/a"]) == dict.fromkeys([*paths, "/a"], TIMED_OUT)
@@ -44,12 +44,12 @@ def test_many_that_hang_leave_few_threads_behind() -> None:
     assert patient.read(["/a"]) == {"/a": SIZES}
 
 
-def test_an_error_is_told_in_words() -> None:
+def test_an_error_has_node_exporters_text() -> None:
     def refused(path: str) -> os.statvfs_result:
         raise PermissionError(13, os.strerror(13), path)
 
-    assert PatientStat(refused).read(["/a"]) == {"/a": "permission denied"}
-    assert PatientStat().read(["/a\0b"]) == {"/a\0b": "embedded null byte"}
+    assert FilesystemSizes(refused).read(["/a"]) == {"/a": "permission denied"}
+    assert FilesystemSizes().read(["/a\0b"]) == {"/a\0b": "embedded null byte"}
 
 
 def one(line: str, rootfs: str = "/") -> tuple[str, str]:

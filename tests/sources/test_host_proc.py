@@ -40,7 +40,7 @@ def test_any_text_is_read_or_refused(parse: Callable[[str], object], text: str) 
 
 
 @given(ticks=st.lists(st.lists(COUNTS, min_size=10, max_size=10), min_size=1, max_size=4), btime=COUNTS)
-def test_stat_gives_back_what_the_kernel_wrote(ticks: list[list[int]], btime: int) -> None:
+def test_stat_is_parsed_exactly(ticks: list[list[int]], btime: int) -> None:
     lines = [f"cpu{n} {' '.join(map(str, cpu))}" for n, cpu in enumerate(ticks)]
     stat = parse_stat("\n".join(["cpu  1 2 3", *lines, "intr 7 1 2", f"btime {btime}", ""]))
     assert stat.cpu_ticks == {str(n): list(map(float, cpu)) for n, cpu in enumerate(ticks)}
@@ -49,7 +49,7 @@ def test_stat_gives_back_what_the_kernel_wrote(ticks: list[list[int]], btime: in
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z][A-Za-z0-9_]{0,10}", fullmatch=True), COUNTS, min_size=1))
-def test_meminfo_gives_back_every_line(memory: dict[str, int]) -> None:
+def test_every_line_of_meminfo_is_parsed(memory: dict[str, int]) -> None:
     text = "".join(f"{name}:{number:>15} kB\n{name}(x):  1\n" for name, number in memory.items())
     expected = {f"{name}_bytes": float(number) * 1024 for name, number in memory.items()}
     assert parse_meminfo(text) == expected | {f"{name}_x": 1.0 for name in memory}
@@ -62,7 +62,7 @@ INTERFACES = st.text(
 
 
 @given(st.dictionaries(INTERFACES, st.lists(COUNTS, min_size=16, max_size=16)))
-def test_net_dev_gives_back_every_interface(networks: dict[str, list[int]]) -> None:
+def test_every_interface_of_net_dev_is_parsed(networks: dict[str, list[int]]) -> None:
     lines = [f"{name:>6}: {' '.join(map(str, numbers))}" for name, numbers in networks.items()]
     parsed = parse_net_dev("\n".join(["Inter-|", " face |", *lines, ""]))
     assert parsed == {
@@ -79,7 +79,7 @@ def test_diskstats_reads_as_many_columns_as_there_are(numbers: list[int]) -> Non
 
 
 @pytest.mark.parametrize("name", ["sda1", "vdb12", "nvme0n1p3", "loop0", "ram1", "zram0", "fd0", "xvda1"])
-def test_what_is_not_a_disk_of_its_own_is_left_out(name: str) -> None:
+def test_partitions_and_virtual_disks_are_left_out(name: str) -> None:
     assert list(parse_diskstats(f"8 0 {name} " + "1 " * 17)) == []
 
 
@@ -89,7 +89,7 @@ def test_disks_are_kept(name: str) -> None:
 
 
 @given(st.binary(max_size=50))
-def test_a_label_is_valid_utf8_whatever_the_bytes(raw: bytes) -> None:
+def test_a_label_is_valid_utf8_for_any_bytes(raw: bytes) -> None:
     label = valid_text(raw.decode("utf-8", "surrogateescape"))
     assert label.encode("utf-8").decode("utf-8") == label
     assert "\ufffd\ufffd" not in label or b"\xef\xbf\xbd" in raw

@@ -26,7 +26,7 @@ from gpuscope.sources.kernel_log.commands import (
     parse_journal_line,
 )
 from gpuscope.sources.kernel_log.kmsg import KmsgReader, parse_kmsg_record
-from gpuscope.sources.kernel_log.record import LogReader, Record
+from gpuscope.sources.kernel_log.record import KernelLogRecord, LogReader
 
 XID = "NVRM: Xid (PCI:0000:8d:00): 79, pid=1, name=x, GPU has fallen off the bus."
 UUID = "GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d"
@@ -34,7 +34,7 @@ GPU_LINE = f"NVRM: GPU at PCI:0000:8d:00: {UUID}"
 
 
 class FakeKmsg:
-    """The device as the kernel behaves: one record a read, EAGAIN at the end, errors in between."""
+    """A fake /dev/kmsg: one record per read, EAGAIN at the end, errors in between."""
 
     def __init__(self, *answers: bytes | int) -> None:
         self.answers: list[bytes | int] = list(answers)
@@ -54,7 +54,7 @@ def record(sequence: int, text: str = XID, microseconds: int | None = None) -> b
 
 
 class FakeClock:
-    """Booted at 1000 s of the epoch; a record's time stamp is what it says."""
+    """The machine booted at epoch second 1000."""
 
     def __init__(self, since_boot: float = 100.0) -> None:
         self.boot = 1000.0
@@ -75,7 +75,7 @@ POSITIONS: WeakKeyDictionary[KernelLog, LogPosition] = WeakKeyDictionary()
 
 
 def read(source: KernelLog) -> tuple[XidEvent, ...]:
-    """What is new: readings repeat events, and the ledger tells them by their place in the log, as here."""
+    """The new events: readings repeat events, which are recognised by their position in the log."""
     position = POSITIONS.setdefault(source, LogPosition())
     new = []
     for event in source.read(frozenset(Tier)).xids:
@@ -118,7 +118,7 @@ def test_the_gpu_is_known_by_the_line_before() -> None:
     assert event.gpu_uuid == Uuid(UUID)
 
 
-def test_overwritten_records_are_a_failure_and_reading_goes_on() -> None:
+def test_overwritten_records_are_a_failure_and_reading_continues() -> None:
     source = source_of(FakeKmsg(errno.EPIPE, record(7), errno.EINVAL, record(9)), FakeClock())
     reading = source.read(frozenset(Tier))
     assert [event.log_sequence for event in reading.xids] == [7, 9]
@@ -130,8 +130,8 @@ def test_a_device_that_breaks_is_a_source_error() -> None:
         read(source_of(FakeKmsg(errno.EIO), FakeClock()))
 
 
-def test_a_record_read_as_it_comes_is_not_older_than_the_last_read() -> None:
-    """The kernel's clock stops in suspend and drifts: two hours behind ours here."""
+def test_a_new_record_is_not_older_than_the_last_read() -> None:
+    """The kernel's clock stops in suspend and drifts: two hours behind the wall clock in this test."""
     device, clock = FakeKmsg(), FakeClock()
     source = source_of(device, clock)
     read(source)
@@ -157,7 +157,7 @@ def test_a_long_log_is_read_in_parts_with_the_right_times(monkeypatch: pytest.Mo
 
 def test_an_escaped_record_is_undone() -> None:
     raw = b"3,5,77,-,caller=T12;NVRM: a\\x22b\\x5cx41\\xff\\xe2\\x82\\xac\n KEY=1\n"
-    assert parse_kmsg_record(raw) == Record(77, 'NVRM: a"b\\x41\ufffd€', 5)
+    assert parse_kmsg_record(raw) == KernelLogRecord(77, 'NVRM: a"b\\x41\ufffd€', 5)
 
 
 @given(st.binary() | st.binary().map(lambda raw: b"3,5,77,-;NVRM: " + raw))
@@ -180,13 +180,15 @@ def test_lines_of_the_commands() -> None:
         "__MONOTONIC_TIMESTAMP": "1234999",
         "__REALTIME_TIMESTAMP": "1767225600000000",
     }
-    assert parse_journal_line(json.dumps(entry).encode()) == Record(1234567, "NVRM: x", at=1767225600.0)
+    assert parse_journal_line(json.dumps(entry).encode()) == KernelLogRecord(
+        1234567, "NVRM: x", at=1767225600.0
+    )
     entry_of_bytes = {**entry, "MESSAGE": [78, 86, 255, "x", 999]}
-    assert parse_journal_line(json.dumps(entry_of_bytes).encode()) == Record(
+    assert parse_journal_line(json.dumps(entry_of_bytes).encode()) == KernelLogRecord(
         1234567, "NV\ufffd", at=1767225600.0
     )
-    assert parse_dmesg_line(f"[   12.345678] {XID}\n") == Record(12345678, XID)
-    assert parse_dmesg_line(f"[   12.345678][ T1234] {XID}\n") == Record(12345678, XID)
+    assert parse_dmesg_line(f"[   12.345678] {XID}\n") == KernelLogRecord(12345678, XID)
+    assert parse_dmesg_line(f"[   12.345678][ T1234] {XID}\n") == KernelLogRecord(12345678, XID)
     assert parse_dmesg_line(XID) is None
 
 
@@ -197,7 +199,7 @@ def write_program(path: Path, script: str) -> str:
 
 
 class Beat:
-    """A clock that moves when it is told."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -221,7 +223,7 @@ def journal_lines(numbers: Sequence[int]) -> str:
     )
 
 
-def test_journalctl_goes_on_behind_its_cursor(tmp_path: Path) -> None:
+def test_journalctl_continues_after_its_cursor(tmp_path: Path) -> None:
     (tmp_path / "all").write_text(journal_lines(range(4)))
     (tmp_path / "rest").write_text(journal_lines(range(4, 6)))
     program = write_program(
@@ -248,11 +250,11 @@ esac
 
 
 def test_journalctl_that_shows_nothing_is_no_way(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no kernel messages"):
+    with pytest.raises(SourceError, match="cannot see kernel messages"):
         JournalReader(write_program(tmp_path / "journalctl", "echo '-- No entries --'")).check()
 
 
-def test_dmesg_gives_what_stands_behind_the_last_line(tmp_path: Path) -> None:
+def test_dmesg_returns_the_lines_after_the_last_seen_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(f"[    1.000000] boot\n[    2.000000] {XID}\n[    3.000000] eth0: up\n")
     beat = Beat()
@@ -291,7 +293,7 @@ def refusing(tmp_path: Path) -> tuple[JournalReader, DmesgReader]:
     )
 
 
-def test_without_any_way_the_reasons_and_the_fix_are_said(
+def test_without_a_readable_log_the_error_has_the_reasons_and_the_fix(
     tmp_path: Path, refusing: tuple[JournalReader, DmesgReader]
 ) -> None:
     with pytest.raises(SourceMissing) as caught:
@@ -326,7 +328,7 @@ def test_this_machines_log_is_read_where_it_may_be() -> None:
 
 
 def test_a_log_read_again_after_a_restart_is_counted_once(tmp_path: Path) -> None:
-    """From the device to the totals, through two lives of the agent."""
+    """From the device to the totals, with a restart of the agent."""
     gpu = Device(uuid=Uuid(UUID), index=0, pci_bus_id="00000000:8D:00.0")
     state = tmp_path / "xids.json"
     log = [record(n) for n in range(5)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.sources.kernel_log.xid_line import LONGEST_MESSAGE, parse_gpu_line, parse_xid_line
+from gpuscope.sources.kernel_log.xid_line import MAX_MESSAGE_CHARACTERS, parse_gpu_line, parse_xid_line
 
 # As drivers from 470 to 610 write them; the last ones as older drivers and as other tools quote them.
 LINES = [
@@ -90,12 +90,14 @@ def test_the_line_that_names_a_gpu() -> None:
     xid=st.integers(0, 99_999),
     rest=st.text(),
 )
-def test_what_was_written_is_read(domain: int, bus: int, device: int, mig: str, xid: int, rest: str) -> None:
+def test_written_records_are_parsed_exactly(
+    domain: int, bus: int, device: int, mig: str, xid: int, rest: str
+) -> None:
     line = f"NVRM: Xid (PCI:{domain:04x}:{bus:02x}:{device:02x}{mig}): {xid}, {rest}"
     found = parse_xid_line(line)
     assert found is not None
     assert (found.xid, found.pci_bus_id) == (xid, f"{domain:08X}:{bus:02X}:{device:02X}.0")
-    assert len(found.message) <= LONGEST_MESSAGE
+    assert len(found.message) <= MAX_MESSAGE_CHARACTERS
 
 
 @given(st.text() | st.text(st.sampled_from("NVRM: Xid(PC0123456789abcdef:.,)GU-I \n"), max_size=80))

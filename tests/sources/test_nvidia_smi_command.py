@@ -1,4 +1,4 @@
-"""Running the command: wrappers, exit codes, time limits, and processes that will not go."""
+"""Running the command: wrappers, exit codes, time limits, and processes that cannot be killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.sources.nvidia_smi import command as command_module
-from gpuscope.sources.nvidia_smi.command import Answer, Command
+from gpuscope.sources.nvidia_smi.command import Command, CommandResult
 
 
 def python(code: str, timeout: float = 60.0) -> Command:
@@ -47,32 +47,32 @@ def test_a_command_that_is_none_is_the_users_mistake(text: str) -> None:
         Command(text, 1.0)
 
 
-def test_a_missing_command_says_what_to_do() -> None:
+def test_a_missing_command_is_reported_with_the_fix() -> None:
     missing = Command("no-such-nvidia-smi", 1.0)
-    with pytest.raises(SourceMissing, match="no-such-nvidia-smi is not there; install"):
+    with pytest.raises(SourceMissing, match="no-such-nvidia-smi was not found; install"):
         missing.require()
     with pytest.raises(SourceMissing, match="cannot run no-such-nvidia-smi: No such file"):
         missing.run("-L")
 
 
-def test_exit_code_and_complaint_make_one_sentence() -> None:
+def test_exit_code_and_error_line_make_one_sentence() -> None:
     failing = python("import sys; print('\\n\\tGPU is\\x07 lost.  Reboot\\nmore'); sys.exit(255)")
     with pytest.raises(SourceError, match=r"-q exited with 255: GPU is lost\. Reboot$") as caught:
-        failing.must("-q")
+        failing.run_checked("-q")
     assert caught.value.code == 255
 
 
 def test_a_signal_is_named() -> None:
     with pytest.raises(SourceError, match="was ended by signal 9"):
-        python("import os; os.kill(os.getpid(), 9)").must("-q")
+        python("import os; os.kill(os.getpid(), 9)").run_checked("-q")
 
 
 def test_output_that_is_no_text_is_still_read() -> None:
-    answer = python("import os; os.write(1, b'a\\xff\\x00\\n'); os.write(2, b'noise\\xfe' * 100000)").run()
-    assert answer.ok
-    assert answer.stdout == "a�\x00\n"
-    assert answer.complaint().startswith("noise")
-    assert len(answer.stderr) <= command_module.MAX_STDERR_BYTES
+    result = python("import os; os.write(1, b'a\\xff\\x00\\n'); os.write(2, b'noise\\xfe' * 100000)").run()
+    assert result.ok
+    assert result.stdout == "a�\x00\n"
+    assert result.error_line().startswith("noise")
+    assert len(result.stderr) <= command_module.MAX_STDERR_BYTES
 
 
 def test_a_run_past_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_no_time_is_no_limit() -> None:
     assert python("print(1)", timeout=0).run().stdout == "1\n"
 
 
-def test_a_helper_left_behind_does_not_hold_the_answer_up() -> None:
+def test_a_background_child_does_not_delay_the_result() -> None:
     """ssh leaves a connection master that keeps the pipes open."""
     code = (
         "import os,sys,time\n"
@@ -100,9 +100,9 @@ def test_a_helper_left_behind_does_not_hold_the_answer_up() -> None:
         "if pid == 0: os.setsid(); time.sleep(600)\n"
         "print(pid, flush=True); os._exit(0)"
     )
-    answer = python(code, timeout=30.0).run()
-    os.kill(int(answer.stdout), signal.SIGKILL)
-    assert answer.ok
+    result = python(code, timeout=30.0).run()
+    os.kill(int(result.stdout), signal.SIGKILL)
+    assert result.ok
 
 
 def test_endless_output_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_endless_output_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killing is switched off, as it is for a process that hangs in the kernel."""
+    """Killing has no effect, as for a process that hangs in the kernel."""
     monkeypatch.setattr(command_module, "GRACE_SECONDS", 0.01)
     real_kill = os.killpg
     monkeypatch.setattr(command_module.os, "killpg", lambda pid, signal: None)
@@ -121,7 +121,7 @@ def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: 
         hanging.run("-q")
     (stuck,) = command_module._STUCK.values()
     again = python("import time; time.sleep(600)", timeout=0.05)  # the source was opened anew
-    with pytest.raises(SourceError, match=f"cannot be killed .process {stuck.pid}.; no second one"):
+    with pytest.raises(SourceError, match=f"cannot be killed .process {stuck.pid}.; no second process"):
         again.run("-q")
     real_kill(stuck.pid, signal.SIGKILL)
     stuck.wait()
@@ -134,7 +134,7 @@ def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: 
 
 
 @given(st.text(), st.text())
-def test_a_complaint_is_one_short_printable_line(stdout: str, stderr: str) -> None:
-    complaint = Answer(1, stdout, stderr).complaint()
-    assert 0 < len(complaint) <= 200
-    assert complaint.isprintable()
+def test_an_error_line_is_one_short_printable_line(stdout: str, stderr: str) -> None:
+    error_line = CommandResult(1, stdout, stderr).error_line()
+    assert 0 < len(error_line) <= 200
+    assert error_line.isprintable()

@@ -1,4 +1,4 @@
-"""Every parser of the nvidia-smi source: what it reads, and that nothing it may be given breaks it."""
+"""The parsers of the nvidia-smi source: valid output, and any hostile input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from gpuscope.sources.nvidia_smi.cells import (
 )
 from gpuscope.sources.nvidia_smi.csv_rows import parse_rows
 from gpuscope.sources.nvidia_smi.device_cells import to_device
-from gpuscope.sources.nvidia_smi.log import parse_log
 from gpuscope.sources.nvidia_smi.mig import parse_list, to_instances
 from gpuscope.sources.nvidia_smi.query_fields import (
     BUILT_IN_FIELDS,
@@ -30,6 +29,7 @@ from gpuscope.sources.nvidia_smi.query_fields import (
     parse_help,
     without_refused,
 )
+from gpuscope.sources.nvidia_smi.query_log import parse_log
 from gpuscope.sources.nvidia_smi.version import parse_version
 from tests.fake_smi import CAPTURES
 from tests.fake_smi.replay import read_sections
@@ -96,7 +96,7 @@ def test_a_row_of_another_width_is_lost_and_the_others_are_not() -> None:
     table = parse_rows("banner, of ssh\nuuid, memory.used [MiB]\r\nA, 1 MiB\nB\nC, 3, x\n\nD, 4 MiB\n", "uuid")
     assert [row["uuid"] for row in table.rows] == ["A", "D"]
     assert table.rows[0] == {"uuid": "A", "memory.used [MiB]": "1 MiB"}
-    assert table.lost == 2
+    assert table.dropped == 2
 
 
 def test_the_half_line_of_a_killed_run_is_no_row() -> None:
@@ -105,7 +105,7 @@ def test_the_half_line_of_a_killed_run_is_no_row() -> None:
     assert [row["uuid"] for row in parse_rows(text, "uuid").rows] == ["A", "B"]
 
 
-def test_a_column_that_stands_twice_belongs_to_nobody() -> None:
+def test_a_duplicate_column_is_left_out() -> None:
     assert parse_rows("uuid, a, a\nA, 1, 2\n", "uuid").rows == ({"uuid": "A"},)
 
 
@@ -113,7 +113,7 @@ _CELL = st.text(st.characters(codec="utf-8", exclude_characters=",\n\r"), max_si
 
 
 @given(st.lists(st.tuples(_CELL, _CELL), max_size=6), st.text(max_size=40))
-def test_rows_survive_whatever_follows_them(rows: list[tuple[str, str]], rubbish: str) -> None:
+def test_rows_are_kept_before_any_following_text(rows: list[tuple[str, str]], rubbish: str) -> None:
     rows = [row for row in rows if any(row)]
     text = "uuid, name\n" + "".join(f"{a}, {b}\n" for a, b in rows)
     table = parse_rows(text + rubbish, "uuid")
@@ -137,7 +137,7 @@ def test_any_cells_give_a_device_or_none(cells: dict[str, str]) -> None:
     assert to_device({**cells, "uuid": "[GPU is lost]"}, 3) is None
 
 
-def test_zero_stays_zero_and_not_given_stays_absent() -> None:
+def test_zero_stays_zero_and_missing_stays_absent() -> None:
     cells = {"uuid": "GPU-1", "index": "4", "utilization.gpu [%]": "0 %", "memory.used [MiB]": "[N/A]"}
     device = to_device(cells, 0)
     assert device is not None
@@ -170,7 +170,7 @@ def test_help_lists_the_first_name_of_each_field() -> None:
     assert "clocks_throttle_reasons.active" in parse_help(T4["capabilities :: help-query-gpu"][1])
 
 
-def test_identity_fields_are_asked_for_whatever_the_help_lists() -> None:
+def test_identity_fields_are_always_queried() -> None:
     fields = parse_help('x\n\n"uuid"\nu\n\n"power.draw"\np\n')
     assert fields[:2] == ("uuid", "power.draw")
     assert set(IDENTITY_FIELDS) <= set(fields)
@@ -183,7 +183,7 @@ def test_no_field_can_carry_anything_into_a_shell(text: str) -> None:
 
 
 @given(st.text())
-def test_a_text_that_is_no_help_gives_no_fields(text: str) -> None:
+def test_a_text_that_is_not_a_help_has_no_fields(text: str) -> None:
     if '"uuid"' not in text:
         assert parse_help(text) == ()
 
@@ -201,7 +201,7 @@ def test_a_refused_field_is_left_out_and_older_names_are_tried() -> None:
 # The text of -q, -L and --version.
 
 
-def test_log_knows_gpus_instances_and_processes() -> None:
+def test_the_log_has_gpus_instances_and_processes() -> None:
     gpus = parse_log(A100["load :: query (-q)"][1])
     cut, whole = gpus["00000000:07:00.0"], gpus["00000000:0F:00.0"]
     assert cut.readings["architecture"] == "Ampere"
@@ -240,7 +240,7 @@ def test_no_text_breaks_the_list_parser(text: str) -> None:
     parse_version(text)
 
 
-def test_list_knows_instances_and_skips_a_lost_gpu() -> None:
+def test_the_list_has_instances_and_skips_a_lost_gpu() -> None:
     listed = parse_list(
         "GPU 0: NVIDIA A100 (UUID: GPU-aa)\n"
         "  MIG 1g.5gb      Device  0: (UUID: MIG-bb)\n"
@@ -254,7 +254,7 @@ def test_list_knows_instances_and_skips_a_lost_gpu() -> None:
     assert listed[Uuid("GPU-aa")].migs[0].profile == "1g.5gb"
 
 
-def test_an_instance_that_only_one_of_the_two_answers_knows_waits() -> None:
+def test_an_instance_in_only_one_output_is_left_out() -> None:
     listed = parse_list(A100["capabilities :: list (-L)"][1])[Uuid("GPU-a3f0c6d2-6a57-4f0e-b8a1-00a100000040")]
     logged = parse_log(A100["idle :: query (-q)"][1])["00000000:07:00.0"]
     assert [i.gpu_instance for i in to_instances(listed.migs[1:], logged.migs[:3])] == [1, 5]

@@ -1,4 +1,4 @@
-"""The source's cycle on the fake nvidia-smi: how often what is run, and what each failure costs."""
+"""The source's cycle with the fake nvidia-smi: which commands run how often, and the effect of each failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuscope.sources import Source, Tier, load_source
 from gpuscope.sources.nvidia_smi import SOURCE
 from gpuscope.sources.nvidia_smi.command import Command
 from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS
-from gpuscope.sources.nvidia_smi.source import NvidiaSmi
+from gpuscope.sources.nvidia_smi.smi_source import NvidiaSmi
 from tests.fake_smi import CAPTURES, FakeSmi
 
 T4 = CAPTURES / "linux-x86_64__tesla-t4-x2__535.183.06.txt"
@@ -71,7 +71,7 @@ def test_it_is_found_by_the_name_users_type() -> None:
     assert spec.deadline_seconds(settings) > 7.0 + 10.0
 
 
-def test_a_command_that_cannot_be_one_is_told_before_the_start() -> None:
+def test_an_invalid_command_is_refused_before_the_start() -> None:
     SOURCE.check(Settings())
     with pytest.raises(UsageError, match="ssh 'node7 nvidia-smi"):
         SOURCE.check(Settings(nvidia_smi_command="ssh 'node7 nvidia-smi"))
@@ -83,12 +83,12 @@ def test_an_executable_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.
     (device,) = SOURCE.open(Settings()).read(EVERY_TIER).devices
     assert device.model == "NVIDIA GeForce RTX 3090"
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SourceMissing, match="nvidia-smi is not there"):
+    with pytest.raises(SourceMissing, match="nvidia-smi was not found"):
         SOURCE.open(Settings())
 
 
 def test_a_shell_on_the_far_side_changes_nothing(tmp_path: Path) -> None:
-    """As ssh does it: the arguments are joined with blanks and split again by a remote shell."""
+    """Like ssh: the arguments are joined with spaces and split again by a remote shell."""
     fake = FakeSmi(tmp_path, A100, "load")
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
@@ -184,7 +184,7 @@ def test_none_run_is_not_cannot_tell(tmp_path: Path) -> None:
         ({"kind": "half", "share": 0.1}, "lists no GPU", 0),
     ],
 )
-def test_a_run_that_gives_nothing_is_one_sentence(
+def test_a_run_without_output_is_one_sentence(
     tmp_path: Path, fault: dict[str, object], sentence: str, code: int
 ) -> None:
     fake = FakeSmi(tmp_path, T4)
@@ -258,7 +258,7 @@ def test_noise_around_the_answer_is_no_failure(tmp_path: Path) -> None:
     assert "clocks_throttle_reasons.active" in reading.devices[0].smi_cells
 
 
-def test_without_its_help_the_built_in_fields_are_asked_for(tmp_path: Path) -> None:
+def test_without_the_help_the_built_in_fields_are_queried(tmp_path: Path) -> None:
     fake = FakeSmi(
         tmp_path, T4, faults={"--help-query-gpu": {"kind": "exit", "code": 2, "stdout": "no such option"}}
     )
@@ -272,7 +272,7 @@ def test_without_its_help_the_built_in_fields_are_asked_for(tmp_path: Path) -> N
     assert {field for field in BUILT_IN_FIELDS if not field.startswith("clocks_event")} <= asked
 
 
-def test_a_log_that_fails_leaves_absent_what_only_it_knows(tmp_path: Path) -> None:
+def test_a_failed_log_leaves_its_own_values_absent(tmp_path: Path) -> None:
     fake = FakeSmi(tmp_path, A100, "load")
     source = open_source(fake)
     source.read(EVERY_TIER)
@@ -297,7 +297,7 @@ def test_a_list_that_fails_leaves_instances_absent_and_is_tried_again(tmp_path: 
     assert len(source.read(FAST).devices[0].instances) == 4
 
 
-def test_a_failed_read_and_a_failed_part_are_told_apart(tmp_path: Path) -> None:
+def test_a_failed_read_differs_from_a_failed_call(tmp_path: Path) -> None:
     fake = FakeSmi(tmp_path, T4, faults={"--query-compute-apps": {"kind": "exit", "code": 3}})
     settings = Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0)
     worker = SourceWorker(SOURCE, settings, SystemClock())

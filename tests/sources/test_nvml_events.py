@@ -1,4 +1,4 @@
-"""XIDs through the driver's event set: each once, with its GPU, also from one that is lost right after."""
+"""XIDs through the driver's event set: each is reported once with its GPU, also of a GPU that is then lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def xids(rig: Rig) -> list[tuple[int, object]]:
     return [(event.xid, event.gpu_uuid) for event in events]
 
 
-def test_an_xid_comes_once_with_its_gpu(rig: Rig) -> None:
+def test_an_xid_is_reported_once_with_its_gpu(rig: Rig) -> None:
     rig.driver.xid(3, 31)
     assert xids(rig) == [(31, rig.driver.cards[3].uuid)]
     assert xids(rig) == []
@@ -52,7 +52,7 @@ def test_the_xid_of_a_gpu_that_falls_off_the_bus(rig: Rig) -> None:
     assert xids(rig) == [(31, rig.driver.cards[1].uuid)]  # the lost one does not silence the others
 
 
-def test_a_gpu_that_is_back_is_heard_again(rig: Rig) -> None:
+def test_xids_of_a_recovered_gpu_are_reported(rig: Rig) -> None:
     rig.driver.lose(0)
     xids(rig)
     rig.driver.find(0)

@@ -1,4 +1,4 @@
-"""MIG instances: with the driver's own ids, memory, processes and profiling; reconfigured while we read."""
+"""MIG instances: the driver's ids, memory, processes and profiling; reconfiguration between readings."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_profiling_per_instance(rig: Rig) -> None:
     assert instances[2].graphics_engine_active_ratio == instances[1].graphics_engine_active_ratio
 
 
-def test_profiling_goes_with_its_instance(rig: Rig) -> None:
+def test_profiling_ends_with_its_instance(rig: Rig) -> None:
     rig.driver.gpus(1)
     for round_number in range(5):
         rig.driver.mig(0, [Mig(gi=1 + round_number, busy=50)])

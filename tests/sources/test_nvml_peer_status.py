@@ -1,4 +1,4 @@
-"""P2P over NVLink for every pair of GPUs: each pair on its own, and nothing old of a GPU that is gone."""
+"""P2P over NVLink for every pair of GPUs: pairs fail independently, and a lost GPU leaves no old status."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def statuses(reading: Reading) -> list[dict[str, float]]:
     return [dict(device.p2p_nvlink_status) for device in reading.devices]
 
 
-def test_every_ordered_pair_is_asked(rig: Rig) -> None:
+def test_every_ordered_pair_is_read(rig: Rig) -> None:
     rig.driver.peer(0, 1, 3)
     rig.driver.peer(1, 0, 4)
     assert statuses(rig.read()) == [{"1": 3, "2": 0}, {"0": 4, "2": 0}, {"0": 0, "1": 0}]
 
 
-def test_cards_without_nvlink_say_so(rig: Rig) -> None:
+def test_gpus_without_nvlink_have_the_status_not_supported(rig: Rig) -> None:
     rig.driver.gpus(2, model="L4")
     assert statuses(rig.read()) == [{"1": 5}, {"0": 5}]
 
 
-def test_one_gpu_has_nobody_to_reach(rig: Rig) -> None:
+def test_a_single_gpu_has_no_peers(rig: Rig) -> None:
     rig.driver.gpus(1, model="H100")
     assert statuses(rig.read()) == [{}]
     assert CALL not in rig.driver.calls()
@@ -57,7 +57,7 @@ def test_a_pair_fails_alone(rig: Rig, error: str, counted: dict[str, int]) -> No
     assert reading.failures == counted
 
 
-def test_a_refused_pair_is_not_asked_again(rig: Rig) -> None:
+def test_a_refused_pair_is_not_read_again(rig: Rig) -> None:
     rig.driver.peer(0, 1, error="NOT_SUPPORTED")
     rig.read()
     assert rig.driver.calls()[CALL] == 6
@@ -65,14 +65,14 @@ def test_a_refused_pair_is_not_asked_again(rig: Rig) -> None:
     assert rig.driver.calls()[CALL] == 6 + 5
 
 
-def test_nobody_is_lost_because_a_pair_says_so(rig: Rig) -> None:
+def test_a_lost_pair_marks_no_gpu_lost(rig: Rig) -> None:
     rig.driver.peer(0, 1, error="GPU_IS_LOST")
     reading = rig.read()
     assert statuses(reading)[0] == {"2": 0}
     assert not any(device.lost for device in reading.devices)
 
 
-def test_a_lost_peer_leaves_at_once_and_comes_back(rig: Rig) -> None:
+def test_a_lost_peer_is_removed_at_once_and_returns(rig: Rig) -> None:
     rig.read()
     rig.driver.lose(1)
     assert statuses(rig.tick(1, FAST)) == [{"2": 0}, {}, {"0": 0}]

@@ -1,4 +1,4 @@
-"""Other people's clients on the same driver library see the same numbers; and our memory stays flat."""
+"""nvitop reads the same numbers from the same driver library; memory use stays constant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import ALL, FAST, Rig
@@ -115,7 +115,7 @@ def _resident_bytes() -> int:
 
 
 def _soak(driver: FakeDriver, cycles: int) -> int:
-    """Resident memory gained over the second half of the cycles, with everything that comes and goes."""
+    """Resident memory gained over the second half of the cycles, while processes, instances and GPUs change."""
     driver.attach()
     seconds = [0.0]
     source = NvmlSource(driver.path.parent, Clocks(monotonic=lambda: seconds[0]))

@@ -1,4 +1,4 @@
-"""Processes: from the driver's lists, shares and names to readings; they end, share GPUs and have odd names."""
+"""Processes: from the driver's lists, shares and names to readings; ended, shared and oddly named ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.readings import ABSENT, Process
-from gpuscope.sources.nvml.process_list import LONGEST_NAME, short_name
+from gpuscope.sources.nvml.process_list import MAX_NAME_CHARACTERS, short_name
 from tests.fake_nvml import driver as fake
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
@@ -55,7 +55,7 @@ def test_a_process_with_all_its_numbers(rig: Rig) -> None:
     assert process.decoder_ratio == 0.05
 
 
-def test_memory_the_driver_does_not_tell_is_absent_and_zero_is_zero(rig: Rig) -> None:
+def test_unreported_memory_is_absent_and_zero_is_zero(rig: Rig) -> None:
     rig.driver.processes(0, [fake.Process(1, memory=None), fake.Process(2, memory=0)])
     assert [process.memory_bytes for process in processes_of(rig)] == [ABSENT, 0]
 
@@ -75,7 +75,7 @@ def test_a_share_follows_the_work(rig: Rig) -> None:
         assert processes_of(rig)[0].sm_ratio == util / 100
 
 
-def test_shares_the_card_does_not_tell_are_absent(rig: Rig) -> None:
+def test_unreported_shares_are_absent(rig: Rig) -> None:
     rig.driver.set(0, process_utilization=None)
     rig.driver.processes(0, [fake.Process(1)])
     (process,) = processes_of(rig)
@@ -154,7 +154,7 @@ def test_a_reused_pid_gets_its_new_name(rig: Rig) -> None:
     [
         ('ev"il\\na\nme', 'ev"il\\na\nme'),
         (b"caf\xe9", "caf�"),
-        ("x" * 4096, "x" * LONGEST_NAME),
+        ("x" * 4096, "x" * MAX_NAME_CHARACTERS),
         ("/usr/bin/python train.py --token secret", "python"),
         ("訓練", "訓練"),
         ("./a.out", "a.out"),
@@ -170,7 +170,7 @@ def test_odd_names(rig: Rig, name: str | bytes, command: str) -> None:
 def test_a_short_name_is_short_and_has_no_path_and_no_arguments(full: str) -> None:
     name = short_name(full)
     if name is not ABSENT:
-        assert 0 < len(name) <= LONGEST_NAME
+        assert 0 < len(name) <= MAX_NAME_CHARACTERS
         assert "/" not in name
         assert " " not in name
 
@@ -181,7 +181,7 @@ def test_lists_that_cannot_be_read_at_all_are_absent(rig: Rig) -> None:
     assert rig.read().processes is ABSENT
 
 
-def test_one_gpu_that_does_not_tell_leaves_the_others(rig: Rig) -> None:
+def test_a_gpu_without_process_lists_does_not_affect_the_others(rig: Rig) -> None:
     rig.driver.processes(0, [fake.Process(1)])
     rig.driver.processes(1, [fake.Process(2)])
     for kind in ("Compute", "Graphics", "MPSCompute"):

@@ -1,4 +1,4 @@
-"""GPM: numbers between two samples, on the cards that have it; its memory is given back."""
+"""GPM: numbers between two samples, on GPUs that support it; samples are freed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_failed_sample_is_a_gap_of_its_own_length(rig: Rig) -> None:
 def test_samples_are_allocated_twice_per_gpu_and_freed(rig: Rig) -> None:
     rig.read()
     alive, calls = set(), []
-    library = rig.source._gpus[0].gate.library
+    library = rig.source._gpus[0].calls.library
     raw = library.raw
 
     def spy(name: str):  # type: ignore[no-untyped-def]

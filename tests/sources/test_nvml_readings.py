@@ -1,4 +1,4 @@
-"""Every number of the fake driver arrives in its reading, in its unit; a 0 as 0, a refused one as absent."""
+"""Every number of the fake driver is in its reading and unit; 0 stays 0, a refused number is absent."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_zero_stays_zero(rig: Rig, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_taken_away_is_absent_and_the_rest_stays(rig: Rig, model: str) -> None:
+def test_a_missing_number_is_absent_and_the_others_stay(rig: Rig, model: str) -> None:
     rig.driver.gpus(1, model=model)
     has = sorted(keys_of(rig.driver) - TOGETHER)
     gone, kept = has[::2], has[1::2]
@@ -343,7 +343,7 @@ def test_a_gpu_in_a_fabric(rig: Rig, missing: tuple[str, ...]) -> None:
     assert device.fabric_cluster == "30313233-3435-3637-3839-616263646566"
 
 
-def test_a_fabric_that_has_not_taken_the_gpu_in_says_nothing_else(rig: Rig) -> None:
+def test_an_unfinished_fabric_registration_has_only_its_state(rig: Rig) -> None:
     rig.driver.set(0, fabric_state=2, fabric_status=0, fabric_clique=0)
     device = rig.device()
     assert device.fabric_state == 2

@@ -1,4 +1,4 @@
-"""Fields that dcgm-exporter's `-c` asks for are read at that interval, the rest at its own tier."""
+"""Fields requested with dcgm-exporter's `-c` are read at that interval, others in their tier."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from gpuscope.readings import Device
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml import _say_once, open_nvml
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml import _warn_once, open_nvml
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan, plan_tiers
 from tests.fake_nvml.driver import FakeDriver, Link, Mig
 from tests.fake_nvml.fixtures import driver
@@ -132,18 +132,18 @@ def test_peers_are_read_when_their_status_is_requested(driver: FakeDriver, folde
     rig.close()
 
 
-def test_a_call_of_20_ms_is_read_as_asked_and_said_once(
+def test_a_call_of_20_ms_is_read_as_requested_and_logged_once(
     one: FakeDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.attach()
-    _say_once.cache_clear()
+    _warn_once.cache_clear()
     for _ in range(3):
         open_nvml(Settings(dcgm_fields=(PCIE_TX,), dcgm_interval=1.0)).close()
     assert [record.getMessage() for record in caplog.records if "20 ms" in record.getMessage()] == [
         "source nvml: nvmlDeviceGetPcieThroughput takes 20 ms a call, now every 1 s and GPU on request"
     ]
     caplog.clear()
-    _say_once.cache_clear()
+    _warn_once.cache_clear()
     open_nvml(Settings(dcgm_fields=(PCIE_TX,), dcgm_interval=30.0)).close()
     open_nvml(Settings(dcgm_fields=(203,), dcgm_interval=1.0)).close()
     assert "20 ms" not in caplog.text
@@ -165,7 +165,7 @@ def test_profiled_links_are_read_on_request_only(one: FakeDriver, folder: Path) 
 
 
 def count_links(driver: FakeDriver, kibibytes: int) -> None:
-    """A driver whose links count, and whose own total never moves."""
+    """A driver with link counters whose own total never changes."""
     for field in (138, 139):
         for link in range(18):
             driver.field(0, field, kibibytes, scope=link, kind="l")

@@ -1,4 +1,4 @@
-"""Busy seconds out of the driver's samples: right to 5 % for a 3 s burst, whatever the reading's rhythm."""
+"""Busy seconds from the driver's samples: within 5 % for a 3 s burst at any reading interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuscope.collect.counters import Integrator
 from gpuscope.readings import ABSENT
-from gpuscope.sources.nvml.samples import LONGEST_PERIOD_US, weigh
+from gpuscope.sources.nvml.samples import MAX_PERIOD_US, weigh
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -30,7 +30,7 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
 
 
 def integrate(rig: Rig, rhythm: list[float], burst_at: int, seconds: float = 3.0) -> tuple[float, float]:
-    """Busy seconds by the integrator and by the source's own count, over readings in this rhythm."""
+    """Busy seconds by the integrator and by the source's own count, over readings at these intervals."""
     integrator = Integrator(max_gap_seconds=30)
     for _ in range(3):
         integrator.advance(rig.tick(1, FAST).devices, rig.clocks.monotonic())
@@ -65,7 +65,7 @@ def test_a_burst_seen_in_an_uneven_rhythm(rig: Rig, interval: float, seed: int) 
     assert by_samples == pytest.approx(3, rel=0.02)
 
 
-def test_a_short_reading_gap_is_made_good_by_the_drivers_buffer(rig: Rig) -> None:
+def test_a_short_reading_gap_is_filled_from_the_drivers_buffer(rig: Rig) -> None:
     _, by_samples = integrate(rig, [1.0, 15.0, 1.0], burst_at=1)
     assert by_samples == pytest.approx(3, rel=0.01)
 
@@ -137,7 +137,7 @@ def test_weighing_stays_within_its_samples(samples: list[tuple[int, int]], since
     assert found.last_us == max(stamp for stamp, _ in fresh)
     percents = [percent for _, percent in fresh]
     assert min(percents) * found.covered_us <= found.percent_us <= max(percents) * found.covered_us
-    assert found.covered_us <= max(1, len(fresh) * LONGEST_PERIOD_US)
+    assert found.covered_us <= max(1, len(fresh) * MAX_PERIOD_US)
 
 
 @settings(max_examples=200)

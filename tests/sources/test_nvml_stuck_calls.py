@@ -1,7 +1,8 @@
-"""A driver call that does not return costs its own number on its own GPU, and nothing else.
+"""A driver call that does not return affects only its own number on its own GPU.
 
-The driver's clock stands still: a call is overdue only when the clock is moved, which happens while the source
-waits and every lane that works is in a call that the fake driver blocks. This machine's speed does not matter.
+The driver's clock is stopped: a call is overdue only when the clock is moved, which happens while the source
+waits and every runner that works is in a call that the fake driver blocks. This machine's speed does not
+matter.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from gpuscope.errors import NoAnswerYet, SourceError
 from gpuscope.readings import ABSENT, Device, Reading
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.lane import (
+from gpuscope.sources.nvml.job_runner import (
     CALL_DEADLINE_SECONDS,
-    FIRST_REST_SECONDS,
-    MAX_STUCK_PER_LANE,
-    MAX_THREADS_LEFT_BEHIND,
-    Call,
-    Lane,
-    Lanes,
-    threads_left_behind,
+    FIRST_PAUSE_SECONDS,
+    MAX_ABANDONED_THREADS,
+    MAX_STUCK_CALLS,
+    JobRunner,
+    JobRunners,
+    PendingCall,
+    abandoned_threads,
 )
-from gpuscope.sources.nvml.source import NvmlSource
+from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import ALL, FAST, Rig
@@ -42,12 +43,12 @@ OTHERS = (0, 1, 2, 4, 5, 6, 7)
 MAX_LOOKS = 20_000
 
 
-class SteppingQueue(SimpleQueue[Lane]):
-    """Where the source waits for lanes. While only hung calls go on, waiting moves the driver's clock."""
+class SteppingQueue(SimpleQueue[JobRunner]):
+    """The wait for runners. While only hung calls are pending, waiting moves the driver's clock."""
 
     rig: Rig
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Lane:
+    def get(self, block: bool = True, timeout: float | None = None) -> JobRunner:
         try:
             return super().get(block, 0.005)
         except Empty:
@@ -56,7 +57,7 @@ class SteppingQueue(SimpleQueue[Lane]):
             raise
 
 
-class SteppingLanes(Lanes):
+class SteppingLanes(JobRunners):
     rig: Rig
 
     def __init__(self, clocks: Clocks) -> None:
@@ -72,10 +73,10 @@ def rig(
     caplog.set_level(logging.INFO, "gpuscope.source")
     rig = Rig(driver, tmp_path)
     SteppingLanes.rig = rig
-    monkeypatch.setattr("gpuscope.sources.nvml.source.Lanes", SteppingLanes)
+    monkeypatch.setattr("gpuscope.sources.nvml.nvml_source.JobRunners", SteppingLanes)
     yield rig
     driver.heal()
-    until(lambda: threads_left_behind() == 0)
+    until(lambda: abandoned_threads() == 0)
     rig.close()
 
 
@@ -87,24 +88,24 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("never came true")
 
 
-def lanes(source: NvmlSource) -> list[Lane]:
-    return [source._driver_lane, *(gpu.lane for gpu in source._gpus)]
+def runners(source: NvmlSource) -> list[JobRunner]:
+    return [source._driver_runner, *(gpu.runner for gpu in source._gpus)]
 
 
 def only_hung_calls_go_on(rig: Rig) -> bool:
     if rig._opened is None:  # it begins
         return ("nvmlInit", "*") in rig.driver._hangs
-    working = [lane for lane in lanes(rig._opened) if not lane.idle and lane.thread is not None]
-    calls = [lane.thread.call() for lane in working if lane.thread is not None]
+    working = [runner for runner in runners(rig._opened) if not runner.idle and runner.thread is not None]
+    calls = [runner.thread.call() for runner in working if runner.thread is not None]
     if calls == [None] and ("nvmlInit", "*") in rig.driver._hangs:
         return True
     return bool(calls) and all(call is not None and is_hung(rig, call) for call in calls)
 
 
-def is_hung(rig: Rig, call: Call) -> bool:
+def is_hung(rig: Rig, call: PendingCall) -> bool:
     places = {card.uuid: f"GPU {index}" for index, card in enumerate(rig.driver.cards)}
     return any(
-        (name == "*" or call.name.startswith(name)) and (uuid == "*" or places[uuid] == call.who)
+        (name == "*" or call.name.startswith(name)) and (uuid == "*" or places[uuid] == call.device_name)
         for name, uuid in rig.driver._hangs
     )
 
@@ -117,20 +118,20 @@ def read_until_stuck(rig: Rig, calls: int = 1, due: frozenset[Tier] = FAST) -> R
     for _ in range(20):
         with suppress(NoAnswerYet):
             reading = read(rig, due)
-        if sum(len(lane._stuck) for lane in lanes(rig.source)) == calls and all(
-            lane.idle or lane.blocked for lane in lanes(rig.source)
+        if sum(len(runner._stuck) for runner in runners(rig.source)) == calls and all(
+            runner.idle or runner.blocked for runner in runners(rig.source)
         ):
             return reading
-    raise AssertionError([str(call) for lane in lanes(rig.source) for call in lane.calls()])
+    raise AssertionError([str(call) for runner in runners(rig.source) for call in runner.calls()])
 
 
 def heal(rig: Rig) -> None:
     rig.driver.heal()
-    until(lambda: not any(lane.has_stuck_calls for lane in lanes(rig.source)))
+    until(lambda: not any(runner.has_stuck_calls for runner in runners(rig.source)))
 
 
 def numbers(device: Device) -> set[str]:
-    """The names of what is there."""
+    """The names of the readings that are not absent."""
     return {
         name
         for name in Device.__dataclass_fields__
@@ -152,16 +153,18 @@ def test_a_stuck_call_costs_its_number_on_its_gpu_only(rig: Rig, caplog: pytest.
     said = [record.getMessage() for record in caplog.records if "returned" in record.getMessage()]
     (line,) = said
     assert line.startswith(f"source nvml: GPU 3: {POWER} has not returned for ")
-    assert line.endswith(" s; its number is absent, other numbers go on")
+    assert line.endswith(" s; its number is absent, other numbers are still read")
 
 
 def test_a_call_is_named_without_the_version_of_its_struct() -> None:
-    memory = Call("", "GPU 3", "nvmlDeviceGetMemoryInfo", (0x2000028,), 0.0)
+    memory = PendingCall("", "GPU 3", "nvmlDeviceGetMemoryInfo", (0x2000028,), 0.0)
     assert str(memory) == "GPU 3: nvmlDeviceGetMemoryInfo"
-    assert str(Call("", "", "nvmlDeviceGetPcieThroughput", (1,), 0.0)) == "nvmlDeviceGetPcieThroughput(1)"
+    assert (
+        str(PendingCall("", "", "nvmlDeviceGetPcieThroughput", (1,), 0.0)) == "nvmlDeviceGetPcieThroughput(1)"
+    )
 
 
-def test_when_it_returns_the_number_comes_back_and_the_log_says_so(
+def test_after_the_return_the_number_is_read_and_the_return_is_logged(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.read()
@@ -174,7 +177,7 @@ def test_when_it_returns_the_number_comes_back_and_the_log_says_so(
     assert reading.devices[3].ecc_enabled == 1
     (line,) = [record.getMessage() for record in caplog.records if "returned after" in record.getMessage()]
     assert line.startswith(f"source nvml: GPU 3: {POWER} returned after 6"), line
-    assert threads_left_behind() == 0
+    assert abandoned_threads() == 0
 
 
 def test_ten_minutes_with_one_stuck_call_keep_seven_eighths_of_all_samples_fresh(rig: Rig) -> None:
@@ -192,7 +195,7 @@ def test_ten_minutes_with_one_stuck_call_keep_seven_eighths_of_all_samples_fresh
         last = reading
     assert fresh / wanted >= 7 / 8
     assert fresh / wanted > 15 / 16 - 0.01, "all but one of GPU 3's two numbers"
-    assert threads_left_behind() == 1
+    assert abandoned_threads() == 1
 
 
 def test_two_stuck_calls_on_one_gpu(rig: Rig) -> None:
@@ -215,7 +218,7 @@ def test_a_newer_call_that_hangs_is_not_replaced_by_an_older_one_of_another_mean
     rig.driver.hang("nvmlDeviceGetMemoryInfo", 3)
     read_until_stuck(rig)
     assert read(rig).devices[3].memory_used_bytes is ABSENT
-    assert threads_left_behind() == 1
+    assert abandoned_threads() == 1
 
 
 def test_a_gpu_that_answers_nothing_keeps_its_identity_and_a_bounded_number_of_threads(
@@ -231,8 +234,8 @@ def test_a_gpu_that_answers_nothing_keeps_its_identity_and_a_bounded_number_of_t
     assert device.lost, "it does not answer any more"
     assert device.power_watts is ABSENT
     assert not device.temperature_celsius
-    assert threads_left_behind() == MAX_STUCK_PER_LANE
-    assert sum("nothing is asked until one does" in record.getMessage() for record in caplog.records) == 1
+    assert abandoned_threads() == MAX_STUCK_CALLS
+    assert sum("no call is made until one returns" in record.getMessage() for record in caplog.records) == 1
     read(rig, ALL)
     heal(rig)
     rig.tick(1, FAST)
@@ -243,16 +246,14 @@ def about_calls(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "returned" in record.getMessage()]
 
 
-def test_a_driver_that_blocks_every_call_is_told_by_one_call(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The runner tells that there is no answer, and how many calls have not returned."""
+def test_a_driver_that_blocks_every_call_logs_one_call(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """The worker logs that there is no answer and how many calls have not returned."""
     rig.read()
     rig.driver.hang("*")
     for _ in range(20):
         with pytest.raises(NoAnswerYet):
             read(rig)
-    assert threads_left_behind() > 8
+    assert abandoned_threads() > 8
     stuck, *more = about_calls(caplog)
     assert "has not returned for" in stuck
     assert len(more) <= 1, "the driver's own call, should the GPUs have answered before"
@@ -263,9 +264,7 @@ def test_a_driver_that_blocks_every_call_is_told_by_one_call(
     assert [("returned after" in line) for line in returned] == [True] * (1 + len(more))
 
 
-def test_what_is_stuck_when_the_driver_answers_again_is_told_then(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_calls_still_stuck_after_recovery_are_logged_then(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.read()
     for index in range(8):
         rig.driver.hang("*", index)
@@ -284,15 +283,15 @@ def test_what_is_stuck_when_the_driver_answers_again_is_told_then(
         assert f"GPU {index}: nvml" in told
 
 
-def test_a_driver_that_blocks_every_call_gives_no_reading_and_stays_bounded(rig: Rig) -> None:
+def test_a_driver_that_blocks_every_call_has_no_reading_and_few_threads(rig: Rig) -> None:
     rig.read()
     rig.driver.hang("*")
     for _ in range(20):
         with pytest.raises(NoAnswerYet, match=r"GPU 0: nvmlDevice.* and .* more calls have not returned"):
             read(rig)
-    assert threads_left_behind() <= MAX_THREADS_LEFT_BEHIND + 9
+    assert abandoned_threads() <= MAX_ABANDONED_THREADS + 9
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("nvml ")]
-    assert len(ours) <= MAX_THREADS_LEFT_BEHIND + 9
+    assert len(ours) <= MAX_ABANDONED_THREADS + 9
     heal(rig)
     rig.tick(1, FAST)
     assert [device.power_watts for device in rig.tick().devices] == [71] * 8
@@ -304,9 +303,9 @@ def test_closing_does_not_wait_for_a_stuck_call_and_a_new_session_works(rig: Rig
     with pytest.raises(NoAnswerYet):
         read(rig)
     rig.close()
-    assert threads_left_behind() > 0
+    assert abandoned_threads() > 0
     rig.driver.heal()
-    until(lambda: threads_left_behind() == 0)
+    until(lambda: abandoned_threads() == 0)
     assert [device.power_watts for device in rig.read().devices] == [71] * 8
 
 
@@ -327,7 +326,7 @@ def test_a_process_list_that_hangs(rig: Rig) -> None:
     assert [process.pid for process in again] == [33, 44]
 
 
-def test_shares_of_processes_that_cannot_be_asked_are_absent_not_zero(rig: Rig) -> None:
+def test_shares_of_a_stuck_call_are_absent_not_zero(rig: Rig) -> None:
     rig.driver.processes(3, [Process(33, share=0.5)])
     rig.read()
     rig.driver.hang("nvmlDeviceGetProcessUtilization", 3)
@@ -358,9 +357,9 @@ def test_a_hanging_list_of_gpus_leaves_the_known_ones_and_their_xids(rig: Rig, c
     for _ in range(8):
         reading = read(rig, with_list)
         assert [device.power_watts for device in reading.devices] == [71] * 8
-        stuck |= {each.name for each in rig.source._driver_lane.calls()}
+        stuck |= {each.name for each in rig.source._driver_runner.calls()}
     assert stuck == {call}
-    assert threads_left_behind() <= MAX_STUCK_PER_LANE
+    assert abandoned_threads() <= MAX_STUCK_CALLS
     if call == "nvmlDeviceGetCount":
         rig.driver.xid(5, 79)
         assert [event.xid for event in read(rig).xids] == [79]
@@ -432,17 +431,15 @@ def test_a_new_session_is_put_off_while_a_call_hangs(rig: Rig) -> None:
     assert rig.source._session is not session
 
 
-def test_a_call_that_hangs_again_and_again_is_asked_less_often(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_call_that_hangs_repeatedly_is_made_less_often(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.read()
     for _ in range(2):
         rig.driver.hang(POWER, 3)
         read_until_stuck(rig)
         heal(rig)
-    assert rig.tick(FIRST_REST_SECONDS / 2, FAST).devices[3].power_watts is ABSENT
-    assert f"it is asked again in {FIRST_REST_SECONDS:.0f} s" in caplog.text
-    assert rig.tick(FIRST_REST_SECONDS, FAST).devices[3].power_watts == 71
+    assert rig.tick(FIRST_PAUSE_SECONDS / 2, FAST).devices[3].power_watts is ABSENT
+    assert f"it is called again in {FIRST_PAUSE_SECONDS:.0f} s" in caplog.text
+    assert rig.tick(FIRST_PAUSE_SECONDS, FAST).devices[3].power_watts == 71
 
 
 def test_a_driver_that_does_not_start_is_waited_for_once(rig: Rig) -> None:
@@ -454,11 +451,11 @@ def test_a_driver_that_does_not_start_is_waited_for_once(rig: Rig) -> None:
             read(rig)
     assert rig.driver.calls() == {"nvmlInit": 1}
     rig.driver.heal()
-    until(lambda: rig.source._driver_lane.idle)
+    until(lambda: rig.source._driver_runner.idle)
     assert len(rig.read().devices) == 8
 
 
-def test_a_defect_of_ours_on_one_gpu_takes_no_other_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_on_one_gpu_does_not_affect_other_gpus(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.read()
     monkeypatch.setattr(rig.source._gpus[3]._samples, "read", lambda: 1 / 0)
     reading = rig.tick(1, FAST)
@@ -474,7 +471,7 @@ def test_a_slow_call_within_its_deadline_is_no_episode(rig: Rig, caplog: pytest.
     assert CALL_DEADLINE_SECONDS > 1
     assert first.devices[3].power_watts == 71, "its last numbers, which are young"
     rig.driver.heal()
-    until(lambda: all(lane.idle for lane in lanes(rig.source)))
+    until(lambda: all(runner.idle for runner in runners(rig.source)))
     assert rig.tick(0.1, FAST).devices[3].power_watts == 71
     assert "returned" not in caplog.text
 
@@ -498,13 +495,13 @@ def test_a_list_of_gpus_that_hangs_from_the_start_is_no_machine_without_gpus(rig
     with pytest.raises(NoAnswerYet, match="nvmlDeviceGetCount has not returned"):
         read(rig)
     rig.driver.heal()
-    until(lambda: rig.source._driver_lane.idle)
+    until(lambda: rig.source._driver_runner.idle)
     assert len(rig.tick().devices) == 8
 
 
 def test_no_session_is_begun_while_too_many_calls_have_not_returned(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuscope.sources.nvml.source.threads_left_behind", lambda: MAX_THREADS_LEFT_BEHIND)
+    monkeypatch.setattr("gpuscope.sources.nvml.nvml_source.abandoned_threads", lambda: MAX_ABANDONED_THREADS)
     with pytest.raises(SourceError, match="32 driver calls of earlier sessions have not returned"):
         rig.read()

@@ -1,8 +1,8 @@
-"""What is typed: `gpuscope COMMAND …`. Each command is a module of this folder, imported when it is used.
+"""The command line: `gpuscope COMMAND …`. Each command is a module in this folder, imported on use.
 
-A command module has `SETTINGS` (the settings it takes), may have `SETTINGS_OF_OWN_FLAGS` (those it has another
-flag for), may have `COMMON` (those its help shows first),
-`EPILOG` and `parse`, and has `add_arguments` and `run`, which returns the exit code.
+A command module defines `SETTINGS` (its settings), `add_arguments` and `run`, which returns the exit code. It
+may define `COMMON` (settings that the help shows first), `SETTINGS_OF_OWN_FLAGS` (settings with a different
+flag), `USAGE`, `EPILOG`, `LOG_LEVEL` and `parse`.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from gpuscope.settings import Settings, load_settings, setting_rows
 from gpuscope.source_plan import source_setting_names
 
 COMMANDS = {
-    "up": "collect, keep and show everything of this machine, in one process",
+    "up": "run agent, history, PromQL and web page for this machine in one process",
     "agent": "serve this machine's GPU metrics to Prometheus",
-    "server": "scrape a fleet, keep its history and answer Prometheus' API",
+    "server": "scrape a fleet, store its history and serve the Prometheus API and the web page",
     "textfile": "write metrics to a file for node_exporter's textfile collector",
-    "snapshot": "show what is on this machine's GPUs now",
-    "query": "ask a gpuscope server, or any Prometheus, a PromQL question",
+    "snapshot": "show this machine's GPUs and their processes now",
+    "query": "run a PromQL query on a gpuscope server or any Prometheus",
+    "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
     "alerts": "list the alerts of a server, and the channels that fail",
     "silence": "silence alerts for a time: add, list, expire",
     "notify": "send a test message through a channel",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
-    "doctor": "say what works here, what does not, why, and how to mend it",
-    "fields": "list every field: id, name, unit, families, and whether this machine has it",
-    "store": "look after the history: stat, check, export, backup, delete",
-    "user": "who may log in to `up` and `server` from outside, and API tokens for programs",
+    "doctor": "check this machine, explain problems and show how to fix them",
+    "fields": "list all fields: id, name, unit, families, and availability on this machine",
+    "store": "manage the history: stat, check, export, backup, delete",
+    "user": "manage users and API tokens of `up` and `server`",
     "completion": "print a completion script for your shell",
 }
 
 EXIT_CODES = """exit codes:
-  0 ok   1 a finding   2 wrong usage or settings   3 no GPU readable   4 server unreachable"""
+  0 success   1 problem found   2 wrong usage or settings   3 no GPU readable   4 server unreachable"""
 
 COLLECTING_SETTINGS = (
     "source", "node", "expected_gpus", "full_commands", "state_dir", *source_setting_names(),
@@ -55,13 +56,13 @@ COLLECTING_SETTINGS = (
     "kubernetes_api", "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "cri_sockets",
     "job_map_dir",
 )  # fmt: skip
-"""What every command takes that reads this machine's GPUs."""
+"""Settings of every command that reads this machine's GPUs."""
 
 HISTORY_SETTINGS = (
     "data", "retention", "retention_bytes", "query_lookback", "admin_api",
-    *limit_names("query", "write", "store"),
+    *limit_names("query", "write", "store", "rules"),
 )  # fmt: skip
-"""What the commands take that keep a history and answer queries about it."""
+"""Settings of the commands that store history and serve queries."""
 
 ALERT_SETTINGS = ("alerting", "notify", "heartbeat", "external_url", *limit_names("alerts"))
 """What the commands take that send notifications."""
@@ -70,10 +71,10 @@ WEB_SETTINGS = (
     "web_config_file", "login", "session_lifetime", "allowed_hosts", "proxy_auth_header", "proxy_auth_from",
     *limit_names("http"),
 )  # fmt: skip
-"""What the commands take that serve the page."""
+"""Settings of the commands that serve the page."""
 
 EVERY_SETTING = tuple(row.name for row in setting_rows())
-"""What the commands take that look after a server, or explain one, and so read its environment and its file."""
+"""For commands that inspect or manage a server, and therefore read its environment and settings file."""
 
 
 def load_command(name: str) -> ModuleType:
@@ -91,7 +92,7 @@ def command_parser(name: str) -> CommandParser:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    # A command that takes every setting shows only those it is about.
+    # A command that accepts every setting shows only the common ones.
     common = getattr(command, "COMMON", ())
     shown = common if command.SETTINGS is EVERY_SETTING else command.SETTINGS
     add_settings(parser, (*shown, "log_level"), common)
@@ -102,12 +103,12 @@ def command_parser(name: str) -> CommandParser:
 
 
 def read_settings(name: str, args: argparse.Namespace) -> Settings:
-    """From flags, environment and file; a setting that this command does not take is an error."""
+    """Reads flags, environment and file; a setting that this command does not have is an error."""
     known = set(EVERY_SETTING)
     flags = {key: value for key, value in vars(args).items() if key in known}
     command = load_command(name)
-    taken = (*command.SETTINGS, *getattr(command, "SETTINGS_OF_OWN_FLAGS", ()), "log_level")
-    return load_settings(flags, os.environ, args.settings, command=name, taken=taken)
+    accepted = (*command.SETTINGS, *getattr(command, "SETTINGS_OF_OWN_FLAGS", ()), "log_level")
+    return load_settings(flags, os.environ, args.settings, command=name, accepted=accepted)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,23 +123,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `gpuscope fields | head` is no error
+    except BrokenPipeError:  # for example `gpuscope fields | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 @contextmanager
 def explained_imports(command: str) -> Iterator[None]:
-    """Turns a package's failure to load a library of the system into one sentence that says what to install."""
+    """Turns an ImportError for a missing system library into one sentence that says what to install."""
     try:
         yield
     except ImportError as error:
-        found = _MISSING_LIBRARY.search(f"{error}\n{error.__cause__}")
-        if found is None:
+        missing = _MISSING_LIBRARY.search(f"{error}\n{error.__cause__}")
+        if missing is None:
             raise
-        package = _LIBRARY_PACKAGES.get(found[1], "the package that has it")
+        package = _LIBRARY_PACKAGES.get(missing[1], "the package that contains it")
         raise LibraryMissing(
-            f"gpuscope {command} needs {found[1]}, which is not installed here; install {package}"
+            f"gpuscope {command} needs {missing[1]}, which is not installed; install {package}"
         ) from None
 
 
@@ -156,7 +157,7 @@ def _run(name: str, argv: Sequence[str]) -> int:
         command.parse(parser, argv) if hasattr(command, "parse") else parser.parse_args(argv)
     )
     settings = read_settings(name, args)
-    # A command that reports by itself would only repeat its findings in the log.
+    # Commands that print findings themselves log less, so that nothing appears twice.
     level = settings.log_level if settings.log_level != "info" else getattr(command, "LOG_LEVEL", "info")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("gpuscope: %(levelname)s %(message)s"))
@@ -169,7 +170,7 @@ def _run_without_command(argv: Sequence[str]) -> int:
     if argv and not argv[0].startswith("-"):
         near = difflib.get_close_matches(argv[0], COMMANDS, 1)
         guess = f" (did you mean {near[0]}?)" if near else ""
-        raise UsageError(f"unknown command {argv[0]!r}{guess}; `gpuscope` without one lists them")
+        raise UsageError(f"unknown command {argv[0]!r}{guess}; run `gpuscope` to list the commands")
     parser = _top_parser()
     parser.parse_args(argv)
     parser.print_help()

@@ -1,7 +1,7 @@
-"""Serve this machine's GPU metrics to Prometheus, or to anything that reads its text format.
+"""Serve this machine's GPU metrics in the Prometheus text format.
 
-The numbers are read in the background, so a scrape costs next to nothing. With --as NAME it stands in for
-another exporter on that exporter's own port; flags behind --as NAME are that exporter's own.
+Metrics are read in the background, so a scrape is cheap. With --as NAME the agent replaces another exporter, on
+that exporter's port; the flags after --as NAME are that exporter's flags.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SETTINGS_OF_OWN_FLAGS = ("stand_in",)
 COMMON = ("listen", "families", "interval", "source", "counters")
 
 EPILOG = """examples:
-  gpuscope agent                                   every GPU of this machine on :9400/metrics
-  gpuscope agent --source demo --scenario thermal  eight simulated GPUs, one too hot
-  gpuscope agent --as dcgm-exporter -f my.csv      stand in for dcgm-exporter, with its own flags
+  gpuscope agent                                   all GPUs of this machine on :9400/metrics
+  gpuscope agent --source demo --scenario thermal  eight simulated GPUs, one overheating
+  gpuscope agent --as dcgm-exporter -f my.csv      replace dcgm-exporter, with its own flags
   gpuscope agent --as nvidia_gpu_exporter --as node_exporter
-                                                   two stand-ins, on :9835 and :9100
-  gpuscope agent --once                            print the metrics once and stop
+                                                   replace two exporters, on :9835 and :9100
+  gpuscope agent --once                            print the metrics once and exit
 """
 
 
@@ -54,27 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from gpuscope.server.stand_ins import stand_in_names
 
     names = ", ".join(stand_in_names())
-    parser.add_argument("--once", action="store_true", help="print one exposition on standard output and stop")
+    parser.add_argument(
+        "--once", action="store_true", help="print the metrics once on standard output and exit"
+    )
     parser.add_argument(
         "--as",
         dest="stand_ins",
         metavar="NAME",
         action="append",
         default=[],
-        help=f"stand in for an exporter; may be repeated. One of: {names} [GPUSCOPE_STAND_IN]",
+        help=f"replace an exporter; repeatable. One of: {names} [GPUSCOPE_STAND_IN]",
     )
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Our flags may stand anywhere; what we do not know belongs to the `--as NAME` before it."""
+    """gpuscope's flags may appear anywhere; unknown flags belong to the preceding `--as NAME`."""
     args = argparse.Namespace(stand_ins=[])
     for segment in _segments(argv):
         before = len(args.stand_ins)
-        args, theirs = parser.parse_known_args(segment, args)
+        args, exporter_flags = parser.parse_known_args(segment, args)
         if len(args.stand_ins) > before:
-            args.stand_ins[-1] = (args.stand_ins[-1], tuple(theirs))
-        elif theirs:
-            parser.error(f"unrecognized arguments: {' '.join(theirs)}")
+            args.stand_ins[-1] = (args.stand_ins[-1], tuple(exporter_flags))
+        elif exporter_flags:
+            parser.error(f"unrecognized arguments: {' '.join(exporter_flags)}")
     return args
 
 
@@ -106,7 +108,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     for exporter in exporters:
         sys.stdout.buffer.write(exporter.exposition())
     sys.stdout.buffer.flush()
-    if families != {"host"}:  # which is no matter of GPUs
+    if families != {"host"}:  # the host family needs no GPU
         wiring.require_gpu(snapshot)
     return 0
 
@@ -116,7 +118,7 @@ def _serve(
 ) -> None:
     from gpuscope.wiring import run_agent as wiring
 
-    if not settings.remote_write:  # remote write is not even imported
+    if not settings.remote_write:  # avoids importing the remote-write modules
         wiring.serve_agent(running, plans, settings)
         return
     from gpuscope.wiring.remote_write import sending_snapshots

@@ -10,8 +10,9 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
-from gpuscope.cli.server_client import ServerClient, add_server_arguments
+from gpuscope.cli.server_client import add_server_arguments, read_json, token_of
 from gpuscope.cli.terminal import BOLD, RED, YELLOW, paint, printable, render_table, wants_colour
 from gpuscope.errors import GpuscopeError
 from gpuscope.settings import Settings
@@ -37,16 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    client = ServerClient(args)
     parameters = [("filter", text) for text in args.matchers]
     if not args.all:
         parameters += [("silenced", "false"), ("inhibited", "false")]
-    alerts = client.get("/api/v2/alerts", parameters)
+    alerts = read_json(args.server, f"/api/v2/alerts?{urlencode(parameters)}", token=token_of(args))
     if args.json:
         print(json.dumps(alerts, indent=2))
     else:
         _print(alerts, args.all, wants_colour())
-        _warn_of_channels(client)
+        _warn_of_channels(args)
     return 1 if any(one["status"]["state"] == "active" for one in alerts) else 0
 
 
@@ -79,10 +79,10 @@ def _rest(labels: Mapping[str, str]) -> str:
     return printable(" ".join(pairs), 120)
 
 
-def _warn_of_channels(client: ServerClient) -> None:
+def _warn_of_channels(args: argparse.Namespace) -> None:
     """What a user of this command may not know: that nobody was told."""
     try:
-        status = client.get("/api/notify")
+        status = read_json(args.server, "/api/notify", token=token_of(args))
     except GpuscopeError:  # an Alertmanager does not have it
         return
     for channel in status["channels"]:

@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.cli import COMMANDS, command_parser
 
-    whole = argparse.ArgumentParser(prog="gpuscope", description="GPU monitoring in one process.")
-    whole.add_argument("--version", action="store_true", help="print the version")
-    commands = whole.add_subparsers()
+    parser = argparse.ArgumentParser(prog="gpuscope", description="GPU monitoring in one process.")
+    parser.add_argument("--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers()
     for name, summary in COMMANDS.items():
         parent = command_parser(name)
         parent.add_help = False
         commands.add_parser(name, help=summary, parents=[parent], add_help=False, conflict_handler="resolve")
-    print(shtab.complete(whole, args.shell))
+    print(shtab.complete(parser, args.shell))
     return 0

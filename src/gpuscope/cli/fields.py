@@ -1,4 +1,4 @@
-"""List every field: name, DCGM's id, unit, the families that export it, and whether this machine has it."""
+"""List all fields: name, DCGM id, unit, the families that export it, and availability on this machine."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SETTINGS = COLLECTING_SETTINGS
 LOG_LEVEL = "warning"
 
 EPILOG = """examples:
-  gpuscope fields                  all of them, as `dcgmi dmon -l` does
-  gpuscope fields clock --here     what this machine's GPUs give about clocks
+  gpuscope fields                  all fields, like `dcgmi dmon -l`
+  gpuscope fields clock --here     fields about clocks that this machine's GPUs have
   gpuscope fields --json           with the exact name in each family
-Add one to the dcgm_legacy family by its id: gpuscope textfile --families dcgm_legacy --fields +191 …
+To add a field to the dcgm_legacy family by id: gpuscope textfile --families dcgm_legacy --fields +191 …
 """
 
 HEAD = ("FIELD", "SHORT", "ID", "UNIT", "HERE", "FAMILIES")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("word", nargs="?", default="", help="only fields with this in their id or a name")
-    parser.add_argument("--here", action="store_true", help="only fields this machine has")
+    parser.add_argument("word", nargs="?", default="", help="only fields whose id or name contains this")
+    parser.add_argument("--here", action="store_true", help="only fields available on this machine")
     parser.add_argument("--json", action="store_true", help="JSON, with the exact name in each family")
 
 
@@ -36,14 +36,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
 
     def has(field: Field) -> bool | None:
-        """None where there is no GPU to ask."""
+        """None if there is no GPU."""
         return field.is_here(snapshot.devices, snapshot.driver) if snapshot.devices else None
 
-    def wanted(field: Field) -> bool:
+    def matches(field: Field) -> bool:
         texts = (field.name, field.short_name, str(field.dcgm_id), *field.names.values())
         return any(args.word.lower() in text.lower() for text in texts)
 
-    rows = [(field, has(field)) for field in all_fields() if wanted(field)]
+    rows = [(field, has(field)) for field in all_fields() if matches(field)]
     if args.here:
         rows = [(field, here) for field, here in rows if here]
     if args.json:

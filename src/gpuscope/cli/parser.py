@@ -1,7 +1,7 @@
-"""The command line's parser: help in groups with common options first, errors in one sentence.
+"""The argument parser: help in groups with common options first, errors in one sentence.
 
-A command lists the settings it takes; which heading each stands under is decided here, for all commands
-alike. The limits come last: their defaults are right for nearly everybody.
+A command lists its settings; this module assigns them to groups, the same for all commands. Limits come last,
+because their defaults rarely need a change.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from gpuscope.settings import env_name, setting_rows
 from gpuscope.source_plan import source_setting_names
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("what is collected", (
+    (SOURCE_GROUP, (
         "source", "families", "interval", "counters", "fields", "node", "expected_gpus", "full_commands",
         "idle_after", "state_dir", *source_setting_names(SOURCE_GROUP), "dcgm_interval",
         "dcgm_fields", "dcgm_hostname_label", "path_procfs", "path_sysfs", "path_rootfs",
     )),
-    ("who holds a GPU: containers, pods, jobs", (
+    ("GPU owners: containers, pods, jobs", (
         "kubelet_socket", "pods_socket", "path_pod_logs", "kubelet_url", "kubelet_insecure", "kubernetes_api",
         "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "cri_sockets", "job_map_dir",
     )),
     ("simulated fleet", (*source_setting_names("simulated fleet"), "demo_nodes")),
-    ("what is scraped, sent on, or asked elsewhere", (
+    ("scraping, remote write, other engines", (
         "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "remote_write",
         "remote_write_http_config", "remote_write_interval",
     )),
@@ -43,12 +43,12 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "proxy_auth_header", "proxy_auth_from",
     )),
     ("limits; docs/security.md explains each", limit_names()),
-    ("everywhere", ("log_level",)),
+    ("logging", ("log_level",)),
 )  # fmt: skip
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse, but a mistake is one sentence and not the whole usage."""
+    """An ArgumentParser that reports an error in one sentence, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message, re.DOTALL)
@@ -62,8 +62,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], common: Iterable[str]) -> None:
-    """A flag for each of these settings, the `common` ones before all headings; absent flags stay out of the
-    namespace."""
+    """Adds a flag per setting, the `common` ones before the groups; absent flags are not in the namespace."""
     rows = {row.name: row for row in setting_rows()}
     for name in common:
         _add(parser, rows[name])
@@ -88,7 +87,7 @@ def _add(parser: argparse._ActionsContainer, row: Field[Any]) -> None:
 
 
 class _Repeatable(argparse.Action):
-    """A list given in several flags, or with commas in one: every part of it counts."""
+    """Joins the values of a repeated list flag."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: object, option_string: object = None

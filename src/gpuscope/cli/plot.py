@@ -1,4 +1,4 @@
-"""A small plot of one series in braille dots, eight to a character: neighbours joined, gaps left open."""
+"""Plots one series with braille dots, eight per character: connects neighbouring points, leaves gaps open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import median
 Point = tuple[float, float]
 """Seconds since the epoch, and a finite value."""
 
-# The dot of a braille character at (column, row), as its bit.
+# The bit of each dot of a braille character, by column and row.
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 HEIGHT = 6
 MARGIN = 13
@@ -19,7 +19,7 @@ DAY = 86_400
 
 
 def render_plot(points: Sequence[Point], width: int | None = None) -> list[str]:
-    """Lines of text for points in time order."""
+    """Renders points, sorted by time, as lines of text."""
     if not points:
         return ["  no values"]
     columns = max(10, (width or shutil.get_terminal_size().columns) - MARGIN - 1)
@@ -38,21 +38,21 @@ def _dots(points: Sequence[Point], right: int, bottom: int) -> Iterator[tuple[in
     low, high = min(v for _, v in points), max(v for _, v in points)
     first, last = points[0][0], points[-1][0]
 
-    def place(point: Point) -> tuple[int, int]:
+    def to_dot(point: Point) -> tuple[int, int]:
         across = 0.0 if last == first else (point[0] - first) / (last - first)
-        # Divided before subtracting: the distance of two finite numbers need not be finite.
+        # Divide before subtracting: the difference of two finite floats can overflow.
         up = 0.5 if high == low else (point[1] / 2 - low / 2) / (high / 2 - low / 2)
         return round(across * right), round((1 - up) * bottom)
 
-    yield place(points[0])
+    yield to_dot(points[0])
     if len(points) < 2:
         return
-    usual = median(later[0] - earlier[0] for earlier, later in pairwise(points))
+    usual_step = median(later[0] - earlier[0] for earlier, later in pairwise(points))
     for earlier, later in pairwise(points):
-        if later[0] - earlier[0] > 1.5 * usual:
-            yield place(later)
+        if later[0] - earlier[0] > 1.5 * usual_step:
+            yield to_dot(later)
         else:
-            yield from _line(place(earlier), place(later))
+            yield from _line(to_dot(earlier), to_dot(later))
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -65,7 +65,7 @@ def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, i
 
 
 def _marks(values: Sequence[float]) -> dict[int, str]:
-    """What stands at the left of a row."""
+    """Axis labels by row."""
     low, high = min(values), max(values)
     if low == high:
         return {HEIGHT // 2: short_number(low)}
@@ -83,7 +83,7 @@ def _time_axis(first: float, last: float, columns: int) -> str:
 
 
 def short_number(value: float) -> str:
-    """Four digits, with the letter of a power of 1,000 where there are more before the point."""
+    """The number with four significant digits and an SI suffix."""
     if abs(value) >= 1e18 or 0 < abs(value) < 1e-3:
         return f"{value:.4g}"
     letters = iter(" kMGTP")

@@ -1,7 +1,7 @@
-"""Scrape a fleet, keep its history and answer Prometheus' API; or answer over an engine that keeps it already.
+"""Scrape a fleet, store its history, serve the Prometheus API and the web page; or serve another engine's data.
 
-Targets come from Prometheus' own configuration file (SIGHUP reads it again) or simply from --targets. Other
-Prometheus servers and agents may send to /api/v1/write.
+Targets come from a Prometheus configuration file (SIGHUP reloads it) or from --targets. Prometheus servers and
+agents can also send samples to /api/v1/write.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SETTINGS = (
 COMMON = ("targets", "config", "store", "listen", "data", "retention")
 
 EPILOG = """examples:
-  gpuscope server --targets node1:9400,node2:9400      scrape two agents, keep 30 days
-  gpuscope server --config prometheus.yml              the same file as for Prometheus
-  gpuscope server --store http://prometheus:9090       page and API over an engine that has the data
+  gpuscope server --targets node1:9400,node2:9400      scrape two agents, keep 30 days of history
+  gpuscope server --config prometheus.yml              use a Prometheus configuration file
+  gpuscope server --store http://prometheus:9090       web page and API over the data of a Prometheus
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All of it are settings."""
+    """This command has only settings."""
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

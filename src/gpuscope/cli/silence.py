@@ -8,9 +8,9 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from gpuscope.cli.server_client import ServerClient, add_server_arguments
+from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
 from gpuscope.cli.terminal import printable, render_table
 from gpuscope.errors import UsageError
 from gpuscope.rfc3339 import to_rfc3339
@@ -41,22 +41,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    client = ServerClient(args)
     if args.action == "add":
-        print(_add(client, args))
+        print(_add(args))
     elif args.action == "list":
-        _list(client, args)
+        _list(args)
     else:
         if not args.words:
             raise UsageError(
                 "gpuscope silence expire: give the id of a silence; `gpuscope silence list` shows them"
             )
         for silence_id in args.words:
-            client.delete(f"/api/v2/silence/{quote(silence_id, safe='')}")
+            path = f"/api/v2/silence/{quote(silence_id, safe='')}"
+            request_json(args.server, "DELETE", path, token=token_of(args))
     return 0
 
 
-def _add(client: ServerClient, args: argparse.Namespace) -> str:
+def _add(args: argparse.Namespace) -> str:
     from gpuscope.notify.matcher_parser import parse_matcher
 
     if not args.words:
@@ -84,11 +84,16 @@ def _add(client: ServerClient, args: argparse.Namespace) -> str:
         "createdBy": args.author or getpass.getuser(),
         "comment": args.comment,
     }
-    return printable(str(client.post("/api/v2/silences", silence)["silenceID"]))
+    answer = request_json(args.server, "POST", "/api/v2/silences", silence, token=token_of(args))
+    return printable(str(answer["silenceID"]))
 
 
-def _list(client: ServerClient, args: argparse.Namespace) -> None:
-    silences = client.get("/api/v2/silences", [("filter", text) for text in args.words])
+def _list(args: argparse.Namespace) -> None:
+    silences = read_json(
+        args.server,
+        f"/api/v2/silences?{urlencode([('filter', text) for text in args.words])}",
+        token=token_of(args),
+    )
     if not args.all:
         silences = [one for one in silences if one["status"]["state"] != "expired"]
     if args.json:

@@ -1,4 +1,4 @@
-"""Show what is on this machine's GPUs now: each GPU, and who runs what on it."""
+"""Show this machine's GPUs now, and the processes on each of them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "warning"
 
 EPILOG = """examples:
-  gpuscope snapshot                       a table
-  gpuscope snapshot --json | jq .devices  the same for machines; what is absent is left out
-  gpuscope snapshot --watch               again each second, until Ctrl-C
+  gpuscope snapshot                       print a table
+  gpuscope snapshot --json | jq .devices  print JSON; absent values are omitted
+  gpuscope snapshot --watch               repeat every second until Ctrl-C
 """
 
 ONCE_IDLE_SECONDS = 0.5
-"""Who reads once watches for a second, and can only say who did nothing in it."""
+"""A single snapshot observes processes for one second only, so `idle_after` must be shorter than that."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="JSON for machines; with --watch one line each time"
-    )
-    parser.add_argument("--watch", action="store_true", help="show it again at every --interval until Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="print JSON; with --watch one line per snapshot")
+    parser.add_argument("--watch", action="store_true", help="repeat at every --interval until Ctrl-C")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -78,7 +76,7 @@ def _print(snapshot: Snapshot, as_json: bool, indent: int | None) -> None:
 
 
 def to_json(value: Any) -> Any:
-    """Readings as JSON values: an absent one is left out, never null or 0."""
+    """Converts readings to JSON values; absent values are omitted, never null or 0."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = ((f.name, getattr(value, f.name)) for f in fields(value))
         return {name: to_json(v) for name, v in pairs if v is not ABSENT and v != {} and v is not None}

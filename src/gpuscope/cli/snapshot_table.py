@@ -1,4 +1,4 @@
-"""The table of `gpuscope snapshot`: each GPU and MIG instance, and who is on it or was given it."""
+"""Renders the table of `gpuscope snapshot`: GPUs and MIG instances with their processes and allocations."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from gpuscope.readings import (
     Process,
     Snapshot,
     Uuid,
+    unit_uuid,
 )
 
 DEVICE_HEAD = ("GPU", "MODEL", "BUSY", "MEMORY", "POWER", "TEMP")
@@ -43,15 +44,14 @@ def render(snapshot: Snapshot, colour: bool) -> Iterator[str]:
         title += "  SIMULATED"
     yield paint(title, BOLD, colour)
     if snapshot.expected_gpus is not ABSENT and snapshot.expected_gpus > len(snapshot.devices):
-        missing = (
-            f"{len(snapshot.devices)} of {snapshot.expected_gpus} GPUs visible; `gpuscope doctor` says why"
-        )
+        visible = f"{len(snapshot.devices)} of {snapshot.expected_gpus} GPUs visible"
+        missing = f"{visible}; run `gpuscope doctor` for the reason"
         yield paint(missing, YELLOW, colour)
     rows, lost = [], []
     for device in snapshot.devices:
-        of_device = list(_device_rows(device, snapshot))
-        rows += of_device
-        lost += [device.lost] * len(of_device)
+        device_rows = list(_device_rows(device, snapshot))
+        rows += device_rows
+        lost += [device.lost] * len(device_rows)
     head, *lines = render_table(HEAD, rows, RIGHT)
     yield paint(head, DIM, colour)
     for line, is_lost in zip(lines, lost, strict=True):
@@ -59,47 +59,38 @@ def render(snapshot: Snapshot, colour: bool) -> Iterator[str]:
 
 
 def _device_rows(device: Device, snapshot: Snapshot) -> Iterator[Cells]:
-    """The GPU's line, or its own and one for each instance; further processes have lines of their own below."""
+    """One row per process of the GPU or of each of its instances; at least one row for each."""
     if not device.instances:
-        yield from _place_rows(_device_cells(device), device.uuid, snapshot, quiet=device.lost)
+        yield from _unit_rows(_device_cells(device), device.uuid, snapshot, quiet=device.lost)
         return
-    # What is on the GPU but on no instance we see is shown beside the GPU itself.
-    yield from _place_rows(_device_cells(device), device.uuid, snapshot, quiet=True)
+    # Processes on the GPU that belong to no visible instance appear in the GPU's own rows.
+    yield from _unit_rows(_device_cells(device), device.uuid, snapshot, quiet=True)
     for instance in device.instances:
-        yield from _place_rows(_instance_cells(device, instance), instance.uuid, snapshot)
+        yield from _unit_rows(_instance_cells(device, instance), instance.uuid, snapshot)
 
 
-def _place_rows(place: Cells, uuid: Uuid, snapshot: Snapshot, quiet: bool = False) -> Iterator[Cells]:
+def _unit_rows(unit_cells: Cells, uuid: Uuid, snapshot: Snapshot, quiet: bool = False) -> Iterator[Cells]:
     rows = [_process_cells(process, snapshot) for process in _processes_on(uuid, snapshot)]
     rows += [_unused_cells(allocation) for allocation in _unused_on(uuid, snapshot)]
     if not rows:
-        nobody = "" if quiet or snapshot.processes is ABSENT else "free"
-        rows = [(nobody, *("",) * (len(PROCESS_HEAD) - 1))]
+        label = "" if quiet or snapshot.processes is ABSENT else "free"
+        rows = [(label, *("",) * (len(PROCESS_HEAD) - 1))]
     for number, row in enumerate(rows):
-        yield (*(place if number == 0 else ("",) * len(DEVICE_HEAD)), *row)
+        yield (*(unit_cells if number == 0 else ("",) * len(DEVICE_HEAD)), *row)
 
 
 def _processes_on(uuid: Uuid, snapshot: Snapshot) -> Sequence[Process]:
     if snapshot.processes is ABSENT:
         return ()
-    mine = [
-        process
-        for process in snapshot.processes
-        if uuid == (process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid)
-    ]
-    return sorted(mine, key=lambda p: 0.0 if p.memory_bytes is ABSENT else -p.memory_bytes)
+    processes = [process for process in snapshot.processes if uuid == unit_uuid(process)]
+    return sorted(processes, key=lambda p: 0.0 if p.memory_bytes is ABSENT else -p.memory_bytes)
 
 
 def _unused_on(uuid: Uuid, snapshot: Snapshot) -> Sequence[Allocation]:
     allocations = snapshot.ownership.allocations
     if allocations is ABSENT:
         return ()
-    return [
-        allocation
-        for allocation in allocations
-        if not allocation.used
-        and uuid == (allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid)
-    ]
+    return [allocation for allocation in allocations if not allocation.used and uuid == unit_uuid(allocation)]
 
 
 def _device_cells(device: Device) -> Cells:
@@ -137,7 +128,7 @@ def _process_cells(process: Process, snapshot: Snapshot) -> Cells:
         process.kind,
         str(process.pid),
         printable(_text(process.owner.user), 20),
-        printable(_where(process.owner), 60),
+        printable(_owner_text(process.owner), 60),
         printable(_text(process.command), 40),
         "-" if process.memory_bytes is ABSENT else bytes_text(process.memory_bytes),
         _percent(process.sm_ratio),
@@ -146,8 +137,8 @@ def _process_cells(process: Process, snapshot: Snapshot) -> Cells:
     )
 
 
-def _where(owner: Owner) -> str:
-    """The pod or the job; else the container; a pod whose name is unknown by its UID."""
+def _owner_text(owner: Owner) -> str:
+    """The pod, or the job, or the pod's UID if its name is unknown, or the container."""
     if owner.pod is not ABSENT:
         return owner.pod if owner.namespace is ABSENT else f"{owner.namespace}/{owner.pod}"
     if owner.job is not ABSENT:
@@ -164,7 +155,7 @@ def _unused_cells(allocation: Allocation) -> Cells:
     if allocation.pod is not ABSENT:
         namespace = "" if allocation.namespace is ABSENT else allocation.namespace
         where = f"{namespace}/{allocation.pod}"
-    return ("", "", "", printable(where, 60), "given, unused", "", "", "", "")
+    return ("", "", "", printable(where, 60), "allocated, unused", "", "", "", "")
 
 
 def _text(value: Maybe[str]) -> str:

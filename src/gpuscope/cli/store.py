@@ -1,7 +1,7 @@
-"""Look after the history: its numbers, its soundness, a copy of it, all of it as text, or less of it.
+"""Manage the history: show statistics, check it, export it as text, back it up, delete series.
 
-All but `delete` works while `gpuscope up` or `gpuscope server` writes to the same folder; those delete series
-themselves when they are started with --admin-api and asked as Prometheus is.
+All actions but `delete` work while `gpuscope up` or `gpuscope server` writes to the same folder. A running
+server started with --admin-api deletes series through Prometheus' admin API.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ USAGE = "gpuscope store stat|check|export|backup|delete [options]"
 
 EPILOG = """examples:
   gpuscope store stat
-  gpuscope store check                         exit code 1 if something is damaged
+  gpuscope store check                         exit code 1 if data is damaged
   gpuscope store export --match 'gpuscope_gpu_power_watts{gpu="0"}' > power.om
   gpuscope store backup /backups/gpuscope
   gpuscope store delete --match '{instance="gone:9400"}' --end 2026-01-31T00:00:00Z
@@ -39,21 +39,23 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("stat", "check", "export", "backup", "delete"))
-    parser.add_argument("folder", nargs="?", type=Path, help="where `backup` puts the copy")
+    parser.add_argument("folder", nargs="?", type=Path, help="destination folder of `backup`")
     parser.add_argument(
         "--match",
         metavar="SELECTOR",
         default="",
-        help="which series `export` writes (all), or `delete` deletes",
+        help="series to export (default: all) or to delete",
     )
-    parser.add_argument("--start", metavar="T", help="first time it does so: RFC 3339 or seconds")
-    parser.add_argument("--end", metavar="T", help="last time it does so")
-    parser.add_argument("--yes", action="store_true", help="`delete` without asking")
-    parser.add_argument("--json", action="store_true", help="`stat` and `check` as JSON")
+    parser.add_argument(
+        "--start", metavar="T", help="start time for `export` and `delete`: RFC 3339 or Unix seconds"
+    )
+    parser.add_argument("--end", metavar="T", help="end time for `export` and `delete`")
+    parser.add_argument("--yes", action="store_true", help="`delete` without confirmation")
+    parser.add_argument("--json", action="store_true", help="print `stat` and `check` as JSON")
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Flags may stand between the action and its folder."""
+    """Flags may appear between the action and the folder."""
     return parser.parse_intermixed_args(argv)
 
 
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             return ACTIONS[args.action](store, args)
     except StoreLockedError as error:
         raise GpuscopeError(
-            f"{error}; or start that one with --admin-api and POST to its /api/v1/admin/tsdb/delete_series"
+            f"{error}; or start that process with --admin-api and POST to /api/v1/admin/tsdb/delete_series"
         ) from None
     except StoreError as error:
         raise GpuscopeError(f"{folder}: {error}") from None
@@ -122,12 +124,12 @@ def _check(store: Store, args: argparse.Namespace) -> int:
         for problem in report.problems:
             print(f"problem: {escape_controls(str(problem))}")
         if not report.problems:
-            print("all of it is sound")
+            print("no damage found")
     return 1 if report.problems else 0
 
 
-def _chosen(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, int | None]:
-    """What --match, --start and --end say."""
+def _parse_selection(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, int | None]:
+    """Parses --match, --start and --end."""
     from gpuscope.promql import BadQueryError
     from gpuscope.promql.ast_json import parse_selector
     from gpuscope.server.api.go_values import parse_time_ms
@@ -144,45 +146,47 @@ def _chosen(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, in
 
 
 def _export(store: Store, args: argparse.Namespace) -> int:
-    # As it is into a file, which may be read back; a terminal would carry out what labels hold.
-    is_seen = sys.stdout.isatty()
-    for piece in store.export(*_chosen(args)):
-        sys.stdout.write(escape_controls(piece, keep="\n") if is_seen else piece)
+    # Escape only on a terminal, where labels could contain control sequences; a file may be imported again.
+    is_terminal = sys.stdout.isatty()
+    for piece in store.export(*_parse_selection(args)):
+        sys.stdout.write(escape_controls(piece, keep="\n") if is_terminal else piece)
     return 0
 
 
 def _backup(store: Store, args: argparse.Namespace) -> int:
     if args.folder is None:
-        raise UsageError("backup: say where to, for instance `gpuscope store backup /backups/gpuscope`")
+        raise UsageError(
+            "backup: a destination folder is required, for example `gpuscope store backup /backups/gpuscope`"
+        )
     print(store.backup(args.folder))
     return 0
 
 
 def _delete(store: Store, args: argparse.Namespace) -> int:
     if not args.match:
-        raise UsageError("delete: say which series, for instance --match '{instance=\"gone:9400\"}'")
-    matchers, start, end = _chosen(args)
-    found = store.series(matchers, start, end)
-    if not found:
-        print("no series; nothing was deleted")
+        raise UsageError("delete: --match is required, for example --match '{instance=\"gone:9400\"}'")
+    matchers, start, end = _parse_selection(args)
+    series = store.series(matchers, start, end)
+    if not series:
+        print("no matching series; nothing was deleted")
         return 0
-    if not args.yes and not _agreed(f"{len(found):,} series of {args.match}, {_span_text(start, end)}"):
+    if not args.yes and not _confirm(f"{len(series):,} series of {args.match}, {_span_text(start, end)}"):
         print("nothing was deleted")
         return 1
     store.delete_series(matchers, start, end)
     store.compact()
-    print(f"deleted samples of {len(found):,} series")
+    print(f"deleted samples of {len(series):,} series")
     return 0
 
 
 def _span_text(start: int | None, end: int | None) -> str:
     if start is None and end is None:
-        return "all of their samples"
+        return "all samples"
     begin = "the beginning" if start is None else _time_text(start)
     return f"from {begin} to {'the end' if end is None else _time_text(end)}"
 
 
-def _agreed(what: str) -> bool:
+def _confirm(what: str) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(f"delete: {what}: standard input is not a terminal; pass --yes to confirm")
     return input(f"Delete {what}? [y/N] ").strip().lower() in ("y", "yes")

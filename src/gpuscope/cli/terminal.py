@@ -1,7 +1,7 @@
-"""How things look in a terminal: tables, colour where it is wanted, and nothing a process name could inject.
+"""Terminal output: tables, colour, and escaping of untrusted text.
 
-Whatever came from a server, a scrape target or a process passes `printable` (one line, shortened),
-`escape_controls` (kept whole) or `csv_cell` before it is printed; the log passes `LineFormatter`.
+Text from a server, a scrape target or a process goes through `printable` (one line, shortened),
+`escape_controls` (complete) or `csv_cell` before it is printed; log lines go through `LineFormatter`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ def paint(text: str, code: str, colour: bool) -> str:
 
 
 def printable(text: str, width: int = 200) -> str:
-    """One harmless line: control and direction characters (a name may hold escape codes) become `?`."""
+    """One line of safe text: control and direction characters become `?`; long text is shortened."""
     safe = text if text.isprintable() else "".join("?" if _is_control(c) else c for c in text)
     return safe if len(safe) <= width else safe[: width - 1] + "…"
 
 
 def escape_controls(text: str, keep: str = "") -> str:
-    """The whole text, control and direction characters as `\\x1b`, but for those in `keep`."""
+    """The complete text with control and direction characters as `\\x1b`, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(ascii(c)[1:-1] if c not in keep and _is_control(c) else c for c in text)
 
 
 def csv_cell(value: object) -> str:
-    """A cell that no spreadsheet takes for a formula (OWASP: CSV injection), nor a terminal for a command."""
+    """A CSV cell that neither a spreadsheet nor a terminal interprets (OWASP: CSV injection)."""
     text = escape_controls(str(value))
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not _is_number(text) else text
 
@@ -58,7 +58,7 @@ def _is_number(text: str) -> bool:
 
 
 class LineFormatter(logging.Formatter):
-    """Log lines whose messages may quote clients: one record is one line, but for tracebacks."""
+    """Escapes messages, which may contain client text: one record is one line, except for tracebacks."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
         record.message = escape_controls(record.message)
@@ -69,7 +69,7 @@ class LineFormatter(logging.Formatter):
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
-    """Lines of a table with aligned columns, the head first; `right` names the columns aligned to the right."""
+    """Lines of a table with aligned columns, head first; columns named in `right` are right-aligned."""
     table = [list(head), *(list(row) for row in rows)]
     widths = [max(_width(row[i]) for row in table) for i in range(len(head))]
     lines = []
@@ -96,7 +96,7 @@ def bytes_text(count: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """The two largest parts: `3d 4h`, `12m 5s`."""
+    """The two largest units: `3d 4h`, `12m 5s`."""
     whole = max(0, int(seconds))
     parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")]
     first = next((i for i, (count, _) in enumerate(parts) if count), 3)

@@ -1,4 +1,4 @@
-"""Write metrics to a file for node_exporter's textfile collector, as a whole or not at all."""
+"""Write metrics to a file for node_exporter's textfile collector. The file is replaced atomically."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ log = logging.getLogger("gpuscope")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="the file to write, *.prom")
+    parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="output file, *.prom")
     often = parser.add_mutually_exclusive_group()
-    often.add_argument("--once", action="store_true", help="write it once and stop, leaving the file")
-    often.add_argument(
-        "--every", "--interval", metavar="60s", default="60s", help="how often to write it (60s)"
-    )
+    often.add_argument("--once", action="store_true", help="write the file once and exit; the file stays")
+    often.add_argument("--every", "--interval", metavar="60s", default="60s", help="write interval (60s)")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -44,7 +42,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.server.exporter import Exporter
     from gpuscope.wiring import run_agent as wiring
 
-    if args.once:  # it watches for a second, and can only say who did nothing in it
+    if args.once:  # observes processes for one second only, so `idle_after` must be shorter
         settings = replace(settings, idle_after=min(settings.idle_after, 0.5))
     families = settings.families or DEFAULT_FAMILIES
     exporter = Exporter(

@@ -1,7 +1,7 @@
-"""Who may log in to `up` and `server` from outside this machine, and API tokens for programs.
+"""Manage the users and API tokens of `up` and `server`.
 
-A running server sees each change at once. Passwords are asked for, or read from standard input where that is no
-terminal; they are never arguments, which every user of the machine could see. A token is shown once.
+A running server sees each change at once. The command prompts for a password, or reads it from standard input
+if that is not a terminal; a password is never an argument, which other users could see. A token is shown once.
 """
 
 from __future__ import annotations
@@ -19,87 +19,91 @@ from gpuscope.errors import UsageError
 from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
-    from gpuscope.server.login.user_file import Users
+    from gpuscope.server.login.user_file import UserFile
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
 USAGE = "gpuscope user add|passwd|remove|token|revoke|list [NAME] [options]"
 
 EPILOG = """examples:
-  gpuscope user add ann                    asks for her password
-  gpuscope user passwd ann                 a new password; ends her sessions
+  gpuscope user add ann                    add a user; prompts for the password
+  gpuscope user passwd ann                 set a new password; ends the user's sessions
   gpuscope user remove ann
-  gpuscope user token grafana              an API token that reads, for `Authorization: Bearer …`
-  gpuscope user token node7 --write        one that sends samples by remote write, and nothing else
-  gpuscope user revoke grafana             ends a token
+  gpuscope user token grafana              create a read-only API token, for `Authorization: Bearer …`
+  gpuscope user token node7 --write        create a token for remote write only
+  gpuscope user revoke grafana             revoke a token
   gpuscope user list --json
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=tuple(ACTIONS), help="what to do")
-    parser.add_argument("name", nargs="?", default="", help="the user's or the token's name")
-    parser.add_argument(
-        "--write", action="store_true", help="the token sends samples by remote write and does nothing else"
-    )
-    parser.add_argument("--json", action="store_true", help="list as JSON")
+    parser.add_argument("action", choices=tuple(ACTIONS), help="the action")
+    parser.add_argument("name", nargs="?", default="", help="name of the user or token")
+    parser.add_argument("--write", action="store_true", help="create a token for remote write only")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.server.login.user_file import Users
+    from gpuscope.server.login.user_file import UserFile
 
     if args.write and args.action != "token":
-        raise UsageError(f"--write: says what a token may do; `{args.action}` has none")
+        raise UsageError(f"--write: only for the action `token`, not for `{args.action}`")
     if args.action != "list" and not args.name:
-        raise UsageError(f"gpuscope user {args.action}: whom? give a name")
+        raise UsageError(
+            f"user {args.action}: a name is required, for example `gpuscope user {args.action} ann`"
+        )
     try:
-        ACTIONS[args.action](Users(home_path(settings.data, "data")), args)
+        ACTIONS[args.action](UserFile(home_path(settings.data, "data")), args)
     except OSError as error:
-        raise UsageError(f"--data {settings.data}: {error.strerror}; is it the server's folder?") from None
+        raise UsageError(f"--data {settings.data}: {error.strerror}; use the server's data folder") from None
     return 0
 
 
-def _add(users: Users, args: argparse.Namespace) -> None:
+def _add(users: UserFile, args: argparse.Namespace) -> None:
     from gpuscope.server.login.user_file import UserError, clean_name
 
-    if clean_name(args.name) in users.names():  # before the password is asked for
-        raise UserError(f"user {args.name!r} exists; `gpuscope user passwd {args.name}` gives a new password")
-    users.add(args.name, _ask_password(args.name))
-    print(f"{args.name} may log in now")
+    if clean_name(args.name) in users.names():  # before prompting for the password
+        raise UserError(f"user {args.name!r} exists; `gpuscope user passwd {args.name}` sets a new password")
+    users.add(args.name, _read_password(args.name))
+    print(f"user {args.name} added")
 
 
-def _passwd(users: Users, args: argparse.Namespace) -> None:
-    users.set_password(args.name, _ask_password(args.name))
-    print(f"{args.name} has a new password; older sessions have ended")
+def _passwd(users: UserFile, args: argparse.Namespace) -> None:
+    users.set_password(args.name, _read_password(args.name))
+    print(f"password of {args.name} changed; older sessions have ended")
 
 
-def _remove(users: Users, args: argparse.Namespace) -> None:
+def _remove(users: UserFile, args: argparse.Namespace) -> None:
     users.remove(args.name)
-    print(f"{args.name} is removed; their sessions have ended")
+    print(f"user {args.name} removed; their sessions have ended")
 
 
-def _token(users: Users, args: argparse.Namespace) -> None:
+def _token(users: UserFile, args: argparse.Namespace) -> None:
     token = users.add_token(args.name, writes=args.write)
     print(token)
-    print("it is shown only now; send it as `Authorization: Bearer …`", file=sys.stderr)
+    print("the token is shown only once; send it as `Authorization: Bearer …`", file=sys.stderr)
 
 
-def _revoke(users: Users, args: argparse.Namespace) -> None:
+def _revoke(users: UserFile, args: argparse.Namespace) -> None:
     users.revoke_token(args.name)
     print(f"token {args.name} revoked")
 
 
-def _list(users: Users, args: argparse.Namespace) -> None:
+def _list(users: UserFile, args: argparse.Namespace) -> None:
     rows = [{"kind": "user", "name": name, "created": _day(at)} for name, at in users.names().items()]
     rows += [
-        {"kind": "write token" if one.writes else "token", "name": one.name, "created": _day(one.created_at)}
-        for one in users.tokens()
+        {
+            "kind": "write token" if token.writes else "token",
+            "name": token.name,
+            "created": _day(token.created_at),
+        }
+        for token in users.tokens()
     ]
     if args.json:
         print(json.dumps(rows, ensure_ascii=False))
         return
     if not rows:
-        print("nobody yet: `gpuscope user add NAME`", file=sys.stderr)
+        print("no users yet; add one with `gpuscope user add NAME`", file=sys.stderr)
     for row in rows:
         print(f"{row['name']:<24} {row['kind']:<14} {row['created']}")
 
@@ -108,7 +112,7 @@ def _day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
-def _ask_password(name: str) -> str:
+def _read_password(name: str) -> str:
     from gpuscope.server.login.user_file import UserError
 
     if not sys.stdin.isatty():
@@ -119,7 +123,7 @@ def _ask_password(name: str) -> str:
     return password
 
 
-ACTIONS: dict[str, Callable[[Users, argparse.Namespace], None]] = {
+ACTIONS: dict[str, Callable[[UserFile, argparse.Namespace], None]] = {
     "add": _add,
     "passwd": _passwd,
     "remove": _remove,

@@ -52,12 +52,13 @@ class Collector:
         ledger: XidLedger,
         expected_gpus: Maybe[int] = ABSENT,
         owners: OwnerJoin | None = None,
+        owner_workers: Sequence[Worker[Any]] = (),
         explain_xid: Callable[[int], str] = lambda code: "no meaning given",
     ) -> None:
         self._plan = plan
         self._sources = [planned.worker for planned in plan]
         owners = owners or OwnerJoin()
-        self.workers: Sequence[Worker[Any]] = (*self._sources, *owners.workers)
+        self.workers: Sequence[Worker[Any]] = (*self._sources, *owner_workers)
         """The sources' workers and those that look for owners. Each needs a thread that runs `Worker.run`."""
         self._interval = interval
         self._clock = clock

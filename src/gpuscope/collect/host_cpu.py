@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuscope.readings import ABSENT, Host, Maybe
+from gpuscope.readings import ABSENT, HostReading, Maybe
 
 _IDLE_MODES = frozenset({"idle", "iowait"})
 Seconds = Mapping[tuple[str, ...], float]
@@ -12,12 +12,12 @@ Seconds = Mapping[tuple[str, ...], float]
 
 class CpuMeter:
     def __init__(self) -> None:
-        self._host: Maybe[Host] = ABSENT
+        self._host: Maybe[HostReading] = ABSENT
         self._before: tuple[int, float, float] | None = None  # number of counters, all seconds, idle seconds
         self._keys: list[tuple[str, ...]] = []  # of the counters of idle time
         self._ratio: Maybe[float] = ABSENT
 
-    def advance(self, host: Maybe[Host]) -> Maybe[float]:
+    def advance(self, host: Maybe[HostReading]) -> Maybe[float]:
         """The share of CPU time that was not idle since the previous reading."""
         if host is ABSENT or not host.cpu_seconds:
             self._host, self._before, self._ratio = ABSENT, None, ABSENT

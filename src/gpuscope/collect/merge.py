@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from gpuscope.readings import ABSENT, Device, Driver, Host, Maybe, MigInstance, Process, Reading, Uuid
+from gpuscope.readings import ABSENT, Device, Driver, HostReading, Maybe, MigInstance, Process, Reading, Uuid
 from gpuscope.readings.device import GpuOrInstance
 
 P = TypeVar("P", Device, MigInstance)
@@ -26,7 +26,7 @@ class Merged:
     driver: Driver
     devices: tuple[Device, ...]
     processes: Maybe[tuple[Process, ...]]
-    host: Maybe[Host]
+    host: Maybe[HostReading]
     simulated: bool
 
 

@@ -1,8 +1,8 @@
-"""Why a number is missing: checks of this machine, each with what it means and the command that fixes it.
+"""Checks of this machine that explain missing numbers, each with the command that fixes the problem.
 
-Each module here has `CHECKS`, functions from a `Scene` to findings, and may name those that look at the driver,
-its devices or their processes in `REAL_GPU_CHECKS`: they are skipped when the GPUs are simulated. A check that
-fails is itself a finding and does not stop the others.
+Every module has `CHECKS`, functions that take a `DoctorContext` and return results. Those that look at the
+driver, its devices or their processes are also in `REAL_GPU_CHECKS`: they are skipped for simulated GPUs. A
+check that raises becomes a result and does not stop the others.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gpuscope.settings import Settings
 
 class Verdict(Enum):
     GOOD = "ok"
-    NOTE = "note"  # worth knowing, nothing to mend
+    NOTE = "note"  # useful to know, not a problem
     BAD = "problem"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     verdict: Verdict
     what: str
-    fix: str = ""  # the command or change that mends it
+    fix: str = ""  # the command or change that fixes it
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What the checks look at; the paths are settable so that a test can show them another machine."""
+class DoctorContext:
+    """The input of the checks; a test sets `root` to simulate another machine."""
 
     settings: Settings
     snapshot: Snapshot
@@ -45,20 +45,20 @@ class Scene:
         return self.settings.source == "demo"
 
 
-Check = Callable[[Scene], Iterable[Finding]]
+Check = Callable[[DoctorContext], Iterable[CheckResult]]
 
 
-def examine(scene: Scene) -> Iterator[Finding]:
-    if scene.is_simulated:
-        yield Finding(Verdict.NOTE, "the GPUs are simulated: the driver and its devices are not checked")
+def examine(context: DoctorContext) -> Iterator[CheckResult]:
+    if context.is_simulated:
+        yield CheckResult(Verdict.NOTE, "the GPUs are simulated: the driver and its devices are not checked")
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         loaded = importlib.import_module(f"{__name__}.{module.name}")
         checks: tuple[Check, ...] = loaded.CHECKS
-        skipped: tuple[Check, ...] = getattr(loaded, "REAL_GPU_CHECKS", ()) if scene.is_simulated else ()
+        skipped: tuple[Check, ...] = getattr(loaded, "REAL_GPU_CHECKS", ()) if context.is_simulated else ()
         for check in checks:
             if check in skipped:
                 continue
             try:
-                yield from check(scene)
+                yield from check(context)
             except Exception as error:
-                yield Finding(Verdict.NOTE, f"could not check {check.__name__.replace('_', ' ')}: {error}")
+                yield CheckResult(Verdict.NOTE, f"could not check {check.__name__.replace('_', ' ')}: {error}")

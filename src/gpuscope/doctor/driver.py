@@ -1,4 +1,4 @@
-"""Is there a driver, does its library fit the kernel module, and may we open the devices?"""
+"""Checks of the driver: kernel module, library, and access to the device files."""
 
 from __future__ import annotations
 
@@ -8,63 +8,63 @@ import re
 import stat
 from collections.abc import Iterator
 
-from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 
 
-def the_kernel_module(scene: Scene) -> Iterator[Finding]:
+def kernel_module(context: DoctorContext) -> Iterator[CheckResult]:
     try:
-        text = (scene.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
+        text = (context.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
     except OSError:
-        if re.search(r"^nouveau ", _loaded_modules(scene), re.MULTILINE):
+        if re.search(r"^nouveau ", _loaded_modules(context), re.MULTILINE):
             fix = "blacklist nouveau, install NVIDIA's driver, reboot"
-            yield Finding(_if_gpus(scene), "the nouveau driver holds the GPUs; NVIDIA's is not loaded", fix)
+            yield CheckResult(_if_gpus(context), "the nouveau driver is loaded instead of NVIDIA's", fix)
         else:
             fix = "sudo modprobe nvidia   (or install the driver: sudo apt install nvidia-driver)"
-            yield Finding(_if_gpus(scene), "the NVIDIA kernel module is not loaded", fix)
+            yield CheckResult(_if_gpus(context), "the NVIDIA kernel module is not loaded", fix)
         return
     version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)", text)
-    yield Finding(Verdict.GOOD, f"NVIDIA kernel module {version[1] if version else 'of unknown version'}")
+    yield CheckResult(Verdict.GOOD, f"NVIDIA kernel module {version[1] if version else 'of unknown version'}")
 
 
-def _loaded_modules(scene: Scene) -> str:
+def _loaded_modules(context: DoctorContext) -> str:
     try:
-        return (scene.root / "proc/modules").read_text("utf-8", "replace")
+        return (context.root / "proc/modules").read_text("utf-8", "replace")
     except OSError:
         return ""  # a kernel without modules, or a container that hides them
 
 
-def _if_gpus(scene: Scene) -> Verdict:
-    """A missing driver is no problem of a machine that has no GPU."""
-    return Verdict.NOTE if scene.snapshot.expected_gpus == 0 else Verdict.BAD
+def _if_gpus(context: DoctorContext) -> Verdict:
+    """A missing driver is not a problem on a machine without GPUs."""
+    return Verdict.NOTE if context.snapshot.expected_gpus == 0 else Verdict.BAD
 
 
-def the_driver_library(scene: Scene) -> Iterator[Finding]:
+def driver_library(context: DoctorContext) -> Iterator[CheckResult]:
     if ctypes.util.find_library("nvidia-ml") or os.environ.get("LD_LIBRARY_PATH"):
-        status = next((s for s in scene.snapshot.sources if s.name == "nvml"), None)
+        status = next((s for s in context.snapshot.sources if s.name == "nvml"), None)
         if status is not None and not status.up:
-            yield Finding(Verdict.BAD, f"NVML does not answer: {status.why}")
+            yield CheckResult(Verdict.BAD, f"NVML does not answer: {status.why}")
         elif status is not None:
-            yield Finding(Verdict.GOOD, "NVML answers")
+            yield CheckResult(Verdict.GOOD, "NVML answers")
         return
     fix = (
         "install the driver's library (sudo apt install libnvidia-ml1); in a container, run it with --gpus all"
     )
-    yield Finding(_if_gpus(scene), "libnvidia-ml.so.1 is not found", fix)
+    yield CheckResult(_if_gpus(context), "libnvidia-ml.so.1 was not found", fix)
 
 
-def the_device_files(scene: Scene) -> Iterator[Finding]:
-    devices = sorted((scene.root / "dev").glob("nvidia[0-9]*"))
+def device_files(context: DoctorContext) -> Iterator[CheckResult]:
+    devices = sorted((context.root / "dev").glob("nvidia[0-9]*"))
     if not devices:
         fix = "sudo nvidia-modprobe -c0 -u; in a container, run it with --gpus all"
-        yield Finding(_if_gpus(scene), "there is no /dev/nvidia0", fix)
+        yield CheckResult(_if_gpus(context), "/dev/nvidia0 does not exist", fix)
         return
-    control = scene.root / "dev/nvidiactl"
+    control = context.root / "dev/nvidiactl"
     closed = [str(path) for path in (control, *devices) if not _may_open(path)]
     if closed:
         fix = f"add this user to the group that owns them: {_group_hint(closed[0])}"
-        yield Finding(Verdict.BAD, f"no permission to open {', '.join(closed)}", fix)
+        yield CheckResult(Verdict.BAD, f"no permission to open {', '.join(closed)}", fix)
     else:
-        yield Finding(Verdict.GOOD, f"{len(devices)} GPU device files, all open to this user")
+        yield CheckResult(Verdict.GOOD, f"{len(devices)} GPU device files, all accessible to this user")
 
 
 def _may_open(path: os.PathLike[str]) -> bool:
@@ -82,4 +82,4 @@ def _group_hint(path: str) -> str:
     return f"sudo usermod -aG {group} $USER   ({path} is {mode})"
 
 
-CHECKS = REAL_GPU_CHECKS = (the_kernel_module, the_driver_library, the_device_files)
+CHECKS = REAL_GPU_CHECKS = (kernel_module, driver_library, device_files)

@@ -1,7 +1,7 @@
-"""The ports: whether the agent's is free, and whether what already serves on one is ready.
+"""Checks of the ports: whether the agent's port is free, or a gpuscope that listens there is ready.
 
-Asked is `/-/ready` on this machine's loopback address, which is open without a login wherever the server
-listens: so this works inside a container too, whose server asks everybody else to log in.
+Requests `/-/ready` on the loopback address, which never needs a login. It therefore also works inside a
+container whose server requires a login from all other addresses.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from http import HTTPStatus
 
 from gpuscope.blocking_http import BlockingHttp, HttpAddress
-from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 
 AGENT = ("", 9400)
 SERVER = ("127.0.0.1", 9470)
 ANSWER_SECONDS = 2.0
 MAX_BODY_BYTES = 64 << 10
 MAX_SHOWN_BYTES = 200
-_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where it listens, not us
+_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not our own address
 
 
-def the_port(scene: Scene) -> Iterator[Finding]:
-    host, port = scene.settings.listen or AGENT
+def listen_port(context: DoctorContext) -> Iterator[CheckResult]:
+    host, port = context.settings.listen or AGENT
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -32,37 +32,37 @@ def the_port(scene: Scene) -> Iterator[Finding]:
             if error.errno == errno.EADDRINUSE:
                 yield _serving(host, port) or _unknown(port)
             else:
-                fix = "choose another with --listen"
-                yield Finding(Verdict.BAD, f"port {port} cannot be used: {error.strerror}", fix)
+                fix = "choose another port with --listen"
+                yield CheckResult(Verdict.BAD, f"port {port} cannot be used: {error.strerror}", fix)
             return
-    yield Finding(Verdict.GOOD, f"port {port} is free")
+    yield CheckResult(Verdict.GOOD, f"port {port} is free")
 
 
-def the_server(scene: Scene) -> Iterator[Finding]:
-    """Says something only where there is one: most machines have just the agent."""
-    if scene.settings.listen is None and (finding := _serving(*SERVER)):
-        yield finding
+def running_server(context: DoctorContext) -> Iterator[CheckResult]:
+    """Returns a result only if a server is running: most machines have only the agent."""
+    if context.settings.listen is None and (result := _serving(*SERVER)):
+        yield result
 
 
-def _unknown(port: int) -> Finding:
-    fix = f"ss -ltnp 'sport = :{port}' shows who; choose another with --listen"
-    return Finding(Verdict.NOTE, f"port {port} is in use: an agent or another exporter serves there", fix)
+def _unknown(port: int) -> CheckResult:
+    fix = f"ss -ltnp 'sport = :{port}' shows the process; choose another port with --listen"
+    return CheckResult(Verdict.NOTE, f"port {port} is in use by an agent or another exporter", fix)
 
 
-def _serving(host: str, port: int) -> Finding | None:
-    """What the gpuscope there says of itself; None if nothing answers as one would."""
+def _serving(host: str, port: int) -> CheckResult | None:
+    """The state of the gpuscope on this port; None if nothing answers like gpuscope."""
     address = HttpAddress(_LOOPBACK.get(host, host), port)
     try:
         with BlockingHttp(address, timeout_seconds=ANSWER_SECONDS, max_body_bytes=MAX_BODY_BYTES) as http:
             response = http.request("GET", "/-/ready")
     except OSError:
-        return None  # nothing listens, or it speaks TLS or another protocol
+        return None  # no listener, TLS, or not HTTP
     text = response.body[:MAX_SHOWN_BYTES].decode("utf-8", "replace").strip()
     if response.status == HTTPStatus.OK:
-        return Finding(Verdict.GOOD, f"port {port} is served, and what serves it is ready")
+        return CheckResult(Verdict.GOOD, f"the gpuscope on port {port} is ready")
     if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return Finding(Verdict.NOTE, f"port {port} is served, but not ready: {text}")
+        return CheckResult(Verdict.NOTE, f"the gpuscope on port {port} is not ready: {text}")
     return None
 
 
-CHECKS = (the_port, the_server)
+CHECKS = (listen_port, running_server)

@@ -1,4 +1,4 @@
-"""The rest of the machine: other sources, the kernel log, the clock."""
+"""Checks of the other sources, the kernel log and the clock."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from gpuscope.doctor import Finding, Scene, Verdict
+from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.sources.dcgm.plan import DcgmSettings
 
 _TIME_ERROR = 5  # adjtimex: the clock is not synchronised
 _TIMEX_BYTES = 256
 
 
-def other_sources(scene: Scene) -> Iterator[Finding]:
-    for status in scene.snapshot.sources:
+def other_sources(context: DoctorContext) -> Iterator[CheckResult]:
+    for status in context.snapshot.sources:
         if status.name not in ("nvml", "kernel-log"):  # these have checks of their own
             verdict = Verdict.GOOD if status.up else Verdict.NOTE
-            yield Finding(verdict, f"source {status.name}: {status.why}")
+            yield CheckResult(verdict, f"source {status.name}: {status.why}")
 
 
-def the_dcgm_command(scene: Scene) -> Iterator[Finding]:
-    command = scene.settings.view(DcgmSettings).dcgmi_command.split()[0]
+def dcgm_command(context: DoctorContext) -> Iterator[CheckResult]:
+    command = context.settings.view(DcgmSettings).dcgmi_command.split()[0]
     if not shutil.which(command):
-        fix = "only needed for profiling numbers before Hopper: install datacenter-gpu-manager"
-        yield Finding(Verdict.NOTE, f"{command} is not installed", fix)
+        fix = "install datacenter-gpu-manager; only needed for profiling numbers before Hopper"
+        yield CheckResult(Verdict.NOTE, f"{command} is not installed", fix)
 
 
-def the_kernel_log(scene: Scene) -> Iterator[Finding]:
-    path = scene.root / "dev/kmsg"
+def kernel_log(context: DoctorContext) -> Iterator[CheckResult]:
+    path = context.root / "dev/kmsg"
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         fix = "run as root, or grant CAP_SYSLOG (systemd: AmbientCapabilities=CAP_SYSLOG), and map /dev/kmsg"
-        yield Finding(Verdict.NOTE, f"XIDs cannot be read from {path}: {error.strerror}", fix)
+        yield CheckResult(Verdict.NOTE, f"XIDs cannot be read from {path}: {error.strerror}", fix)
         return
     os.close(handle)
-    yield Finding(Verdict.GOOD, f"XIDs are read from {path}")
+    yield CheckResult(Verdict.GOOD, f"XIDs are read from {path}")
 
 
-def the_clock(scene: Scene) -> Iterator[Finding]:
+def clock_synchronisation(context: DoctorContext) -> Iterator[CheckResult]:
     state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     if state == _TIME_ERROR:
         fix = "sudo timedatectl set-ntp true"
-        yield Finding(
-            Verdict.NOTE, "the clock is not synchronised: history of several nodes will not line up", fix
+        yield CheckResult(
+            Verdict.NOTE, "the clock is not synchronised: times of different nodes will not match", fix
         )
     elif state >= 0:
-        yield Finding(Verdict.GOOD, "the clock is synchronised")
+        yield CheckResult(Verdict.GOOD, "the clock is synchronised")
 
 
-CHECKS = (other_sources, the_dcgm_command, the_kernel_log, the_clock)
-REAL_GPU_CHECKS = (the_dcgm_command, the_kernel_log)
+CHECKS = (other_sources, dcgm_command, kernel_log, clock_synchronisation)
+REAL_GPU_CHECKS = (dcgm_command, kernel_log)

@@ -1,10 +1,10 @@
-"""Reads what exporters send: Prometheus text 0.0.4 and 1.0.0, and OpenMetrics 1.0.
+"""Parses scrapes: Prometheus text 0.0.4 and 1.0.0, and OpenMetrics 1.0.
 
-Most lines of a scrape are the same series as the last time with another number. `SeriesCache` keeps, by the raw
-text of a series, what it was resolved to, so that such a line costs one split, one look-up and one float. A
-series is only ever looked up by text that was fully parsed before; anything else takes the slow, strict path.
-Wrong text refuses the whole scrape, as Prometheus does. A text is read in pieces: no single call on a large
-text keeps other threads waiting, and limits hold before memory is used.
+Most lines of a scrape are series of the previous scrape with a new value. `SeriesCache` maps the raw text of a
+series to its id, so that such a line takes one split, one lookup and one float. Only text that was fully parsed
+before is looked up; other lines take the slow, strict path. An error refuses the whole scrape, as in
+Prometheus. A text is parsed in pieces, so that no single call blocks other threads and limits are checked
+before memory is used.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 Resolve = Callable[[Pairs], int | None]
-"""Labels (`__name__` first) to a series id; None for a series that is not wanted."""
+"""Maps labels (`__name__` first) to a series id; None for a series that is dropped."""
 METADATA_ENTRY_BYTES = 100
-"""Counted for each metric besides its texts."""
+"""Added to the length of each metric's texts."""
 PIECE_BYTES = 256 << 10
-"""To split so much into lines keeps other threads waiting for 2 to 7 ms."""
+"""Splitting this much text into lines blocks other threads for 2 to 7 ms."""
 _UNKNOWN = -1
 _BLANK = ("", " ", "\t")
 
@@ -57,22 +57,22 @@ class Metadata:
 
 @dataclass(slots=True)
 class Exposition:
-    """A whole scrape: series ids and values side by side; the few samples with a time of their own apart."""
+    """A parsed scrape: parallel lists of series ids and values; samples with their own time are in `timed`."""
 
     ids: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     timed: list[tuple[int, int, float]] = field(default_factory=list)  # (id, milliseconds, value)
     metadata: dict[str, Metadata] = field(default_factory=dict)
     metadata_bytes: int = 0
-    metadata_cut: bool = False  # some metadata exceeded the limit and was left out
-    samples: int = 0  # lines with a number, also those of series nobody wants
+    metadata_cut: bool = False  # metadata above the limit was left out
+    samples: int = 0  # lines with a value, including dropped series
 
 
 class SeriesCache:
-    """What one target's series were resolved to, by their raw text. Not for several threads at once."""
+    """The series ids of one target by raw text. Not thread-safe."""
 
     def __init__(self, resolve: Resolve, *, keep_empty: bool = False, limits: TextLimits | None = None) -> None:
-        """`keep_empty` hands over labels without a value too: with honor_labels they say "not the target's"."""
+        """`keep_empty` keeps labels with an empty value: with honor_labels they remove the target's label."""
         self._resolve = resolve
         self._keep_empty = keep_empty
         self._limits = limits or TextLimits()
@@ -84,7 +84,7 @@ class SeriesCache:
         self._ended = False
 
     def forget_all_but(self, series: int, text_bytes: int) -> None:
-        """Churn must not fill the memory: past so many series, or so much text of them, it starts anew."""
+        """Clears the cache above this many series or bytes of text, so that churn does not fill the memory."""
         if len(self._known) > series or self._known_bytes > text_bytes:
             self._known.clear()
             self._known_bytes = 0
@@ -92,10 +92,12 @@ class SeriesCache:
             self._comments.clear()
 
     def parse(self, body: bytes | str, *, openmetrics: bool = False) -> Exposition:
-        """Raises ParseError, or LimitError, for the whole text."""
+        """Raises ParseError or LimitError."""
         if isinstance(body, str):
             body = body.encode()
-        if openmetrics != self._openmetrics:  # what the text format allows, OpenMetrics may not
+        if (
+            openmetrics != self._openmetrics
+        ):  # OpenMetrics does not allow everything that the text format allows
             self._known.clear()
             self._comments.clear()
             self._known_bytes = 0
@@ -106,8 +108,8 @@ class SeriesCache:
             lines = piece.split("\n")
             self._slice(lines, number, found)
             number += len(lines)
-        if openmetrics and not self._ended and body:  # an empty answer has no samples and no fault
-            raise ParseError("the text does not end with # EOF: it was cut, or is not OpenMetrics")
+        if openmetrics and not self._ended and body:  # an empty response is valid
+            raise ParseError("the text does not end with # EOF: it is truncated or not OpenMetrics")
         return found
 
     def _slice(self, lines: list[str], first: int, found: Exposition) -> None:
@@ -126,7 +128,7 @@ class SeriesCache:
                     self._line(line, ids, texts, found)
             try:
                 values = parse_numbers(texts) if texts else []
-            except ValueError:  # one of them is wrong, or not written the usual way: line by line
+            except ValueError:  # an error or an unusual line: parse line by line
                 self._type, timed, found.samples = begun
                 self._ended = False
                 del found.timed[timed:]
@@ -182,7 +184,7 @@ class SeriesCache:
                 found.timed.append((series_id, read.at_ms, parse_number(read.value)))
 
     def _known_with_time(self, line: str, found: Exposition) -> bool:
-        """A known series with a value and a time: what /federate and cAdvisor send on every line."""
+        """A known series with a value and a time, as in every line of /federate and cAdvisor."""
         rest, _, time = line.rpartition(" ")
         series, _, value = rest.rpartition(" ")
         series_id = self._known.get(series, _UNKNOWN)
@@ -192,7 +194,7 @@ class SeriesCache:
             number = parse_number(value)
             at_ms = openmetrics_milliseconds(time) if self._openmetrics else text_milliseconds(time)
         except ValueError:
-            return False  # the strict way says what is wrong
+            return False  # the strict path raises the error
         found.samples += 1
         if series_id is not None:
             found.timed.append((series_id, at_ms, number))
@@ -221,13 +223,13 @@ class SeriesCache:
 
 
 def _placed(error: ValueError, lines: list[str], waiting: Iterator[str], first: int) -> str:
-    """The error with the line it is about: the last one taken from `waiting`."""
+    """The error message with the line number: the last line taken from `waiting`."""
     at = len(lines) - length_hint(waiting) - 1
     return f"line {first + at}: {error}: {lines[at][:120]!r}"
 
 
 def _slices(body: bytes, line_bytes: int) -> Iterator[str]:
-    """Whole lines, without the last line break: a piece, or one line of at most `line_bytes`."""
+    """Pieces of whole lines without the last line break; a line has at most `line_bytes`."""
     at = 0
     while at < len(body):
         end = body.rfind(b"\n", at, at + min(PIECE_BYTES, line_bytes) + 1)
@@ -237,7 +239,7 @@ def _slices(body: bytes, line_bytes: int) -> Iterator[str]:
             end = len(body)
             if end - at > line_bytes:
                 raise LimitError("scrape_max_line_bytes", f"a line of more than {line_bytes} bytes")
-        # Bytes that are not UTF-8 are refused where they matter; a remark may have them.
+        # Bytes that are not UTF-8 are refused later, except in comments.
         yield body[at:end].decode("utf-8", "surrogateescape")
         at = end + 1
 
@@ -251,7 +253,7 @@ def _require_utf8(line: str) -> None:
 
 
 def parse_once(text: str, *, openmetrics: bool = False) -> Iterator[tuple[Pairs, int | None, float]]:
-    """Every sample as (labels, its own time or None, value); for reading a text once."""
+    """Every sample as (labels, time or None, value), for a text that is parsed once."""
     names: list[Pairs] = []
 
     def resolve(pairs: Pairs) -> int:

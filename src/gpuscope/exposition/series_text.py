@@ -1,8 +1,8 @@
-"""One line of an exposition: series, value and time, or metadata; in the text format or in OpenMetrics.
+"""Parses one line of the text format or OpenMetrics: series, value and time, or metadata.
 
 Accepts what Prometheus 3 accepts: blanks almost anywhere in the text format, exactly one space in OpenMetrics.
-Two differences are on purpose: blanks before a name are not part of the name, and a label value cannot span
-lines. Every quantifier is possessive, so that a hostile line costs time and memory in proportion to its length.
+Two intended differences: blanks before a name are not part of the name, and a label value cannot span lines.
+All quantifiers are possessive, so that a hostile line takes time and memory in proportion to its length.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuscope.limits import Limits
-from gpuscope.metrics.go_float import go_float
+from gpuscope.metrics.number_text import go_float
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -41,16 +41,16 @@ _OPENMETRICS_TYPES = (
 _NUMBER_LABELS = {"histogram": "le", "summary": "quantile"}
 _BLANK = (" ", "\t")
 OUT_OF_RANGE_MS = -(2**63)
-"""A valid time that 64 bits cannot hold: no store takes such a sample, but it does not refuse the scrape."""
+"""A valid time outside 64 bits: the store refuses the sample, but the scrape is accepted."""
 _INFINITIES = (float("inf"), float("-inf"))
 
 
 class ParseError(ValueError):
-    """The text is not an exposition; says which line and why."""
+    """The text is not a valid exposition; the message has the line and the reason."""
 
 
 class LimitError(ParseError):
-    """The text exceeds a limit; `limit` is its row in `limits.Limits`."""
+    """The text exceeds a limit; `limit` is a field name of `limits.Limits`."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ _ROWS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class TextLimits:
-    """What one text may hold. Checked while it is read, before relabelling could make anything smaller."""
+    """Limits for one text, checked during parsing, before relabelling."""
 
     labels: int = _ROWS.scrape_max_labels
     label_name_bytes: int = _ROWS.scrape_max_label_name_bytes
@@ -75,9 +75,9 @@ class Line(NamedTuple):
     pairs: Pairs
     """`__name__` first."""
     end: int
-    """Where the series' text ends."""
+    """The end of the series' text."""
     value: str
-    """A number: `parse_number` has accepted it."""
+    """A number that `parse_number` accepts."""
     at_ms: int | None
 
 
@@ -88,7 +88,7 @@ class Comment(NamedTuple):
 
 
 def parse_number(text: str) -> float:
-    """As Go's ParseFloat, without hexadecimal: no underscores, no blanks, no number too large for a float."""
+    """Like Go's ParseFloat without hexadecimal: no underscores, no blanks, no overflow."""
     if "_" in text or not text.isascii() or text.strip() != text:
         raise ValueError(f"not a number: {text[:80]!r}")
     try:
@@ -101,19 +101,19 @@ def parse_number(text: str) -> float:
 
 
 def parse_numbers(texts: list[str]) -> list[float]:
-    """All of them at once; ValueError if `parse_number` would refuse one."""
+    """Parses many numbers at once; raises ValueError if `parse_number` would refuse one."""
     joined = "".join(texts)
     if "_" in joined or not joined.isascii() or joined.split(None, 1) != [joined]:  # no blank anywhere
         raise ValueError("not numbers")
     numbers = list(map(float, texts))
-    # Whatever is not finite has an n in it (inf, nan), or is a number too large for a float.
+    # A value that is not finite contains an n (inf, nan), or is too large for a float.
     if "n" in joined or "N" in joined or _INFINITIES[0] in numbers or _INFINITIES[1] in numbers:
         return list(map(parse_number, texts))
     return numbers
 
 
 def parse_line(line: str, openmetrics: bool, limits: TextLimits, *, keep_empty: bool = False) -> Line:
-    """A line that begins with its series: no blanks before it."""
+    """Parses a line that starts with a series, without leading blanks."""
     found = _METRIC_NAME.match(line)
     name, end = (None, 0) if found is None else (found[0], found.end())
     brace = end
@@ -135,11 +135,11 @@ def parse_line(line: str, openmetrics: bool, limits: TextLimits, *, keep_empty: 
 
 
 def _without_repeated(labels: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """A label may stand twice only if it is empty once: then it is not there, as in Prometheus."""
+    """Removes a repeated label if one value is empty, as Prometheus does; raises ParseError otherwise."""
     empty = dict.fromkeys(key for key, value in labels if value == "")
     rest = [(key, value) for key, value in labels if key not in empty]
     if len(dict(rest)) < len(rest):
-        raise ParseError("a label stands twice")
+        raise ParseError("duplicate label")
     return [*rest, *((key, "") for key in empty)]
 
 
@@ -151,9 +151,9 @@ def _parse_labels(
     openmetrics: bool,
     limits: TextLimits,
 ) -> tuple[str | None, int]:
-    """Labels up to the closing brace; returns the name, which may stand among them in quotes, and the end."""
+    """Parses labels up to the closing brace; returns the name, which may be quoted among them, and the end."""
     pattern = _OPENMETRICS_PAIR if openmetrics else _TEXT_PAIR
-    # A character takes four bytes at most: most texts are short enough without counting.
+    # A character has at most four bytes, so most texts are short enough without encoding.
     short = min(limits.label_name_bytes, limits.label_value_bytes) // 4
     if not openmetrics and line[at : at + 1] in _BLANK:
         at = _BLANKS.match(line, at).end()  # type: ignore[union-attr]
@@ -164,7 +164,7 @@ def _parse_labels(
         bare, quoted, value, comma = pair.groups()
         at = pair.end()
         closes = line[at : at + 1] == "}"
-        if value is None:  # {"my.metric", a="b"}: a name in quotes stands alone
+        if value is None:  # {"my.metric", a="b"}: a quoted metric name has no value
             if quoted is None or name is not None or not (comma or closes):
                 raise ParseError("a label without a value")
             name = unescape(quoted)
@@ -193,7 +193,7 @@ def _check_length(text: str, limit: int, row: str, what: str) -> None:
 def _parse_text_rest(line: str, end: int, limits: TextLimits) -> tuple[str, int | None]:
     rest = _TEXT_REST.match(line, end)
     if rest is None:
-        raise ParseError("a value and perhaps a time must follow the series")
+        raise ParseError("a value and optionally a time must follow the series")
     parse_number(rest[1])
     return rest[1], None if rest[2] is None else text_milliseconds(rest[2])
 
@@ -201,7 +201,7 @@ def _parse_text_rest(line: str, end: int, limits: TextLimits) -> tuple[str, int 
 def _parse_openmetrics_rest(line: str, end: int, limits: TextLimits) -> tuple[str, int | None]:
     rest = _OPENMETRICS_REST.match(line, end)
     if rest is None:
-        raise ParseError("one space, a value and perhaps a time and an exemplar must follow the series")
+        raise ParseError("one space, a value and optionally a time and an exemplar must follow the series")
     parse_number(rest[1])
     if rest[3] is not None:
         _check_exemplar(line, rest.start(3), limits)
@@ -209,7 +209,7 @@ def _parse_openmetrics_rest(line: str, end: int, limits: TextLimits) -> tuple[st
 
 
 def _check_exemplar(line: str, at: int, limits: TextLimits) -> None:
-    """Exemplars are not stored, but a wrong one refuses the scrape."""
+    """Exemplars are not stored, but an invalid exemplar refuses the scrape."""
     name, end = _parse_labels(line, at, None, [], True, limits)
     rest = _EXEMPLAR_REST.match(line, end)
     if name is not None or rest is None:
@@ -220,7 +220,7 @@ def _check_exemplar(line: str, at: int, limits: TextLimits) -> None:
 
 
 def text_milliseconds(text: str) -> int:
-    """Digits only: the text format has no time before 1970."""
+    """Accepts digits only: the text format has no times before 1970."""
     digits = text.lstrip("0") or "0"
     if len(digits) > 19 or not (text.isascii() and text.isdigit()) or int(digits) >= 2**63:
         raise ValueError(f"not a time in milliseconds: {text[:40]!r}")
@@ -228,7 +228,7 @@ def text_milliseconds(text: str) -> int:
 
 
 def openmetrics_milliseconds(text: str) -> int:
-    """Seconds to milliseconds, cut off, as in Prometheus."""
+    """Converts seconds to milliseconds, truncated as in Prometheus."""
     seconds = parse_number(text)
     if seconds != seconds or seconds in _INFINITIES:
         raise ValueError(f"not a time in seconds: {text[:40]!r}")
@@ -237,7 +237,7 @@ def openmetrics_milliseconds(text: str) -> int:
 
 
 def parse_comment(line: str, openmetrics: bool) -> Comment | None:
-    """Metadata; None for a remark, which OpenMetrics does not have."""
+    """Parses metadata; None for a plain comment, which OpenMetrics does not allow."""
     match = (_OPENMETRICS_COMMENT if openmetrics else _TEXT_COMMENT).match(line)
     if match is None:
         if openmetrics:
@@ -268,7 +268,7 @@ def parse_comment(line: str, openmetrics: bool) -> Comment | None:
 def normalise_numbers(pairs: Pairs, metric_type: str) -> Pairs:
     """`le="1"` of a histogram becomes `1.0`, `quantile="0.50"` of a summary `0.5`, as Prometheus 3 stores them.
 
-    `metric_type` is that of the last TYPE line, whatever its name, as in Prometheus."""
+    `metric_type` is that of the last TYPE line, whatever metric it names, as in Prometheus."""
     label = _NUMBER_LABELS.get(metric_type)
     if label is None:
         return pairs

@@ -1,8 +1,8 @@
-"""Metric families become Prometheus text 0.0.4 or OpenMetrics 1.0.
+"""Encodes metric families as Prometheus text 0.0.4 or OpenMetrics 1.0.
 
-Strict on purpose: a family's HELP and TYPE stand once, a series stands once, every label value and help text
-is escaped here and nowhere else. Whatever a builder does wrong (a second family of the same name, a series
-twice) is left out and reported, so that one bad series never costs the scrape.
+HELP, TYPE and each series are written once; label values and help texts are escaped only here. A builder's
+errors (two families of one name, duplicate series) are left out and logged, so that one bad series does not
+invalidate the scrape.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def escape_label_value(value: str) -> str:
-    # Lone surrogates come from undecodable file names and cannot be sent; everything else can.
+    # Lone surrogates come from undecodable file names and cannot be encoded as UTF-8.
     return value.translate(_VALUE_ESCAPES).encode("utf-8", "replace").decode("utf-8")
 
 
 def labels_text(labels: LabelSet) -> str:
-    """`{gpu="0",uuid="GPU-…"}`, or nothing for no labels; made once per label set."""
+    """`{gpu="0",uuid="GPU-…"}`, or an empty string without labels; built once per label set."""
     if labels.text is None:
         for name, _ in labels.pairs:
             if not _LABEL_NAME.match(name):
-                raise ValueError(f"not a label name: {name!r}")
+                raise ValueError(f"invalid label name: {name!r}")
         pairs = ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.pairs)
         labels.text = f"{{{pairs}}}" if pairs else ""
     return labels.text
 
 
 class Encoder:
-    """Encodes cycle after cycle; a family that says what it said in the last cycle keeps its bytes.
+    """Encodes families every cycle; an unchanged family reuses the bytes of the last cycle.
 
-    Most of a GPU's numbers are read once a minute, so most blocks are only compared. A family's samples must
-    therefore not be changed once they were given here.
+    Most numbers of a GPU are read once a minute, so most families are only compared. The samples of a family
+    must therefore not be modified after `encode`.
     """
 
     def __init__(self, head: Callable[[MetricFamily], str], end: bytes = b"") -> None:
@@ -74,7 +74,7 @@ def text_encoder() -> Encoder:
 
 
 def openmetrics_encoder() -> Encoder:
-    """OpenMetrics 1.0: a counter's family is named without `_total`, an info's without `_info`."""
+    """OpenMetrics 1.0: the family name of a counter has no `_total`, that of an info no `_info`."""
     return Encoder(_openmetrics_head, end=b"# EOF\n")
 
 
@@ -101,7 +101,7 @@ def _openmetrics_name(family: MetricFamily) -> tuple[str, str]:
         return family.name.removesuffix("_total"), "counter"
     if family.type == "info" and family.name.endswith("_info"):
         return family.name.removesuffix("_info"), "info"
-    if family.type in ("counter", "untyped", "info"):  # without its suffix it may not be called a counter
+    if family.type in ("counter", "untyped", "info"):  # a counter without the suffix is not allowed
         return family.name, "unknown"
     return family.name, family.type
 
@@ -110,10 +110,10 @@ def _acceptable(family: MetricFamily, seen: Container[str]) -> bool:
     if not family.samples:
         return False
     if family.name in seen:
-        log.error("metric %s was built twice; the second is left out", family.name)
+        log.error("metric %s was built twice; the second one is left out", family.name)
         return False
     if not _METRIC_NAME.match(family.name):
-        log.error("not a metric name, left out: %r", family.name)
+        log.error("invalid metric name %r; the metric is left out", family.name)
         return False
     return True
 
@@ -133,5 +133,5 @@ def _without_duplicates(family: MetricFamily, lines: list[str]) -> list[str]:
         if (key := frozenset(labels.pairs)) not in seen:
             seen.add(key)
             kept.append(line)
-    log.error("metric %s: %d series stood twice and are left out", family.name, len(lines) - len(kept))
+    log.error("metric %s: %d duplicate series are left out", family.name, len(lines) - len(kept))
     return kept

@@ -1,7 +1,7 @@
-"""Writes an exposition for node_exporter's textfile collector, so that a reader never sees half of it.
+"""Writes an exposition for node_exporter's textfile collector atomically.
 
-The temporary file lies beside the target, with a name that does not end in `.prom`: the collector reads every
-`*.prom` in the folder. Mode 0644 under any umask, because node_exporter runs as another user.
+The name of the temporary file does not end in `.prom`, because the collector reads every `*.prom` in the
+folder. The mode is 0644 under any umask, because node_exporter runs as another user.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class TextfileWriter:
         self._target = target
 
     def write(self, exposition: bytes) -> None:
-        """Replaces the file as a whole; on any error the old one stays."""
+        """Replaces the file atomically; after an error the old file stays."""
         write_atomically(self._target, exposition, mode=WORLD_READABLE)
 
     def remove(self) -> None:
-        """On a clean stop: yesterday's numbers must not be scraped for ever."""
+        """Removes the file on a clean stop, so that old numbers are not scraped for ever."""
         self._target.unlink(missing_ok=True)

@@ -1,20 +1,21 @@
-"""What goes out: metric families with their samples, before anything is text.
+"""Metric families with their samples, before they are encoded as text.
 
-A `LabelSet` is made once per thing and used for all its metrics, so that its text is escaped once, not once
-per sample and cycle. Order matters: compat families repeat the order of the exporter they replace.
+A `LabelSet` is created once per GPU, process or owner and shared by all its metrics, so that its text is
+escaped once. Order matters: compat families keep the order of the exporter they replace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gpuscope.metrics.number_text import NumberStyle, native_number
 from gpuscope.readings import ABSENT, Maybe
 
 
 class LabelSet:
-    """Label pairs in the order they are written. `text` belongs to the encoder, which fills it once."""
+    """Label pairs in output order. The encoder stores their text in `text`."""
 
     __slots__ = ("_extended", "_hash", "pairs", "text")
 
@@ -29,7 +30,7 @@ class LabelSet:
         return cls(labels.items())
 
     def plus(self, names: tuple[str, ...], values: str | tuple[str, ...]) -> LabelSet:
-        """These labels and more behind them; the same object for the same question, which keeps its text."""
+        """These labels followed by more; equal arguments return the same object, which keeps its text."""
         known = self._extended.get((names, values))
         if known is None:
             if len(self._extended) > 1000:  # hostile label values must not fill the memory
@@ -52,7 +53,7 @@ NO_LABELS = LabelSet()
 
 
 def label_texts(names: Iterable[str], texts: Iterable[Maybe[str]]) -> LabelSet:
-    """Labels for names and texts one by one; of an absent text the label stays, with an empty value."""
+    """Labels from names and values; an absent value becomes an empty label value."""
     return LabelSet((name, "" if text is ABSENT else text) for name, text in zip(names, texts, strict=True))
 
 
@@ -62,24 +63,12 @@ class Sample(NamedTuple):
 
 
 Samples = Sequence[tuple[LabelSet, float | int]]
-"""A plain pair is a sample too: where thousands are made each second, the name costs more than the pair."""
-
-
-NumberStyle = Callable[[float | int], str]
-
-
-_NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
-
-
-def native_number(value: float | int) -> str:
-    """Shortest text that reads back as the same number; whole numbers without a point."""
-    text = repr(value)
-    return text[:-2] if text.endswith(".0") else _NOT_FINITE.get(text, text)
+"""A plain tuple is a sample too: creating thousands of NamedTuples each second takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric name with all its samples. `type`: gauge, counter, info, untyped, histogram, summary."""
+    """One metric with all its samples. `type`: gauge, counter, info, untyped, histogram, summary."""
 
     name: str
     type: str

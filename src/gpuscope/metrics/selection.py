@@ -1,7 +1,7 @@
-"""Which metrics a builder makes: all of them, or only those somebody will look at.
+"""Which metrics a builder creates: all, or only the selected names.
 
-The live view needs three dozen of some two hundred metrics, each second, of every GPU: what it does not need is
-not built, rather than built and thrown away. The names are those of the catalogue; nothing is named twice.
+The live view needs about 40 of 200 metrics each second for every GPU; the others are not built. The names are
+those of the metric tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class Selection:
-    """A set of metric names; without any names given, every name is in it."""
+    """A set of metric names; without names it contains every name."""
 
     __slots__ = ("_names",)
 
@@ -21,7 +21,7 @@ class Selection:
         return self._names is None or name in self._names
 
     def any_under(self, prefix: str) -> bool:
-        """Whether a whole group of metrics is worth beginning with."""
+        """Whether any selected name starts with this prefix."""
         return self._names is None or any(name.startswith(prefix) for name in self._names)
 
 

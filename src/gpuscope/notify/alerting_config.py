@@ -30,7 +30,7 @@ from gpuscope.notify.time_intervals import (
     parse_years,
     parse_zone,
 )
-from gpuscope.scrape.config_values import Table
+from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.series import MatchOp
 from gpuscope.yaml_file import TextDumper, load_yaml
 
@@ -66,14 +66,14 @@ class AlertingConfig:
 
 def load_alerting(path: Path) -> AlertingConfig:
     document = load_yaml(path)
-    table = Table(document, str(path), path.parent)
+    table = ConfigMapping(document, str(path), path.parent)
     options = read_global_options(table.table("global"))
     receivers = _receivers(table, options)
     intervals = _named_intervals(table)
     for key in ("tracing", "event_recorder"):
         table.raw(key)  # about Alertmanager's own process
     if not table.has("route"):
-        table.wrong("route", "is missing")
+        table.fail("route", "is missing")
     route = _root_route(table.table("route"), receivers, intervals)
     config = AlertingConfig(
         route=route,
@@ -88,22 +88,22 @@ def load_alerting(path: Path) -> AlertingConfig:
     return config
 
 
-def _receivers(table: Table, options: GlobalOptions) -> dict[str, Receiver]:
+def _receivers(table: ConfigMapping, options: GlobalOptions) -> dict[str, Receiver]:
     found: dict[str, Receiver] = {}
     for one in table.tables("receivers"):
         name = one.text("name")
         if not name:
-            one.wrong("name", "is missing")
+            one.fail("name", "is missing")
         if name in found:
-            one.wrong("name", f"there are two receivers {name!r}")
+            one.fail("name", f"there are two receivers {name!r}")
         found[name] = Receiver(name, read_channels(one, options), tuple(sorted(one.labels("labels").items())))
         finish(one)
     return found
 
 
-def _template_files(table: Table, folder: Path) -> tuple[Path, ...]:
+def _template_files(table: ConfigMapping, folder: Path) -> tuple[Path, ...]:
     found: list[Path] = []
-    for pattern in table.texts("templates"):
+    for pattern in table.strings("templates"):
         try:
             base = Path(pattern)
             matched = (
@@ -112,32 +112,32 @@ def _template_files(table: Table, folder: Path) -> tuple[Path, ...]:
                 else (sorted(folder.glob(pattern)))
             )
         except (ValueError, NotImplementedError, OSError) as error:
-            table.wrong("templates", f"{pattern!r}: {error}")
+            table.fail("templates", f"{pattern!r}: {error}")
         found += [path for path in matched if path.is_file()]
     return tuple(found)
 
 
-def _named_intervals(table: Table) -> dict[str, tuple[TimeInterval, ...]]:
+def _named_intervals(table: ConfigMapping) -> dict[str, tuple[TimeInterval, ...]]:
     found: dict[str, tuple[TimeInterval, ...]] = {}
     for key in ("mute_time_intervals", "time_intervals"):
         for one in table.tables(key):
             name = one.text("name")
             if not name:
-                one.wrong("name", "is missing")
+                one.fail("name", "is missing")
             if name in found:
-                one.wrong("name", f"there are two time intervals {name!r}")
+                one.fail("name", f"there are two time intervals {name!r}")
             found[name] = tuple(_interval(part) for part in one.tables("time_intervals"))
             finish(one)
     return found
 
 
-def _interval(table: Table) -> TimeInterval:
+def _interval(table: ConfigMapping) -> TimeInterval:
     times: list[Range] = []
     for one in table.tables("times"):
         try:
             times.append(parse_clock_range(one.text("start_time"), one.text("end_time")))
         except ValueError as error:
-            one.wrong("start_time", error)
+            one.fail("start_time", error)
         finish(one)
     interval = TimeInterval(
         times=tuple(times),
@@ -151,56 +151,56 @@ def _interval(table: Table) -> TimeInterval:
     return interval
 
 
-def _ranges(table: Table, key: str, parse: Callable[[str], Range]) -> tuple[Range, ...]:
+def _ranges(table: ConfigMapping, key: str, parse: Callable[[str], Range]) -> tuple[Range, ...]:
     found = []
-    for text in table.texts(key):
+    for text in table.strings(key):
         try:
             found.append(parse(text))
         except ValueError as error:
-            table.wrong(key, error)
+            table.fail(key, error)
     return tuple(found)
 
 
-def read_matchers(table: Table, *, prefix: str = "") -> tuple[AlertMatcher, ...]:
+def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatcher, ...]:
     """`match`, `match_re` and `matchers`, with a prefix for inhibition rules."""
     found: list[AlertMatcher] = []
     for key, op in ((f"{prefix}match", MatchOp.EQUAL), (f"{prefix}match_re", MatchOp.REGEX)):
         for name, value in table.labels(key).items():
             if _LABEL_NAME.fullmatch(name) is None:
-                table.wrong(key, f"{name!r} is not the name of a label")
+                table.fail(key, f"{name!r} is not the name of a label")
             try:
                 found.append(AlertMatcher(name, op, value))
             except ValueError as error:
-                table.wrong(key, f"{value!r} is not a regular expression: {error}")
+                table.fail(key, f"{value!r} is not a regular expression: {error}")
     key = f"{prefix}matchers"
     raw = table.raw(key)
-    for text in (raw,) if isinstance(raw, str) else table.texts(key):
+    for text in (raw,) if isinstance(raw, str) else table.strings(key):
         try:
             found += parse_matchers(text)
         except ValueError as error:
-            table.wrong(key, f"{text!r}: {error}")
+            table.fail(key, f"{text!r}: {error}")
     return tuple(found)
 
 
 _Known = Mapping[str, object]
 
 
-def _root_route(table: Table, receivers: _Known, intervals: _Known) -> AlertRoute:
+def _root_route(table: ConfigMapping, receivers: _Known, intervals: _Known) -> AlertRoute:
     for key in ("matchers", "match", "match_re", "continue", "mute_time_intervals", "active_time_intervals"):
         if table.has(key) and table.raw(key) not in ([], {}, "false", "no", "off"):
-            table.wrong(key, "the first route takes every alert at any time; put it into a route below routes")
+            table.fail(key, "the first route takes every alert at any time; put it into a route below routes")
     if not table.text("receiver"):
-        table.wrong("receiver", "is missing; the first route needs one")
+        table.fail("receiver", "is missing; the first route needs one")
     return _route(table, AlertRoute(receiver="", key="", id=""), receivers, intervals, -1)
 
 
-def _route(table: Table, parent: AlertRoute, receivers: _Known, intervals: _Known, position: int) -> AlertRoute:
+def _route(
+    table: ConfigMapping, parent: AlertRoute, receivers: _Known, intervals: _Known, position: int
+) -> AlertRoute:
     is_root = position < 0
     receiver = table.text("receiver") or parent.receiver
     if receiver not in receivers:
-        table.wrong(
-            "receiver", f"there is no receiver {receiver!r}; there are {', '.join(receivers) or 'none'}"
-        )
+        table.fail("receiver", f"there is no receiver {receiver!r}; there are {', '.join(receivers) or 'none'}")
     matchers = sorted_matchers(read_matchers(table))
     group_by, by_all = _group_by(table, parent)
     key = matchers_text(matchers) if is_root else child_key(parent.key, matchers)
@@ -227,36 +227,36 @@ def _route(table: Table, parent: AlertRoute, receivers: _Known, intervals: _Know
     return replace(own, routes=children)
 
 
-def _group_by(table: Table, parent: AlertRoute) -> tuple[frozenset[str], bool]:
+def _group_by(table: ConfigMapping, parent: AlertRoute) -> tuple[frozenset[str], bool]:
     if not table.has("group_by"):
         table.raw("group_by")
         return parent.group_by, parent.groups_by_all
-    names = table.texts("group_by")
+    names = table.strings("group_by")
     if len(set(names)) < len(names):
-        table.wrong("group_by", "a label is given twice")
+        table.fail("group_by", "a label is given twice")
     if "" in names:
-        table.wrong("group_by", "an empty name is not the name of a label")
+        table.fail("group_by", "an empty name is not the name of a label")
     if "..." in names and len(names) > 1:
-        table.wrong("group_by", "'...' means all labels and stands alone")
+        table.fail("group_by", "'...' means all labels and stands alone")
     return (frozenset(), True) if names == ("...",) else (frozenset(names), False)
 
 
-def _positive(table: Table, key: str, default: float) -> float:
+def _positive(table: ConfigMapping, key: str, default: float) -> float:
     seconds = table.duration(key, default)
     if seconds == 0:
-        table.wrong(key, "cannot be zero")
+        table.fail(key, "cannot be zero")
     return seconds
 
 
-def _interval_names(table: Table, key: str, intervals: _Known) -> tuple[str, ...]:
-    names = table.texts(key)
+def _interval_names(table: ConfigMapping, key: str, intervals: _Known) -> tuple[str, ...]:
+    names = table.strings(key)
     for name in names:
         if name not in intervals:
-            table.wrong(key, f"there is no time interval {name!r}; time_intervals defines them")
+            table.fail(key, f"there is no time interval {name!r}; time_intervals defines them")
     return names
 
 
-def _inhibit_rule(table: Table) -> InhibitRule:
+def _inhibit_rule(table: ConfigMapping) -> InhibitRule:
     rule = InhibitRule(
         source_matchers=read_matchers(table, prefix="source_"),
         target_matchers=read_matchers(table, prefix="target_"),
@@ -267,9 +267,9 @@ def _inhibit_rule(table: Table) -> InhibitRule:
     return rule
 
 
-def _equal(table: Table) -> tuple[str, ...]:
+def _equal(table: ConfigMapping) -> tuple[str, ...]:
     raw = table.raw("equal")
-    return (raw,) if isinstance(raw, str) else table.texts("equal")
+    return (raw,) if isinstance(raw, str) else table.strings("equal")
 
 
 def redact_alerting(document: object) -> str:

@@ -33,7 +33,7 @@ from gpuscope.notify.global_options import (
     read_secret,
 )
 from gpuscope.notify.secret_text import SECRET, SecretText
-from gpuscope.scrape.config_values import Table
+from gpuscope.scrape.config_values import ConfigMapping
 
 UNSUPPORTED_KINDS = (
     "opsgenie", "wechat", "pushover", "victorops", "sns", "webex", "msteams", "jira", "rocketchat",
@@ -42,14 +42,14 @@ UNSUPPORTED_KINDS = (
 _HEADER_NAME = re.compile(r"[!-9;-~]+", re.ASCII)
 
 
-def _secret_url(table: Table, key: str) -> SecretText:
+def _secret_url(table: ConfigMapping, key: str) -> SecretText:
     secret = read_secret(table, key)
     if secret and secret.path is None:
         _check_url(table, key, secret.reveal())
     return secret
 
 
-def _check_url(table: Table, key: str, url: str) -> None:
+def _check_url(table: ConfigMapping, key: str, url: str) -> None:
     if url == SECRET or "{{" in url:  # a redacted file, which amtool reads too; a template
         return
     try:
@@ -58,41 +58,41 @@ def _check_url(table: Table, key: str, url: str) -> None:
     except ValueError:
         is_url = False
     if not is_url:
-        table.wrong(key, "must be an http:// or https:// URL")  # not repeated: it may hold a token
+        table.fail(key, "must be an http:// or https:// URL")  # not repeated: it may hold a token
 
 
-def _plain_url(table: Table, key: str, default: str) -> str:
+def _plain_url(table: ConfigMapping, key: str, default: str) -> str:
     url = table.text(key, default)
     _check_url(table, key, url)
     return url
 
 
-def _texts(table: Table, defaults: Mapping[str, str]) -> dict[str, str]:
+def _texts(table: ConfigMapping, defaults: Mapping[str, str]) -> dict[str, str]:
     return {key: table.text(key, default) for key, default in defaults.items()}
 
 
 def _entries(
-    table: Table, key: str, keys: Sequence[str], required: Sequence[str]
+    table: ConfigMapping, key: str, keys: Sequence[str], required: Sequence[str]
 ) -> tuple[dict[str, str], ...]:
     found = []
     for one in table.tables(key):
         found.append({name: one.text(name) for name in keys if one.has(name)})
         for name in required:
             if not one.text(name):
-                one.wrong(name, "is missing")
+                one.fail(name, "is missing")
         finish(one)
     return tuple(found)
 
 
-def finish(table: Table) -> None:
+def finish(table: ConfigMapping) -> None:
     """Refuse the keys that nothing has read."""
     table.finish((), lambda text: None)
 
 
-def _webhook(table: Table, options: GlobalOptions) -> WebhookConfig:
+def _webhook(table: ConfigMapping, options: GlobalOptions) -> WebhookConfig:
     url = _secret_url(table, "url")
     if not url:
-        table.wrong("url", "give url or url_file")
+        table.fail("url", "give url or url_file")
     return WebhookConfig(
         url=url,
         send_resolved=table.switch("send_resolved", True),
@@ -103,12 +103,12 @@ def _webhook(table: Table, options: GlobalOptions) -> WebhookConfig:
     )
 
 
-def _email(table: Table, options: GlobalOptions) -> EmailConfig:
+def _email(table: ConfigMapping, options: GlobalOptions) -> EmailConfig:
     to, sender = table.text("to"), table.text("from", options.smtp_from)
     host, port = read_host_port(table, "smarthost") or options.smtp_smarthost or ("", 0)
     for key, value in (("to", to), ("from", sender), ("smarthost", host)):
         if not value:
-            table.wrong(key, "is missing" if key == "to" else f"is missing, and so is smtp_{key} in global")
+            table.fail(key, "is missing" if key == "to" else f"is missing, and so is smtp_{key} in global")
     password, secret = read_secret(table, "auth_password"), read_secret(table, "auth_secret")
     implicit = table.switch("force_implicit_tls", False) if table.has("force_implicit_tls") else None
     if implicit is None:
@@ -138,40 +138,40 @@ def _email(table: Table, options: GlobalOptions) -> EmailConfig:
     )
 
 
-def _threading(table: Table) -> tuple[bool, bool]:
+def _threading(table: ConfigMapping) -> tuple[bool, bool]:
     part = table.table("threading")
     enabled, by_date = part.switch("enabled", False), part.text("thread_by_date")
     finish(part)
     if enabled and by_date not in ("none", "daily"):
-        part.wrong("thread_by_date", f"{by_date!r} is not one of none, daily")
+        part.fail("thread_by_date", f"{by_date!r} is not one of none, daily")
     return enabled, by_date == "daily"
 
 
-def _mail_headers(table: Table, has_threads: bool) -> tuple[tuple[str, str], ...]:
+def _mail_headers(table: ConfigMapping, has_threads: bool) -> tuple[tuple[str, str], ...]:
     found: dict[str, str] = {}
     for name, value in table.labels("headers").items():
         canonical = "-".join(part.capitalize() for part in name.split("-"))
         if _HEADER_NAME.fullmatch(name) is None:
-            table.wrong("headers", f"{name!r} is not the name of a mail header")
+            table.fail("headers", f"{name!r} is not the name of a mail header")
         if canonical in found:
-            table.wrong("headers", f"{canonical} is given twice")
+            table.fail("headers", f"{canonical} is given twice")
         if has_threads and canonical in ("References", "In-Reply-To"):
-            table.wrong("headers", f"{canonical} is set by threading; give only one of them")
+            table.fail("headers", f"{canonical} is set by threading; give only one of them")
         found[canonical] = value
     return tuple(found.items())
 
 
-def _slack(table: Table, options: GlobalOptions) -> SlackConfig:
+def _slack(table: ConfigMapping, options: GlobalOptions) -> SlackConfig:
     url, token = _secret_url(table, "api_url"), read_secret(table, "app_token")
     app_url = _plain_url(table, "app_url", options.slack_app_url)
     if url and token:
-        table.wrong("app_token", "give it or api_url, not both")
+        table.fail("app_token", "give it or api_url, not both")
     if not url and not token:
         url, token = options.slack_api_url, options.slack_app_token
     if not url and not token:
-        table.wrong("api_url", "is missing, and so are slack_api_url and slack_app_token in global")
+        table.fail("api_url", "is missing, and so are slack_api_url and slack_app_token in global")
     if table.switch("update_message", False):
-        table.wrong("update_message", "is not supported here; each notification is a message of its own")
+        table.fail("update_message", "is not supported here; each notification is a message of its own")
     return SlackConfig(
         url=url if not token else SecretText(app_url),
         token=token,
@@ -182,18 +182,18 @@ def _slack(table: Table, options: GlobalOptions) -> SlackConfig:
         actions=_slack_actions(table),
         short_fields=table.switch("short_fields", False),
         link_names=table.switch("link_names", False),
-        mrkdwn_in=table.texts("mrkdwn_in") or ("fallback", "pretext", "text"),
+        mrkdwn_in=table.strings("mrkdwn_in") or ("fallback", "pretext", "text"),
         timeout=table.duration("timeout", 0.0),
     )
 
 
-def _slack_fields(table: Table) -> tuple[Mapping[str, Any], ...]:
+def _slack_fields(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
     found = []
     for one in table.tables("fields"):
         entry: dict[str, Any] = {key: one.text(key) for key in ("title", "value")}
         for key, value in entry.items():
             if not value:
-                one.wrong(key, "is missing")
+                one.fail(key, "is missing")
         if one.has("short"):
             entry["short"] = one.switch("short", False)
         finish(one)
@@ -201,7 +201,7 @@ def _slack_fields(table: Table) -> tuple[Mapping[str, Any], ...]:
     return tuple(found)
 
 
-def _slack_actions(table: Table) -> tuple[Mapping[str, Any], ...]:
+def _slack_actions(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
     found = []
     for one in table.tables("actions"):
         entry: dict[str, Any] = {
@@ -209,21 +209,21 @@ def _slack_actions(table: Table) -> tuple[Mapping[str, Any], ...]:
         }
         for key in ("type", "text"):
             if not entry.get(key):
-                one.wrong(key, "is missing")
+                one.fail(key, "is missing")
         if not entry.get("url") and not entry.get("name"):
-            one.wrong("url", "give url or name")
+            one.fail("url", "give url or name")
         if one.has("confirm"):
             confirm = one.table("confirm")
             entry["confirm"] = {key: confirm.text(key) for key in ("text", "title", "ok_text", "dismiss_text")}
             if not entry["confirm"]["text"]:
-                confirm.wrong("text", "is missing")
+                confirm.fail("text", "is missing")
             finish(confirm)
         finish(one)
         found.append(entry)
     return tuple(found)
 
 
-def _teams(table: Table, options: GlobalOptions) -> MsTeamsV2Config:
+def _teams(table: ConfigMapping, options: GlobalOptions) -> MsTeamsV2Config:
     url = _required_webhook(table)
     defaults = MsTeamsV2Config(url=url)
     return MsTeamsV2Config(
@@ -235,7 +235,7 @@ def _teams(table: Table, options: GlobalOptions) -> MsTeamsV2Config:
     )
 
 
-def _discord(table: Table, options: GlobalOptions) -> DiscordConfig:
+def _discord(table: ConfigMapping, options: GlobalOptions) -> DiscordConfig:
     url = _required_webhook(table)
     defaults = DiscordConfig(url=url)
     return DiscordConfig(
@@ -250,22 +250,22 @@ def _discord(table: Table, options: GlobalOptions) -> DiscordConfig:
     )
 
 
-def _required_webhook(table: Table) -> SecretText:
+def _required_webhook(table: ConfigMapping) -> SecretText:
     url = _secret_url(table, "webhook_url")
     if not url:
-        table.wrong("webhook_url", "give webhook_url or webhook_url_file")
+        table.fail("webhook_url", "give webhook_url or webhook_url_file")
     return url
 
 
-def _telegram(table: Table, options: GlobalOptions) -> TelegramConfig:
+def _telegram(table: ConfigMapping, options: GlobalOptions) -> TelegramConfig:
     token = read_secret(table, "bot_token") or options.telegram_bot_token
     if not token:
-        table.wrong("bot_token", "is missing, and so is telegram_bot_token in global")
+        table.fail("bot_token", "is missing, and so is telegram_bot_token in global")
     chat_id = read_secret(table, "chat_id")
     if not chat_id:
-        table.wrong("chat_id", "is missing")
+        table.fail("chat_id", "is missing")
     if chat_id.path is None and re.fullmatch(r"-?\d{1,19}", chat_id.reveal(), re.ASCII) is None:
-        table.wrong("chat_id", f"{chat_id.reveal()!r} is not the number of a chat")
+        table.fail("chat_id", f"{chat_id.reveal()!r} is not the number of a chat")
     defaults = TelegramConfig(bot_token=token, chat_id=chat_id)
     return TelegramConfig(
         bot_token=token,
@@ -280,15 +280,15 @@ def _telegram(table: Table, options: GlobalOptions) -> TelegramConfig:
     )
 
 
-def _pagerduty(table: Table, options: GlobalOptions) -> PagerDutyConfig:
+def _pagerduty(table: ConfigMapping, options: GlobalOptions) -> PagerDutyConfig:
     routing_key, service_key = read_secret(table, "routing_key"), read_secret(table, "service_key")
     if not routing_key and not service_key:
-        table.wrong("routing_key", "give routing_key or service_key")
+        table.fail("routing_key", "give routing_key or service_key")
     texts = _texts(table, PAGERDUTY_TEXTS)
     texts["source"] = texts["source"] or texts["client"]
     details = table.raw("details") or {}
     if not isinstance(details, dict):
-        table.wrong("details", "must be a mapping")
+        table.fail("details", "must be a mapping")
     return PagerDutyConfig(
         routing_key=routing_key,
         service_key=service_key,
@@ -303,7 +303,7 @@ def _pagerduty(table: Table, options: GlobalOptions) -> PagerDutyConfig:
     )
 
 
-_Reader = Callable[[Table, GlobalOptions], ChannelConfig]
+_Reader = Callable[[ConfigMapping, GlobalOptions], ChannelConfig]
 KINDS: Mapping[str, _Reader] = {
     "webhook": _webhook,
     "email": _email,
@@ -315,12 +315,12 @@ KINDS: Mapping[str, _Reader] = {
 }
 
 
-def read_channels(receiver: Table, options: GlobalOptions) -> tuple[ChannelConfig, ...]:
+def read_channels(receiver: ConfigMapping, options: GlobalOptions) -> tuple[ChannelConfig, ...]:
     """Every entry of a receiver, in Alertmanager's order of kinds."""
     for kind in UNSUPPORTED_KINDS:
         if receiver.has(f"{kind}_configs"):
             supported = ", ".join(f"{one}_configs" for one in KINDS)
-            receiver.wrong(
+            receiver.fail(
                 f"{kind}_configs", f"this kind of receiver is not supported here; there are {supported}"
             )
         receiver.raw(f"{kind}_configs")

@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass, field
 
 from gpuscope.notify.secret_text import NO_SECRET, SecretText
-from gpuscope.scrape.config_values import Table
+from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.scrape.http_config import UNSUPPORTED, HttpConfig, read_http_config
 
 NO_EFFECT = (
@@ -48,7 +48,7 @@ class GlobalOptions:
     telegram_bot_token: SecretText = NO_SECRET
 
 
-def read_global_options(table: Table) -> GlobalOptions:
+def read_global_options(table: ConfigMapping) -> GlobalOptions:
     for key in NO_EFFECT:
         table.raw(key)
     defaults = GlobalOptions()
@@ -76,19 +76,19 @@ def read_global_options(table: Table) -> GlobalOptions:
     )
     table.finish((), lambda text: None)
     if options.slack_api_url and options.slack_app_token:
-        table.wrong("slack_app_token", "give it or slack_api_url, not both")
+        table.fail("slack_app_token", "give it or slack_api_url, not both")
     return options
 
 
-def read_secret(table: Table, key: str) -> SecretText:
+def read_secret(table: ConfigMapping, key: str) -> SecretText:
     """`key`, or `key_file`; empty if neither is given."""
     path, text = table.file(f"{key}_file"), table.text(key)
     if text and path is not None:
-        table.wrong(key, f"give it or {key}_file, not both")
+        table.fail(key, f"give it or {key}_file, not both")
     return SecretText(text, path)
 
 
-def read_notify_http(table: Table, options: GlobalOptions) -> HttpConfig:
+def read_notify_http(table: ConfigMapping, options: GlobalOptions) -> HttpConfig:
     """`http_config` of this table, or the global one."""
     if not table.has("http_config"):
         table.raw("http_config")
@@ -99,27 +99,27 @@ def read_notify_http(table: Table, options: GlobalOptions) -> HttpConfig:
     def refuse(text: str) -> None:
         for key in UNSUPPORTED:
             if key not in HARMLESS_HTTP and part.has(key) and part.raw(key) not in (False, "false", [], {}):
-                part.wrong(key, "is not supported here: the message would go another way than you asked for")
+                part.fail(key, "is not supported here: the message would go another way than you asked for")
 
     part.finish(UNSUPPORTED, refuse)
     return http
 
 
-def read_notify_tls(table: Table, key: str) -> tuple[ssl.SSLContext, str] | None:
+def read_notify_tls(table: ConfigMapping, key: str) -> tuple[ssl.SSLContext, str] | None:
     """The context and the name to check the certificate for, which may be empty."""
     if not table.has(key):
         table.raw(key)
         return None
-    wrapped = Table({"tls_config": table.raw(key)}, table.place, table.folder, table.files)
+    wrapped = ConfigMapping({"tls_config": table.raw(key)}, table.location, table.folder, table.files)
     http = read_http_config(wrapped)
     return (http.tls, http.server_name) if http.tls is not None else None
 
 
-def read_host_port(table: Table, key: str) -> tuple[str, int] | None:
+def read_host_port(table: ConfigMapping, key: str) -> tuple[str, int] | None:
     text = table.text(key)
     if not text:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        table.wrong(key, f"{text!r} is not HOST:PORT, for instance mail.example.org:587")
+        table.fail(key, f"{text!r} is not HOST:PORT, for instance mail.example.org:587")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -7,7 +7,6 @@ image is often given as a digest only; the name the user wrote is in a field tha
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter
@@ -20,9 +19,10 @@ from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.owners.attribution import ContainerInfo, ContainerInfos
 from gpuscope.owners.grpc.call import CallError, call
 from gpuscope.owners.grpc.protobuf import Value, fields, message, text
+from gpuscope.owners.lookup_timing import lasting_timing
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
-from gpuscope.worker import ReadResult, Timing, Worker
+from gpuscope.worker import ReadResult, Worker
 
 LIST_CONTAINERS: Final = "/runtime.v1.RuntimeService/ListContainers"
 AUTO: Final = "auto"
@@ -153,12 +153,6 @@ def cri_worker(reader: CriReader, settings: Settings, clock: Clock) -> Worker[Co
         "cri",
         "names and images of containers, from containerd or CRI-O",
         lambda: reader,
-        # A container keeps its name, so what is known stays good while the runtime restarts.
-        Timing(
-            interval=settings.interval,
-            deadline=max(5.0, 3 * settings.interval),
-            slack=0.5 * settings.interval,
-            good_for=math.inf,
-        ),
+        lasting_timing(settings, settings.interval),
         clock,
     )

@@ -7,7 +7,6 @@ answers Docker's API. Each container is asked about once; an unknown one has an 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -16,9 +15,10 @@ from gpuscope.blocking_http import BlockingHttp, HttpAddress
 from gpuscope.clock import Clock
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.owners.attribution import ContainerInfo, ContainerInfos
+from gpuscope.owners.lookup_timing import lasting_timing
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
-from gpuscope.worker import ReadResult, Timing, Worker
+from gpuscope.worker import ReadResult, Worker
 
 TIMEOUT_SECONDS: Final = 5.0
 _MAX_BYTES: Final = 4 << 20
@@ -98,12 +98,6 @@ def docker_worker(reader: DockerReader, settings: Settings, clock: Clock) -> Wor
         "containers",
         "names and images of containers, from Docker or Podman",
         lambda: reader,
-        # A container keeps its name, so what is known stays good while the runtime restarts.
-        Timing(
-            interval=settings.interval,
-            deadline=max(5.0, 3 * settings.interval),
-            slack=0.5 * settings.interval,
-            good_for=math.inf,
-        ),
+        lasting_timing(settings, settings.interval),
         clock,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Process, Uuid
+from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Process, Uuid, unit_uuid
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ GpuUnits = Mapping[Uuid, GpuUnit]
 
 def unit_of(process: Process) -> Uuid:
     """What the process is on: its MIG instance, or the whole GPU."""
-    return process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+    return unit_uuid(process)
 
 
 def group_by_unit(
@@ -85,7 +85,7 @@ def group_by_unit(
 
 def _add_allocations(units: GpuUnits, allocations: Sequence[Allocation]) -> None:
     for allocation in allocations:
-        uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+        uuid = unit_uuid(allocation)
         unit = None if uuid is ABSENT else units.get(uuid)
         if unit is None:
             continue

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpuscope.owners.gpu_units import allocation_holders, process_owners, unit_of
 from gpuscope.owners.owner_accounts import OwnerAccounts
@@ -28,6 +28,7 @@ from gpuscope.readings import (
     Process,
     Unattributed,
     Uuid,
+    unit_uuid,
 )
 from gpuscope.worker import Worker
 
@@ -52,10 +53,7 @@ class OwnerJoin:
         accounts: OwnerAccounts | None = None,
         scheduler: Scheduler | None = None,
         job_files: Worker[JobFiles] | None = None,
-        workers: Sequence[Worker[Any]] = (),
     ) -> None:
-        self.workers = workers
-        """Every worker that the parts take values from; the collector wakes them."""
         self._enricher = enricher or ProcessEnricher()
         self._accounts = accounts or OwnerAccounts()
         self._scheduler = scheduler
@@ -127,7 +125,7 @@ def mark_used(allocations: Sequence[Allocation], processes: Processes) -> list[A
         present |= {(owner, unit_of(process)) for owner in process_owners(process)}
     marked, taken = [], set()
     for allocation in allocations:
-        uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+        uuid = unit_uuid(allocation)
         used = uuid is not ABSENT and any((owner, uuid) in present for owner in allocation_holders(allocation))
         if used and _is_whole(allocation):
             taken.add(allocation.device_id)

@@ -16,14 +16,14 @@ from typing import Final
 
 from gpuscope.clock import Clock
 from gpuscope.errors import SourceError
+from gpuscope.owners.lookup_timing import kubelet_timing
 from gpuscope.owners.pod_list_json import decode_pod_list
 from gpuscope.owners.pod_logs import read_pod_logs
 from gpuscope.owners.pods import NO_PODS, Pod, Pods, index_pods
 from gpuscope.owners.pods_api import KeepLabel, list_pods
 from gpuscope.settings import Settings
-from gpuscope.worker import ReadResult, Timing, Worker
+from gpuscope.worker import ReadResult, Worker
 
-GOOD_FOR_SECONDS: Final = 60.0  # a kubelet that restarts must not make every pod's name disappear
 TIMEOUT_SECONDS: Final = 10.0
 
 
@@ -113,11 +113,6 @@ def pod_worker(settings: Settings, clock: Clock) -> Worker[Pods]:
         "pods",
         "the names of this node's pods",
         lambda: reader,
-        Timing(
-            interval=settings.kubelet_interval,
-            deadline=GOOD_FOR_SECONDS,
-            slack=0.5 * settings.interval,
-            good_for=GOOD_FOR_SECONDS,
-        ),
+        kubelet_timing(settings),
         clock,
     )

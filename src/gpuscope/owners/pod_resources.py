@@ -2,7 +2,7 @@
 
 Its answers contain the names of pods, not their UIDs, and no container ids. Kubelets before 1.34 also list pods
 that have ended. Ordinary init and ephemeral containers are never listed: their processes are known by cgroup
-alone. A kubelet that restarts must not make every pod disappear, so an answer stays good for a minute.
+alone.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gpuscope.clock import Clock
 from gpuscope.owners.allocation_claims import AllocationClaim
 from gpuscope.owners.grpc.call import call
 from gpuscope.owners.grpc.protobuf import fields, message, text
+from gpuscope.owners.lookup_timing import kubelet_timing
 from gpuscope.settings import Settings
-from gpuscope.worker import FunctionReader, Timing, Worker
+from gpuscope.worker import FunctionReader, Worker
 
 LIST: Final = "/v1.PodResourcesLister/List"
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/pgpu", "amd.com/gpu")
 MAX_CLAIMS: Final = 100_000
 DRA_RESOURCE: Final = "gpu.nvidia.com"
-GOOD_FOR_SECONDS: Final = 60.0
 TIMEOUT_SECONDS: Final = 10.0
 
 
@@ -33,12 +33,7 @@ def kubelet_worker(settings: Settings, clock: Clock) -> Worker[tuple[AllocationC
         "kubelet",
         "allocations of this node's GPUs to pods",
         lambda: reader,
-        Timing(
-            interval=settings.kubelet_interval,
-            deadline=GOOD_FOR_SECONDS,
-            slack=0.5 * settings.interval,
-            good_for=GOOD_FOR_SECONDS,
-        ),
+        kubelet_timing(settings),
         clock,
         reuse_equal=True,
     )

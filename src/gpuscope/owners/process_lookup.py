@@ -7,7 +7,6 @@ read is absent and counted under its name; the other parts stay. Facts are kept 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from typing import Final
 from gpuscope.clock import Clock
 from gpuscope.errors import SourceError
 from gpuscope.owners.cgroup import NO_CGROUP, CgroupFacts, parse_cgroup
+from gpuscope.owners.lookup_timing import lasting_timing
 from gpuscope.owners.proc import Proc, ProcessGone
 from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
 from gpuscope.owners.users import UserNames, read_hostile_text
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.settings import Settings
-from gpuscope.worker import ReadResult, Timing, Worker
+from gpuscope.worker import ReadResult, Worker
 
 MAX_COMMAND: Final = 512
 MAX_WAIT_SECONDS: Final = 0.25  # for a new process; only a user database that hangs takes longer
@@ -153,13 +153,11 @@ class LookupOnDemand:
 
 
 def lookup_worker(lookup: ProcessLookup, settings: Settings, clock: Clock) -> Worker[FactsByProcess]:
-    deadline = max(5.0, 3 * settings.interval)
     return Worker(
         "process-owners",
         "owners of the processes on the GPUs, from /proc",
         lambda: lookup,
-        # On demand: whenever a new process appears. What was found about a process stays true.
-        Timing(interval=0.0, deadline=deadline, slack=0.5 * settings.interval, good_for=math.inf),
+        lasting_timing(settings, interval=0.0),  # on demand: whenever a new process appears
         clock,
     )
 

@@ -1,18 +1,18 @@
-"""What was read: frozen values, no I/O, imports nothing else of the program."""
+"""Readings: frozen values without I/O. Imports nothing else of the program."""
 
 from gpuscope.readings.absent import ABSENT, Absent, Maybe
-from gpuscope.readings.device import Device, MigInstance, Uuid
+from gpuscope.readings.device import Device, MigInstance, Uuid, unit_uuid
 from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
-from gpuscope.readings.host import Filesystem, FilesystemError, Host
+from gpuscope.readings.host import Filesystem, FilesystemError, HostReading
 from gpuscope.readings.ownership import Allocation, OwnerKey, Ownership, OwnerUse, Unattributed
-from gpuscope.readings.process import ACTIVE, IDLE, NOBODY, UNKNOWN, Owner, Pid, Process, ProcessLabels
+from gpuscope.readings.process import ACTIVE, IDLE, NO_OWNER, UNKNOWN, Owner, Pid, Process, ProcessLabels
 from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
 __all__ = [
     "ABSENT",
     "ACTIVE",
     "IDLE",
-    "NOBODY",
+    "NO_OWNER",
     "UNKNOWN",
     "Absent",
     "AgentCost",
@@ -23,7 +23,7 @@ __all__ = [
     "Filesystem",
     "FilesystemError",
     "GpuEvent",
-    "Host",
+    "HostReading",
     "Maybe",
     "MigInstance",
     "Owner",
@@ -40,4 +40,5 @@ __all__ = [
     "Uuid",
     "XidEvent",
     "XidTotal",
+    "unit_uuid",
 ]

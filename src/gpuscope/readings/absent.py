@@ -1,8 +1,8 @@
-"""The one value that means "this number was not given".
+"""ABSENT, the value of every number that could not be read.
 
-A card without a sensor, a call that failed, a field the driver refuses: all read as ABSENT, never as 0. Its
-truth value is an error on purpose: `if reading:` or `reading or 0` would treat a real 0 as missing, the
-commonest wrong number in this field. Ask `reading is ABSENT`.
+A GPU without the sensor, a failed call and a refused field are ABSENT, never 0. ABSENT has no truth value,
+because `if reading:` and `reading or 0` would treat a real 0 as missing, the most common error in GPU
+monitoring. Write `reading is ABSENT`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class Absent(Enum):
     ABSENT = "absent"
 
     def __bool__(self) -> bool:
-        raise TypeError("an absent reading is neither true nor false: compare with `is ABSENT`")
+        raise TypeError("an absent reading has no truth value: compare with `is ABSENT`")
 
     def __repr__(self) -> str:
         return "ABSENT"
 
-    __hash__ = object.__hash__  # Enum's own is Python, and owners with absent parts are hashed every cycle
+    __hash__ = object.__hash__  # faster than Enum's: owners with absent attributes are hashed every cycle
 
 
 ABSENT: Final[Literal[Absent.ABSENT]] = Absent.ABSENT

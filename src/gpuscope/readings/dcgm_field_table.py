@@ -1,8 +1,8 @@
-"""DCGM's fields by id, as DCGM 4.6 declares them: facts only, one line each.
+"""DCGM's fields by id, as DCGM 4.6 declares them, one per line.
 
-`id kind level short_name tag`. Kind: i whole number, d double, s text, b binary. Level is the smallest thing
-the field speaks of: 0 the machine, 1 a GPU, 2 a vGPU, 3 an NVSwitch, 4 a GPU instance, 5 a compute instance,
-6 a link, 7 a CPU, 8 a CPU core, 9 a ConnectX card. Older DCGM has fewer fields; the ids never change.
+`id kind level short_name tag`. Kind: i integer, d double, s text, b binary. Level is the smallest entity that
+has the field: 0 machine, 1 GPU, 2 vGPU, 3 NVSwitch, 4 GPU instance, 5 compute instance, 6 link, 7 CPU, 8 CPU
+core, 9 ConnectX card. Older DCGM versions have fewer fields; ids never change.
 """
 
 from __future__ import annotations

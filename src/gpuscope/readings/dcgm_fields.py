@@ -1,8 +1,8 @@
-"""What DCGM's field ids mean: the kind of value, and which of our readings it is.
+"""DCGM's field ids: the kind of value and the reading that each field corresponds to.
 
-The DCGM source turns ids into readings through `FIELD_READINGS`, the DCGM families turn readings into the
-values DCGM would have given through the same rows, so that the two cannot disagree. A field without a row has
-no reading of its own and is known only as DCGM printed it (`GpuOrInstance.dcgm_fields`).
+The DCGM source converts fields to readings with `FIELD_READINGS`; the DCGM families convert readings to field
+values with the same rows, so the two cannot disagree. A field without a row has no reading and is available
+only as DCGM printed it (`GpuOrInstance.dcgm_fields`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from gpuscope.readings.dcgm_field_table import FIELD_TABLE
 MIB: Final = 1048576.0
 
 PROFILING_IDS: Final = range(1000, 1100)
-"""Fields of the profiling module, which may refuse to be watched where everything else works."""
+"""Fields of the profiling module, which DCGM may refuse while all other fields work."""
 
 ENTITY_NUMBER_ID: Final = 0
-"""DCGM has no field 0: `GpuOrInstance.dcgm_fields` keeps DCGM's own number of a GPU or instance under it."""
+"""The key of DCGM's own number for a GPU or instance in `GpuOrInstance.dcgm_fields`; DCGM has no field 0."""
 
 P2P_BITMAP_ID: Final = 64
-"""A bit for each GPU that is reached over NVLink; DCGM's nearest to dcgm-exporter's `DCGM_EXP_P2P_STATUS`."""
+"""One bit per GPU that is reachable over NVLink; the closest field to dcgm-exporter's `DCGM_EXP_P2P_STATUS`."""
 
 GPU_LEVELS: Final = frozenset({0, 1, 2, 4, 5})
-"""Levels of fields that dcgm-exporter reads from GPUs: machine, GPU, vGPU, GPU and compute instance."""
+"""Levels of the fields that dcgm-exporter reads: machine, GPU, vGPU, GPU instance, compute instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class DcgmField:
-    """`kind`: i whole number, d double, s text, b binary. `tag` is the long name of `dcgmi dmon -l`."""
+    """`kind`: i integer, d double, s text, b binary. `tag` is the long name in `dcgmi dmon -l`."""
 
     id: int
     kind: str
@@ -49,18 +49,18 @@ def dcgm_fields() -> dict[int, DcgmField]:
 
 
 def kind_of(field_id: int) -> str:
-    """A field newer than our table is taken for a whole number, as four in five are."""
+    """Assumes an integer for a field newer than the table: four of five fields are integers."""
     field = dcgm_fields().get(field_id)
     return field.kind if field is not None else "i"
 
 
 @dataclass(frozen=True, slots=True)
 class FieldReading:
-    """`reading` is an attribute of a reading, or one and a key of its mapping; `unit` in our base units."""
+    """`reading` is an attribute of a reading, with a key if the attribute is a mapping."""
 
     id: int
     reading: str
-    unit: float = 1.0  # one of DCGM's units, in ours: a MHz is 1e6 hertz
+    unit: float = 1.0  # DCGM's unit in base units: 1 MHz is 1e6 hertz
 
 
 FIELD_READINGS: Final = (
@@ -157,7 +157,7 @@ _ECC_ERRORS: Final = ("corrected", "uncorrected")
 
 
 def _link_ids(first: int, of_link_6: int, of_link_15: int) -> dict[int, int]:
-    """Field id -> link. DCGM numbered links 0 to 5 first, then 12 to 14, then 6 to 11, then 15 to 17."""
+    """Field id -> link. DCGM assigned ids to links 0 to 5 first, then 12 to 14, 6 to 11 and 15 to 17."""
     ids = {first + link: link for link in range(6)}
     ids |= {first + 6 + number: 12 + number for number in range(3)}
     ids |= {of_link_6 + number: 6 + number for number in range(6)}
@@ -184,7 +184,7 @@ NVLINK_RATE_IDS: Final = {
     843: ("", "tx"),
     897: ("", "rx"),
 }
-"""Throughput worked out from the driver's counters: field id -> (link, direction), empty for all of them."""
+"""Throughput computed from the driver's counters: field id -> (link, direction); empty means all."""
 
 REQUESTED_FIELD_READINGS: Final = (
     FieldReading(58, "pci_ids.device"),
@@ -210,7 +210,7 @@ REQUESTED_FIELD_READINGS: Final = (
         for number, direction in enumerate(("tx", "rx"))
     ),
 )
-"""Fields the families can export from readings; DCGM is asked for them only where a counters file has them."""
+"""Fields that the families export from readings; the DCGM source requests them only for a counters file."""
 
 TEXT_READINGS: Final = {
     50: "model",
@@ -223,13 +223,13 @@ TEXT_READINGS: Final = {
     82: "inforom_versions.image",
     85: "vbios_version",
 }
-"""Fields that are text, by the attribute of `Device` that holds it."""
+"""Text fields: field id -> attribute of `Device`."""
 
 DRIVER_READINGS: Final = {1: "driver_version", 2: "nvml_version"}
-"""Fields of the machine that every GPU's row repeats, by the attribute of `Driver`."""
+"""Fields of the machine, which every GPU's row repeats: field id -> attribute of `Driver`."""
 
 REQUESTED_DRIVER_READINGS: Final = {5: "cuda_version", 74: "confidential_compute"}
-"""As above, but DCGM is asked for them only on request."""
+"""As `DRIVER_READINGS`, but read only on request."""
 
 _BLANK_TEXT: Final = frozenset({"<<<NULL>>>", "<<<NOT_FOUND>>>", "<<<NOT_SUPPORTED>>>", "<<<NOT_PERM>>>"})
 _BLANK_INTEGERS: Final = frozenset(
@@ -239,7 +239,7 @@ _BLANK_DOUBLES: Final = frozenset({140737488355328.0 + offset for offset in rang
 
 
 def is_blank(value: int | float | str) -> bool:
-    """Whether DCGM says "no value" with this value: not read, not found, not supported, not permitted."""
+    """Whether this is DCGM's mark for "no value": not read, not found, not supported, not permitted."""
     if isinstance(value, str):
         return value in _BLANK_TEXT
     return value in (_BLANK_INTEGERS if isinstance(value, int) else _BLANK_DOUBLES)

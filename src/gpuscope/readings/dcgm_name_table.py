@@ -1,7 +1,7 @@
-"""What DCGM calls its fields, by id: the name of DCGM 4.6, then the names it had before.
+"""DCGM's field names by id: the name in DCGM 4.6, then older names.
 
-`id name [older names]`, each without its `DCGM_FI_`; the lower-case names are those of dcgm-exporter 1.x and
-are written in full. An id with one name was never renamed.
+`id name [older names]`, each without the prefix `DCGM_FI_`. Lower-case names are complete; dcgm-exporter 1.x
+used them. An id with one name was never renamed.
 """
 
 from __future__ import annotations

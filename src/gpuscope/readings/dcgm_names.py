@@ -1,7 +1,7 @@
-"""DCGM's names for its fields: from a name, old or new, to the id, and back.
+"""Maps DCGM's field names, old and new, to ids and back.
 
-DCGM 4.6 renamed most fields and kept the old names as aliases; a counters file may hold either, and the metric
-is exported under the name written there.
+DCGM 4.6 renamed most fields and kept the old names as aliases. A counters file may use either name, and the
+metric is exported under the name in the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuscope.readings.dcgm_name_table import NAME_TABLE
 
 @cache
 def names_by_id() -> dict[int, tuple[str, ...]]:
-    """Every name of every field, the newest first."""
+    """All names of each field, newest first."""
     return dict(_rows())
 
 

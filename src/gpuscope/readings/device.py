@@ -1,41 +1,42 @@
-"""A GPU and its MIG instances as one source saw them at one moment.
+"""A GPU and its MIG instances, as one source read them at one time.
 
-Every number is ABSENT unless the source gave it. Units are Prometheus' base units (bytes, seconds, hertz,
-ratios from 0 to 1), whatever the driver speaks. A mapping holds one reading per label value: `clock_hertz`
-by clock, `ecc_errors` by (error, lifetime). A new metric needs one attribute here, and one row in
-`metrics/families/native/table.py` that names it.
+Every number is ABSENT unless the source read it. Units are Prometheus' base units (bytes, seconds, hertz,
+ratios from 0 to 1). A mapping has one number per label value: `clock_hertz` by clock, `ecc_errors` by (error,
+lifetime). A new metric needs an attribute here, and a row in `metrics/families/native/table.py` that names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NewType
+from typing import Any, NewType, Protocol, TypeVar
 
 from gpuscope.readings.absent import ABSENT, Maybe
 
 Uuid = NewType("Uuid", str)
-"""`GPU-…` of a whole GPU or `MIG-…` of an instance, as the driver spells it."""
+"""The driver's `GPU-…` of a whole GPU or `MIG-…` of an instance."""
+
+GpuUuid = TypeVar("GpuUuid", bound=Maybe[Uuid], covariant=True)
 
 ByLabel = Mapping[str, float]
 ByLabels = Mapping[tuple[str, ...], float]
 
 
-class _Nothing(dict[Any, Any]):
-    """An empty mapping that stays empty; hashable, so that a frozen dataclass takes it as a default."""
+class _NoValues(dict[Any, Any]):
+    """An immutable empty mapping; hashable, so that a frozen dataclass accepts it as a default."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __setitem__(self, key: object, value: object) -> None:
-        raise TypeError("NOTHING stays empty")
+        raise TypeError("NO_VALUES is immutable")
 
 
-NOTHING: Mapping[Any, Any] = _Nothing()
+NO_VALUES: Mapping[Any, Any] = _NoValues()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOrInstance:
-    """What a whole GPU and a MIG instance both have: memory, and what the profiling units count."""
+    """The readings that GPUs and MIG instances have: memory and profiling."""
 
     memory_total_bytes: Maybe[float] = ABSENT
     memory_used_bytes: Maybe[float] = ABSENT
@@ -44,30 +45,30 @@ class GpuOrInstance:
     bar1_total_bytes: Maybe[float] = ABSENT
     bar1_used_bytes: Maybe[float] = ABSENT
 
-    ecc_errors: ByLabels = NOTHING  # by (error, lifetime): (corrected | uncorrected, volatile | aggregate)
+    ecc_errors: ByLabels = NO_VALUES  # by (error, lifetime): (corrected | uncorrected, volatile | aggregate)
 
     graphics_engine_active_ratio: Maybe[float] = ABSENT
     sm_active_ratio: Maybe[float] = ABSENT
     sm_occupancy_ratio: Maybe[float] = ABSENT
     tensor_active_ratio: Maybe[float] = ABSENT
-    tensor_pipe_active_ratio: ByLabel = NOTHING  # by pipe: imma, hmma, dfma
+    tensor_pipe_active_ratio: ByLabel = NO_VALUES  # by pipe: imma, hmma, dfma
     dram_active_ratio: Maybe[float] = ABSENT
     fp64_active_ratio: Maybe[float] = ABSENT
     fp32_active_ratio: Maybe[float] = ABSENT
     fp16_active_ratio: Maybe[float] = ABSENT
     integer_active_ratio: Maybe[float] = ABSENT
-    profiled_pcie_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
-    profiled_nvlink_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
+    profiled_pcie_bytes_per_second: ByLabel = NO_VALUES  # by direction: tx, rx
+    profiled_nvlink_bytes_per_second: ByLabel = NO_VALUES  # by direction: tx, rx
 
-    processes_known: bool = True  # False: who runs here cannot be told, while other GPUs tell
+    processes_known: bool = True  # False: the processes here are unknown, those of other GPUs are known
 
-    # What DCGM said word for word, by field id, for the families that repeat it byte for byte.
-    dcgm_fields: Mapping[int, int | float | str] = NOTHING
+    # DCGM's unchanged values by field id, for the families that export them unchanged.
+    dcgm_fields: Mapping[int, int | float | str] = NO_VALUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigInstance(GpuOrInstance):
-    """A slice of a GPU. `gpu_instance` and `compute_instance` are the driver's own, sparse ids."""
+    """A MIG instance. `gpu_instance` and `compute_instance` are the driver's ids, which have gaps."""
 
     uuid: Uuid
     gpu_instance: int
@@ -77,8 +78,8 @@ class MigInstance(GpuOrInstance):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device(GpuOrInstance):
-    """A whole GPU. Only `uuid` and `index` are certain; a lost GPU, which does not answer any more, keeps its
-    identity and loses the rest."""
+    """A whole GPU. Only `uuid` and `index` are always known. A lost GPU does not answer any more and keeps only
+    its identity."""
 
     uuid: Uuid
     index: int
@@ -90,87 +91,91 @@ class Device(GpuOrInstance):
     architecture: Maybe[str] = ABSENT
     compute_capability: Maybe[str] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT  # "00000000:8D:00.0"
-    pci_ids: ByLabel = NOTHING  # device and sub_device, each with its vendor; base_class, sub_class
+    pci_ids: ByLabel = NO_VALUES  # device, sub_device (both include the vendor), base_class, sub_class
     minor_number: Maybe[int] = ABSENT
-    cpu_affinity: Mapping[str, int] = NOTHING  # 64 CPUs a word, by the word's number: "0" has CPUs 0 to 63
-    memory_affinity: Mapping[str, int] = NOTHING  # NUMA nodes, likewise
+    cpu_affinity: Mapping[str, int] = NO_VALUES  # by 64-bit word: "0" has CPUs 0 to 63
+    memory_affinity: Mapping[str, int] = NO_VALUES  # NUMA nodes, by 64-bit word
     vbios_version: Maybe[str] = ABSENT
-    inforom_versions: Mapping[str, str] = NOTHING
+    inforom_versions: Mapping[str, str] = NO_VALUES
     board_part_number: Maybe[str] = ABSENT
-    platform: Mapping[str, str] = NOTHING  # where in a rack: chassis, slot, tray, host, module
+    platform: Mapping[str, str] = NO_VALUES  # position in the rack: chassis, slot, tray, host, module
 
     utilization_ratio: Maybe[float] = ABSENT
-    utilization_mean_ratio: Maybe[float] = ABSENT  # the driver's samples since the last reading, averaged
-    busy_seconds: Maybe[float] = ABSENT  # those samples added up since the source was opened; starts over at 0
+    utilization_mean_ratio: Maybe[float] = ABSENT  # mean of the driver's samples since the last reading
+    busy_seconds: Maybe[float] = ABSENT  # sum of those samples since the source was opened
     memory_utilization_ratio: Maybe[float] = ABSENT
     encoder_utilization_ratio: Maybe[float] = ABSENT
     decoder_utilization_ratio: Maybe[float] = ABSENT
     jpeg_utilization_ratio: Maybe[float] = ABSENT
     ofa_utilization_ratio: Maybe[float] = ABSENT
     encoder_sessions: Maybe[float] = ABSENT
-    encoder_frames_per_second: Maybe[float] = ABSENT  # the mean over all sessions; so is the latency
+    encoder_frames_per_second: Maybe[float] = ABSENT  # mean over all sessions, like the latency
     encoder_latency_seconds: Maybe[float] = ABSENT
 
-    temperature_celsius: ByLabel = NOTHING  # by sensor: gpu, memory
-    temperature_threshold_celsius: ByLabel = NOTHING  # by threshold: shutdown, slowdown, memory_max, gpu_max
-    temperature_margin_celsius: Maybe[float] = ABSENT  # degrees left; newer cards have no thresholds but this
-    temperature_margin_threshold_celsius: ByLabel = NOTHING  # margins at which the card acts, by threshold
+    temperature_celsius: ByLabel = NO_VALUES  # by sensor: gpu, memory
+    temperature_threshold_celsius: ByLabel = NO_VALUES  # by threshold: shutdown, slowdown, memory_max, gpu_max
+    temperature_margin_celsius: Maybe[float] = (
+        ABSENT  # degrees left; newer GPUs have this instead of thresholds
+    )
+    temperature_margin_threshold_celsius: ByLabel = NO_VALUES  # margins at which the GPU slows or shuts down
 
     power_watts: Maybe[float] = ABSENT
     power_instant_watts: Maybe[float] = ABSENT
     power_average_watts: Maybe[float] = ABSENT
-    power_limit_watts: ByLabel = NOTHING  # by limit: current, enforced, default, min, max
+    power_limit_watts: ByLabel = NO_VALUES  # by limit: current, enforced, default, min, max
     energy_joules: Maybe[float] = ABSENT  # since the driver was loaded
 
-    clock_hertz: ByLabel = NOTHING  # by clock: graphics, sm, memory, video
-    clock_max_hertz: ByLabel = NOTHING
-    clock_application_hertz: ByLabel = NOTHING
+    clock_hertz: ByLabel = NO_VALUES  # by clock: graphics, sm, memory, video
+    clock_max_hertz: ByLabel = NO_VALUES
+    clock_application_hertz: ByLabel = NO_VALUES
     performance_state: Maybe[float] = ABSENT
-    throttle_reasons: Maybe[int] = ABSENT  # the driver's bit mask; names in metrics/throttle.py
-    throttle_reasons_supported: Maybe[int] = ABSENT  # of that mask, the bits this card can set
-    throttled_seconds: ByLabel = NOTHING  # the driver's own counters, by reason
-    violation_seconds: ByLabel = NOTHING  # the driver's own counters, by policy
+    throttle_reasons: Maybe[int] = ABSENT  # the driver's bit mask; readings/throttle.py has the names
+    throttle_reasons_supported: Maybe[int] = ABSENT  # the bits of that mask that this GPU can set
+    throttled_seconds: ByLabel = NO_VALUES  # the driver's counters, by reason
+    violation_seconds: ByLabel = NO_VALUES  # the driver's counters, by policy
 
-    fan_speed_ratio: ByLabel = NOTHING  # by fan: "0", "1"
-    fan_rpm: ByLabel = NOTHING
+    fan_speed_ratio: ByLabel = NO_VALUES  # by fan: "0", "1"
+    fan_rpm: ByLabel = NO_VALUES
 
     pcie_link_generation: Maybe[float] = ABSENT
     pcie_link_generation_max: Maybe[float] = ABSENT
-    pcie_link_generation_gpu_max: Maybe[float] = ABSENT  # of the card alone, whatever it is plugged into
+    pcie_link_generation_gpu_max: Maybe[float] = ABSENT  # of the GPU, independent of its slot
     pcie_link_width: Maybe[float] = ABSENT
     pcie_link_width_max: Maybe[float] = ABSENT
-    pcie_bytes_per_second: ByLabel = NOTHING  # by direction: tx, rx
+    pcie_bytes_per_second: ByLabel = NO_VALUES  # by direction: tx, rx
     pcie_replays: Maybe[float] = ABSENT
 
-    nvlink_up: ByLabel = NOTHING  # by link: "0" … "17"
-    nvlink_bytes: ByLabel = NOTHING  # by direction: the sum over all links
-    nvlink_aggregate_bytes: ByLabel = NOTHING  # by direction: the driver's own counter for all links
-    nvlink_link_bytes: ByLabels = NOTHING  # by (link, direction)
-    profiled_nvlink_link_bytes_per_second: ByLabels = NOTHING  # by (link, direction); only on request
-    nvlink_errors: ByLabels = NOTHING  # by (link, error): crc_flit, crc_data, replay, recovery
-    # By the other GPU's index: 0 reachable over NVLink, else why not: 1 chipset, 2 GPU, 3 topology, 4 switched
-    # off by a registry key, 5 not supported, 6 unknown.
-    p2p_nvlink_status: ByLabel = NOTHING
+    nvlink_up: ByLabel = NO_VALUES  # by link: "0" … "17"
+    nvlink_bytes: ByLabel = NO_VALUES  # by direction: the sum over all links
+    nvlink_aggregate_bytes: ByLabel = NO_VALUES  # by direction: the driver's counter for all links
+    nvlink_link_bytes: ByLabels = NO_VALUES  # by (link, direction)
+    profiled_nvlink_link_bytes_per_second: ByLabels = NO_VALUES  # by (link, direction); only on request
+    nvlink_errors: ByLabels = NO_VALUES  # by (link, error): crc_flit, crc_data, replay, recovery
+    # By the other GPU's index: 0 reachable over NVLink, else the reason: 1 chipset, 2 GPU, 3 topology, 4
+    # disabled by a registry key, 5 not supported, 6 unknown.
+    p2p_nvlink_status: ByLabel = NO_VALUES
     fabric_state: Maybe[float] = ABSENT  # 0 not supported, 1 not started, 2 in progress, 3 completed
-    fabric_status: Maybe[float] = ABSENT  # NVML's return code of the registration, 0 is success; once completed
+    fabric_status: Maybe[float] = ABSENT  # NVML's return code of a completed registration; 0 is success
     fabric_clique: Maybe[float] = ABSENT
     fabric_cluster: Maybe[str] = ABSENT
 
     ecc_enabled: Maybe[float] = ABSENT
     ecc_pending: Maybe[float] = ABSENT
-    ecc_location_errors: ByLabels = NOTHING  # by (error, lifetime, location)
-    ecc_sram_errors: ByLabels = NOTHING  # uncorrected, by (check, lifetime): parity | sec_ded
-    ecc_sram_sources: ByLabel = NOTHING  # uncorrected, aggregate, by unit: l2, sm, microcontroller, pcie, other
-    ecc_sram_threshold_exceeded: Maybe[float] = ABSENT  # 1: NVIDIA takes such a card back
-    retired_pages: ByLabel = NOTHING  # by cause: single_bit, double_bit
+    ecc_location_errors: ByLabels = NO_VALUES  # by (error, lifetime, location)
+    ecc_sram_errors: ByLabels = NO_VALUES  # uncorrected, by (check, lifetime): parity | sec_ded
+    ecc_sram_sources: ByLabel = (
+        NO_VALUES  # uncorrected, aggregate, by unit: l2, sm, microcontroller, pcie, other
+    )
+    ecc_sram_threshold_exceeded: Maybe[float] = ABSENT  # 1: NVIDIA replaces such a GPU
+    retired_pages: ByLabel = NO_VALUES  # by cause: single_bit, double_bit
     retired_pages_pending: Maybe[float] = ABSENT
-    remapped_rows: ByLabel = NOTHING  # by cause: correctable, uncorrectable
-    remapped_rows_inactive: ByLabel = NOTHING  # by cause; remapped, but not in use before a reset
+    remapped_rows: ByLabel = NO_VALUES  # by cause: correctable, uncorrectable
+    remapped_rows_inactive: ByLabel = NO_VALUES  # by cause; remapped, but not active before a reset
     row_remap_pending: Maybe[float] = ABSENT
     row_remap_failed: Maybe[float] = ABSENT
-    row_remap_banks: ByLabel = NOTHING  # by availability: max, high, partial, low, none
+    row_remap_banks: ByLabel = NO_VALUES  # by availability: max, high, partial, low, none
 
-    # What the driver asks for: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover
+    # The driver's recommendation: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover
     # the IMEX domain, 6 bus reset, 7 system reboot.
     recovery_action: Maybe[float] = ABSENT
 
@@ -181,12 +186,23 @@ class Device(GpuOrInstance):
     display_active: Maybe[float] = ABSENT
     display_attached: Maybe[float] = ABSENT
     accounting_enabled: Maybe[float] = ABSENT
-    accounting_buffer_size: Maybe[float] = ABSENT  # processes it remembers
-    c2c_enabled: Maybe[float] = ABSENT  # 1 if the chip-to-chip link to the CPU is on
-    gsp_firmware: ByLabel = NOTHING  # 1 if the driver runs on the card's own processor: current, default
-    protected_memory_bytes: ByLabel = NOTHING  # of confidential computing: total, used, free
+    accounting_buffer_size: Maybe[float] = ABSENT  # maximum number of recorded processes
+    c2c_enabled: Maybe[float] = ABSENT  # 1 if the chip-to-chip link to the CPU is enabled
+    gsp_firmware: ByLabel = NO_VALUES  # 1 if the driver uses the GPU's system processor: current, default
+    protected_memory_bytes: ByLabel = NO_VALUES  # confidential computing: total, used, free
 
     instances: tuple[MigInstance, ...] = ()
 
-    # What nvidia-smi printed word for word.
-    smi_cells: Mapping[str, str] = NOTHING  # CSV header -> cell
+    smi_cells: Mapping[str, str] = NO_VALUES  # nvidia-smi's unchanged output: CSV header -> cell
+
+
+class _OnUnit(Protocol[GpuUuid]):
+    @property
+    def gpu_uuid(self) -> GpuUuid: ...
+    @property
+    def instance_uuid(self) -> Maybe[Uuid]: ...
+
+
+def unit_uuid(reading: _OnUnit[GpuUuid]) -> Uuid | GpuUuid:
+    """The UUID of the unit that a process or an allocation is on: the MIG instance, or else the whole GPU."""
+    return reading.gpu_uuid if reading.instance_uuid is ABSENT else reading.instance_uuid

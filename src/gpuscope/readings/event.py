@@ -1,4 +1,4 @@
-"""Something that happened once: an XID error the driver reported, a GPU that was lost or came back."""
+"""Events: XID errors, and GPUs that were lost or recovered."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from gpuscope.readings.device import Uuid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidEvent:
-    """One XID. The kernel log knows the GPU by PCI address, the driver's events by UUID."""
+    """One XID. The kernel log identifies the GPU by PCI address, the driver's events by UUID."""
 
     xid: int
     at: float  # seconds since the epoch
-    channel: str  # "kernel_log" or "nvml": the same XID may come both ways
+    channel: str  # "kernel_log" or "nvml": the same XID may come from both
     gpu_uuid: Maybe[Uuid] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT
     message: str = ""
-    # Where the kernel log has it: a restarted agent reads the log again and must know what it has counted.
-    log_sequence: Maybe[int] = ABSENT  # the record's number in this boot
-    log_microseconds: Maybe[int] = ABSENT  # its time stamp since boot
+    # The position in the kernel log: a restarted agent reads the log again and must not count an XID twice.
+    log_sequence: Maybe[int] = ABSENT  # the record's sequence number in this boot
+    log_microseconds: Maybe[int] = ABSENT  # the record's timestamp since boot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuEvent:
-    """What happened to one GPU. An XID of a GPU that was never seen has its PCI address only."""
+    """An event of one GPU. An XID of a GPU that was never seen has only the PCI address."""
 
     kind: str  # "lost", "returned" or "xid"
     at: float  # seconds since the epoch
-    text: str  # one sentence, as it stands in the log
+    text: str  # the sentence in the log
     gpu_uuid: Maybe[Uuid] = ABSENT
     index: Maybe[int] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT
@@ -38,7 +38,7 @@ class GpuEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidTotal:
-    """How often one XID was seen on one GPU, each occurrence once, and when last."""
+    """How many times an XID occurred on a GPU, and when last."""
 
     gpu_uuid: Uuid
     xid: int

@@ -1,7 +1,7 @@
-"""The machine around the GPUs, in node_exporter's terms and units.
+"""The machine's CPU, memory, filesystems, disks and network, with node_exporter's names and units.
 
-Counters are the kernel's, since boot. A filesystem that does not answer or may not be read is among the
-`filesystem_errors`, not 0 bytes large.
+Counters are the kernel's, since boot. A filesystem that does not answer or cannot be read is in
+`filesystem_errors` and has no size.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuscope.readings.absent import ABSENT, Maybe
-from gpuscope.readings.device import NOTHING
+from gpuscope.readings.device import NO_VALUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Filesystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemError:
-    """A mounted filesystem that did not tell its size, and why."""
+    """A mounted filesystem whose size could not be read, and the reason."""
 
     device: str
     mountpoint: str
@@ -39,20 +39,20 @@ class FilesystemError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    uname: Mapping[str, str] = NOTHING  # by node_uname_info's labels
+class HostReading:
+    uname: Mapping[str, str] = NO_VALUES  # by node_uname_info's labels
     boot_time_seconds: Maybe[float] = ABSENT
     time_seconds: Maybe[float] = ABSENT
     load1: Maybe[float] = ABSENT
     load5: Maybe[float] = ABSENT
     load15: Maybe[float] = ABSENT
-    cpu_seconds: Mapping[tuple[str, ...], float] = NOTHING  # by (cpu, mode)
-    cpu_guest_seconds: Mapping[tuple[str, ...], float] = NOTHING  # by (cpu, mode)
-    memory: Mapping[str, float] = NOTHING  # by suffix: MemTotal_bytes, HugePages_Free
-    kernel: Mapping[str, float] = NOTHING  # by name without node_: context_switches_total, procs_running
-    vmstat: Mapping[str, float] = NOTHING  # by /proc/vmstat's own names
+    cpu_seconds: Mapping[tuple[str, ...], float] = NO_VALUES  # by (cpu, mode)
+    cpu_guest_seconds: Mapping[tuple[str, ...], float] = NO_VALUES  # by (cpu, mode)
+    memory: Mapping[str, float] = NO_VALUES  # by suffix: MemTotal_bytes, HugePages_Free
+    kernel: Mapping[str, float] = NO_VALUES  # by name without node_: context_switches_total, procs_running
+    vmstat: Mapping[str, float] = NO_VALUES  # by the names in /proc/vmstat
     filesystems: tuple[Filesystem, ...] = ()
     filesystem_errors: tuple[FilesystemError, ...] = ()
-    disks: Mapping[str, Mapping[str, float]] = NOTHING  # device -> suffix -> value
-    disk_info: Mapping[str, Mapping[str, str]] = NOTHING  # device -> node_disk_info's other labels
-    networks: Mapping[str, Mapping[str, float]] = NOTHING  # interface -> suffix -> value
+    disks: Mapping[str, Mapping[str, float]] = NO_VALUES  # device -> suffix -> value
+    disk_info: Mapping[str, Mapping[str, str]] = NO_VALUES  # device -> node_disk_info's other labels
+    networks: Mapping[str, Mapping[str, float]] = NO_VALUES  # interface -> suffix -> value

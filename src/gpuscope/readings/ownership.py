@@ -1,8 +1,8 @@
-"""Who was given a GPU, and what each owner has of it: two facts that need not agree.
+"""Allocations of GPUs and their use by owners, which need not agree.
 
-An `Allocation` is what the scheduler says; an `OwnerUse` is what the owner's processes do. A pod may be given a
-GPU and leave it unused, and a privileged pod may use one it was never given. What belongs to no owner is an
-`Unattributed`, never shared out among the owners.
+An `Allocation` comes from the scheduler, an `OwnerUse` from the owner's processes. A pod may leave its GPU
+unused, and a privileged pod may use a GPU that it was not allocated. Use without an owner is `Unattributed`; it
+is never distributed among the owners.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuscope.readings.absent import ABSENT, Maybe
-from gpuscope.readings.device import NOTHING, Uuid
+from gpuscope.readings.device import NO_VALUES, Uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """A GPU or MIG instance handed to a container or a job. Of a shared GPU several hold the same one."""
+    """A GPU or MIG instance allocated to a container or a job. A shared GPU has several allocations."""
 
-    gpu_uuid: Maybe[Uuid] = ABSENT  # ABSENT: an id that no visible GPU answers to
+    gpu_uuid: Maybe[Uuid] = ABSENT  # ABSENT: no visible GPU has this device id
     instance_uuid: Maybe[Uuid] = ABSENT
-    device_id: str = ""  # as the scheduler spells it
+    device_id: str = ""  # the scheduler's id
     resource: str = ""  # nvidia.com/gpu
-    replica: Maybe[str] = ABSENT  # of a shared GPU: "3" of GPU-…::3
+    replica: Maybe[str] = ABSENT  # of a shared GPU: "3" in GPU-…::3
     namespace: Maybe[str] = ABSENT
     pod: Maybe[str] = ABSENT
     pod_uid: Maybe[str] = ABSENT
     pod_labels: tuple[tuple[str, str], ...] = ()
     container: Maybe[str] = ABSENT
     job: Maybe[str] = ABSENT
-    used: bool = False  # a process of this owner is on it
+    used: bool = False  # whether a process of the owner uses it
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,14 +43,14 @@ class OwnerKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerUse:
-    """What one owner has of one GPU or instance now, and has had since it was first seen."""
+    """One owner's use of one GPU or instance: now, and in total since it was first seen."""
 
     owner: OwnerKey
     gpu_uuid: Uuid
     instance_uuid: Maybe[Uuid] = ABSENT
-    here: bool = True  # False: gone, its counters stay for a while so that the last scrape sees them
+    here: bool = True  # False: it has ended; its counters are kept for a while so that a last scrape gets them
     processes: int = 0
-    allocated: Maybe[bool] = ABSENT  # ABSENT where no scheduler tells
+    allocated: Maybe[bool] = ABSENT  # ABSENT without a scheduler
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT
     held_seconds: float = 0.0
@@ -60,7 +60,7 @@ class OwnerUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unattributed:
-    """What a GPU or instance has in use beyond what one kind of owner accounts for."""
+    """The use of a GPU or instance that no owner of one kind accounts for."""
 
     kind: str
     gpu_uuid: Uuid
@@ -74,13 +74,13 @@ class Unattributed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """Everything about owners in one snapshot. `allocations` is ABSENT where no scheduler could be asked."""
+    """Owners in one snapshot. `allocations` is ABSENT if no scheduler could be queried."""
 
     allocations: Maybe[tuple[Allocation, ...]] = ABSENT
     uses: tuple[OwnerUse, ...] = ()
     unattributed: tuple[Unattributed, ...] = ()
-    job_lines: Mapping[str, tuple[str, ...]] = NOTHING  # of a batch system's job files, by file name
-    failures: Mapping[str, int] = NOTHING  # lookups that failed since the start, by what failed
+    job_lines: Mapping[str, tuple[str, ...]] = NO_VALUES  # of a batch system's job files, by file name
+    failures: Mapping[str, int] = NO_VALUES  # failed lookups since the start, by kind of lookup
 
 
-UNOWNED = Ownership()
+NO_OWNERSHIP = Ownership()

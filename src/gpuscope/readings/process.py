@@ -1,7 +1,7 @@
-"""A process that holds a GPU or a MIG instance, and whom it belongs to.
+"""A process that uses a GPU or a MIG instance, and its owner.
 
-The PID is the one nvidia-smi shows. A process on two GPUs is two of these. `started_at` belongs to the key:
-a PID alone names another process after reuse.
+The PID is the one that nvidia-smi shows. A process on two GPUs is two `Process` objects. A process is
+identified by PID and `started_at`, because PIDs are reused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Pid = NewType("Pid", int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose a process is, as far as it could be told; an unknown part is ABSENT, never an empty string."""
+    """The owner of a process; an unknown attribute is ABSENT, never an empty string."""
 
     user: Maybe[str] = ABSENT
     group: Maybe[str] = ABSENT
@@ -27,7 +27,7 @@ class Owner:
     pod: Maybe[str] = ABSENT
     namespace: Maybe[str] = ABSENT
     pod_uid: Maybe[str] = ABSENT
-    pod_labels: tuple[tuple[str, str], ...] = ()  # only those the settings allow
+    pod_labels: tuple[tuple[str, str], ...] = ()  # only those that the settings allow
     job: Maybe[str] = ABSENT
     job_step: Maybe[str] = ABSENT
     job_array: Maybe[str] = ABSENT  # "9_1": the array's job and the task in it
@@ -35,14 +35,14 @@ class Owner:
     job_partition: Maybe[str] = ABSENT
 
 
-NOBODY = Owner()
+NO_OWNER = Owner()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLabels:
-    """How the series of a process are labelled: fixed when it is first published, whatever is learned later.
+    """The labels of a process's series, fixed when the process is first exported.
 
-    Programs rename themselves, and a pod's name may come late: a label that changes would cut the series.
+    Programs rename themselves, and a pod's name may be found later; a changed label would start a new series.
     """
 
     kind: str
@@ -61,23 +61,25 @@ _ACTIVE: Final = {ACTIVE: 1, IDLE: 0}
 class Process:
     pid: Pid
     gpu_uuid: Uuid  # of the whole GPU
-    instance_uuid: Maybe[Uuid] = ABSENT  # of the MIG instance, where it runs on one
+    instance_uuid: Maybe[Uuid] = ABSENT  # of the MIG instance, if it runs on one
     kind: str = "C"  # C compute, G graphics, M MPS client
     command: Maybe[str] = ABSENT  # short: the executable's name
-    driver_name: Maybe[str] = ABSENT  # as the driver and nvidia-smi spell it: often the whole path
+    driver_name: Maybe[str] = ABSENT  # from the driver or nvidia-smi: often the whole path
     started_at: Maybe[float] = ABSENT  # seconds since the epoch
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT
     memory_ratio: Maybe[float] = ABSENT
     encoder_ratio: Maybe[float] = ABSENT
     decoder_ratio: Maybe[float] = ABSENT
-    owner: Owner = NOBODY
-    state: str = UNKNOWN  # active, idle (no SM activity for a while), or unknown: the driver does not say
-    idle_since: Maybe[float] = ABSENT  # seconds since the epoch; only of an idle one
-    labels: Maybe[ProcessLabels] = ABSENT  # of its series; ABSENT: kind, command and owner as they are now
-    looked_up: bool = True  # False: its owner is still being looked up, so it has no series yet
+    owner: Owner = NO_OWNER
+    state: str = (
+        UNKNOWN  # active, idle (no SM activity for a while), or unknown (the driver does not report it)
+    )
+    idle_since: Maybe[float] = ABSENT  # seconds since the epoch; only if idle
+    labels: Maybe[ProcessLabels] = ABSENT  # of its series; ABSENT: use the current kind, command and owner
+    looked_up: bool = True  # False: the owner lookup is not finished, so it has no series yet
 
     @property
     def active(self) -> Maybe[int]:
-        """1, 0, or ABSENT where the driver does not say."""
+        """1, 0, or ABSENT if the state is unknown."""
         return _ACTIVE.get(self.state, ABSENT)

@@ -1,7 +1,7 @@
-"""What one source answered, and the whole node at one moment.
+"""The reading of one source, and the snapshot of the whole node.
 
-A `Reading` is one source's answer and says nothing of what the source does not know. A `Snapshot` is what the
-rest of the program works on: immutable, made once per cycle from every source's latest fresh reading.
+A `Reading` contains only what its source can read. A `Snapshot` is built once per cycle from the latest fresh
+reading of every source and is the input of the rest of the program.
 """
 
 from __future__ import annotations
@@ -10,63 +10,63 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuscope.readings.absent import ABSENT, Maybe
-from gpuscope.readings.device import NOTHING, Device, Uuid
+from gpuscope.readings.device import NO_VALUES, Device, Uuid
 from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
-from gpuscope.readings.host import Host
-from gpuscope.readings.ownership import UNOWNED, Ownership
+from gpuscope.readings.host import HostReading
+from gpuscope.readings.ownership import NO_OWNERSHIP, Ownership
 from gpuscope.readings.process import Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """The software between us and the GPUs."""
+    """Versions and modes of the NVIDIA driver."""
 
     driver_version: Maybe[str] = ABSENT
     nvml_version: Maybe[str] = ABSENT
     cuda_version: Maybe[str] = ABSENT
-    confidential_compute: Maybe[int] = ABSENT  # 1 if the machine's GPUs run in confidential computing mode
+    confidential_compute: Maybe[int] = ABSENT  # 1 if the GPUs are in confidential computing mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One source's answer. `failures` counts, by call, what failed while the rest went on."""
+    """One source's reading. `failures` counts failed calls by name; other numbers are still valid."""
 
     driver: Maybe[Driver] = ABSENT
     devices: tuple[Device, ...] = ()
-    processes: Maybe[tuple[Process, ...]] = ABSENT  # () is "none run", ABSENT is "cannot tell"
-    host: Maybe[Host] = ABSENT
+    processes: Maybe[tuple[Process, ...]] = ABSENT  # (): no processes; ABSENT: unknown
+    host: Maybe[HostReading] = ABSENT
     xids: tuple[XidEvent, ...] = ()
-    failures: Mapping[str, int] = NOTHING
+    failures: Mapping[str, int] = NO_VALUES
     simulated: bool = False
-    unfinished: bool = False  # some numbers are still being read, and come with the next reading
+    unfinished: bool = False  # some numbers are still being read and follow in the next reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatus:
-    """How one source does. Always exported, most of all when it does badly."""
+    """The state of one source. Always exported, also when the source fails."""
 
     name: str
     up: bool
-    why: str  # one sentence for people: what it gives, or why it gives nothing
-    failures: int = 0  # reads and calls that failed since the start
-    failed_reads: int = 0  # of these, the reads that gave nothing at all
-    code: Maybe[int] = ABSENT  # of the last read: 0, or the exit or return code it failed with; -1 has none
+    why: str  # one sentence: what it reads, or why it reads nothing
+    failures: int = 0  # failed reads and calls since the start
+    failed_reads: int = 0  # those of `failures` that were whole reads
+    code: Maybe[int] = ABSENT  # of the last read: 0, or its exit or return code; -1 if it has none
     duration_seconds: Maybe[float] = ABSENT
     last_success_at: Maybe[float] = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the agent integrates at its own clock: no burst between two scrapes is lost."""
+    """Counters that the agent integrates every cycle, so that they include bursts between two scrapes."""
 
     busy_seconds: Maybe[float] = ABSENT
     energy_joules: Maybe[float] = ABSENT
-    throttled_seconds: Mapping[str, float] = NOTHING  # by reason
+    throttled_seconds: Mapping[str, float] = NO_VALUES  # by reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCost:
-    """What watching costs: the agent's own time and memory."""
+    """The agent's own CPU time and memory."""
 
     started_at: float
     snapshots: int
@@ -82,12 +82,12 @@ class Snapshot:
     driver: Driver = Driver()
     devices: tuple[Device, ...] = ()
     processes: Maybe[tuple[Process, ...]] = ABSENT
-    ownership: Ownership = UNOWNED
-    host: Maybe[Host] = ABSENT
-    cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that was not idle
-    counters: Mapping[Uuid, Counters] = NOTHING
+    ownership: Ownership = NO_OWNERSHIP
+    host: Maybe[HostReading] = ABSENT
+    cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that is not idle
+    counters: Mapping[Uuid, Counters] = NO_VALUES
     xids: tuple[XidTotal, ...] = ()
-    events: tuple[GpuEvent, ...] = ()  # the latest, oldest first
+    events: tuple[GpuEvent, ...] = ()  # the most recent events, oldest first
     sources: tuple[SourceStatus, ...] = ()
     expected_gpus: Maybe[int] = ABSENT
     agent: Maybe[AgentCost] = ABSENT

@@ -1,4 +1,4 @@
-"""Why a GPU's clocks are held back: the bits of the driver's mask, by nvidia-smi's own names."""
+"""The reasons for reduced clocks: the bits of the driver's mask by nvidia-smi's names."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ THROTTLE_REASONS: Final[dict[str, int]] = {
 }
 
 NOT_THROTTLING: Final = frozenset({"gpu_idle"})
-"""Reasons that hold clocks back because nothing is to be done, not because something hinders work."""
+"""Reasons that do not slow down work: the GPU is idle."""

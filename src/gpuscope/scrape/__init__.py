@@ -1,1 +1,1 @@
-"""Brought in: samples from our own agent, from scraped targets and from remote writers, into the store."""
+"""Scraping: discovery, relabelling, fetching, and ingestion of samples into the store."""

@@ -1,9 +1,8 @@
-"""Prometheus' own configuration file: which targets to scrape, how, and what to do with their labels.
+"""Reads a Prometheus configuration file into a `ScrapeConfig`.
 
-Goes in: the file. Comes out: a `ScrapeConfig`, with one warning for each thing Prometheus knows and we do
-not do. A mistake is one sentence with file, job and key. Rule files and alerting are kept as they stand, for
-whoever evaluates rules. Limits that the file leaves open have a default here: one target must never be able
-to take the server down.
+Each unsupported key of Prometheus gives one warning; a mistake is one sentence with file, job and key. Rule
+files and alerting are passed on unchanged. Limits that the file does not set have defaults here, because no
+target may exhaust the server.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import UsageError
-from gpuscope.limits import Limits as ServerLimits
-from gpuscope.scrape.config_values import Table, load_yaml
+from gpuscope.limits import Limits
+from gpuscope.scrape.config_values import ConfigMapping, load_yaml
 from gpuscope.scrape.content_type import PROTOCOLS, UNREADABLE_PROTOCOLS
 from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
 from gpuscope.scrape.http_config import HttpConfig, read_http_config, split_credentials
-from gpuscope.scrape.job_limits import Limits as Limits
-from gpuscope.scrape.job_limits import read_limits, server_limits
+from gpuscope.scrape.job_limits import JobLimits, default_job_limits, read_job_limits
 from gpuscope.scrape.redact import redact
 from gpuscope.scrape.relabel import ACTIONS, RelabelRule
 
@@ -55,7 +53,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\}|(\$))", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TargetGroup:
-    """Addresses with labels; `source` says where they were found, for messages."""
+    """Addresses with labels; `source` is their origin, for messages."""
 
     targets: tuple[str, ...]
     labels: dict[str, str] = field(default_factory=dict)
@@ -63,31 +61,31 @@ class TargetGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ScrapeJob:
     name: str
     interval: float = DEFAULT_INTERVAL
     timeout: float = DEFAULT_TIMEOUT
     scheme: str = "http"
     metrics_path: str = "/metrics"
     fallback_protocol: str = ""
-    """Format of answers whose Content-Type says nothing useful; "": such answers are refused."""
+    """Format of responses without a usable Content-Type; "": the scrape fails."""
     params: tuple[tuple[str, tuple[str, ...]], ...] = ()
     honor_labels: bool = False
     honor_timestamps: bool = True
     track_timestamps_staleness: bool = False
     http: HttpConfig = field(default_factory=HttpConfig)
-    limits: Limits = field(default_factory=Limits)
+    limits: JobLimits = field(default_factory=JobLimits)
     relabel: tuple[RelabelRule, ...] = ()
     metric_relabel: tuple[RelabelRule, ...] = ()
     static: tuple[TargetGroup, ...] = ()
     files: tuple[str, ...] = ()
-    """Patterns of file_sd files, absolute."""
+    """Absolute glob patterns of file_sd files."""
     files_refresh: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class WriteTo:
-    """A remote-write receiver named in the file."""
+class RemoteWriteConfig:
+    """One entry of `remote_write`."""
 
     url: str
     http: HttpConfig
@@ -95,7 +93,7 @@ class WriteTo:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeConfig:
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[ScrapeJob, ...] = ()
     external_labels: dict[str, str] = field(default_factory=dict)
     evaluation_interval: float = DEFAULT_INTERVAL
     rule_files: tuple[str, ...] = ()
@@ -103,24 +101,24 @@ class ScrapeConfig:
     out_of_order_seconds: float = 0.0
     """`storage.tsdb.out_of_order_time_window`."""
     query_log_file: Path | None = None
-    write_to: tuple[WriteTo, ...] = ()
+    remote_write: tuple[RemoteWriteConfig, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
-    """Passwords, tokens and certificates: when one of them changes, the configuration must be read again."""
+    """Password, token and certificate files: if one changes, the configuration must be reloaded."""
     text: str = ""
-    """The file as others may see it: no secrets."""
+    """The file's content without secrets."""
 
 
-def load_config(path: Path, limits: ServerLimits | None = None) -> ScrapeConfig:
+def load_config(path: Path, limits: Limits | None = None) -> ScrapeConfig:
     return read_config(load_yaml(path), str(path), path.parent.absolute(), limits)
 
 
-def read_config(document: object, name: str, folder: Path, limits: ServerLimits | None = None) -> ScrapeConfig:
-    """`limits` are the server's own, for what the file leaves open."""
+def read_config(document: object, name: str, folder: Path, limits: Limits | None = None) -> ScrapeConfig:
+    """`limits` are the server's limits, the defaults for jobs."""
     warnings: list[str] = []
-    top = Table(document, name, folder)
+    top = ConfigMapping(document, name, folder)
     common = top.table("global")
-    defaults = _defaults(common, limits or ServerLimits())
+    defaults = _defaults(common, limits or Limits())
     external = {key: _expand(value) for key, value in common.labels("external_labels").items()}
     evaluation = common.duration("evaluation_interval", DEFAULT_INTERVAL)
     query_log = common.text("query_log_file")
@@ -132,22 +130,22 @@ def read_config(document: object, name: str, folder: Path, limits: ServerLimits 
         jobs=jobs,
         external_labels=external,
         evaluation_interval=evaluation,
-        rule_files=tuple(str(folder / pattern) for pattern in top.texts("rule_files")),
+        rule_files=tuple(str(folder / pattern) for pattern in top.strings("rule_files")),
         alerting=top.raw("alerting"),
         out_of_order_seconds=_out_of_order(top.table("storage"), warnings),
         query_log_file=folder / query_log if query_log else None,
-        write_to=tuple(_write_to(table, warnings) for table in top.tables("remote_write")),
+        remote_write=tuple(_remote_write(table, warnings) for table in top.tables("remote_write")),
         text=redact(document),
     )
     if read.rule_files:
-        warnings.append(f"{name}: rule_files is ignored: rules are not evaluated here yet")
+        warnings.append(f"{name}: rule_files is ignored: gpuscope does not evaluate rules yet")
     if read.alerting:
-        warnings.append(f"{name}: alerting is ignored: alerts are not sent from here yet")
+        warnings.append(f"{name}: alerting is ignored: gpuscope does not send alerts yet")
     top.finish(_TOP_UNSUPPORTED, warnings.append)
     return replace(read, warnings=tuple(warnings), files=tuple(top.files))
 
 
-def _out_of_order(storage: Table, warnings: list[str]) -> float:
+def _out_of_order(storage: ConfigMapping, warnings: list[str]) -> float:
     tsdb = storage.table("tsdb")
     seconds = tsdb.duration("out_of_order_time_window", 0.0)
     tsdb.finish(("retention", "stale_series_compaction_threshold"), warnings.append)
@@ -156,7 +154,7 @@ def _out_of_order(storage: Table, warnings: list[str]) -> float:
 
 
 def _expand(text: str) -> str:
-    """Environment variables in external labels, as Prometheus 3 expands them."""
+    """Expands environment variables in external labels, as Prometheus 3 does."""
 
     def value(match: re.Match[str]) -> str:
         return "$" if match[3] else os.environ.get(match[1] or match[2], "")
@@ -164,53 +162,57 @@ def _expand(text: str) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _defaults(table: Table, limits: ServerLimits) -> Job:
+def _defaults(table: ConfigMapping, limits: Limits) -> ScrapeJob:
     interval = table.duration("scrape_interval", DEFAULT_INTERVAL)
     timeout = table.duration("scrape_timeout", min(DEFAULT_TIMEOUT, interval))
     _check_times(table, interval, timeout)
-    return Job("", interval=interval, timeout=timeout, limits=read_limits(table, server_limits(limits)))
+    return ScrapeJob(
+        "", interval=interval, timeout=timeout, limits=read_job_limits(table, default_job_limits(limits))
+    )
 
 
-def _check_times(table: Table, interval: float, timeout: float) -> None:
+def _check_times(table: ConfigMapping, interval: float, timeout: float) -> None:
     if interval < 0.1:
-        table.wrong("scrape_interval", f"{interval:g}s is too short; 100ms is the least")
+        table.fail("scrape_interval", f"{interval:g}s is too short; the minimum is 100ms")
     if not 0 < timeout <= interval:
-        table.wrong(
+        table.fail(
             "scrape_timeout", f"{timeout:g}s must be more than 0 and at most the interval, {interval:g}s"
         )
 
 
-def _job_files(top: Table) -> list[Table]:
-    found = []
-    for pattern in top.texts("scrape_config_files"):
+def _job_files(top: ConfigMapping) -> list[ConfigMapping]:
+    tables = []
+    for pattern in top.strings("scrape_config_files"):
         for path in glob_files(str(top.folder / pattern)):
-            found += Table(load_yaml(path), str(path), path.parent, top.files).tables("scrape_configs")
-    return found
+            tables += ConfigMapping(load_yaml(path), str(path), path.parent, top.files).tables("scrape_configs")
+    return tables
 
 
 def glob_files(pattern: str) -> list[Path]:
-    # Path.glob takes no absolute pattern before Python 3.13.
+    # Path.glob accepts no absolute pattern before Python 3.13.
     return sorted(map(Path, glob.glob(pattern)))  # noqa: PTH207
 
 
-def _distinct(jobs: tuple[Job, ...], name: str) -> None:
+def _distinct(jobs: tuple[ScrapeJob, ...], name: str) -> None:
     seen: set[str] = set()
     for job in jobs:
         if job.name in seen:
-            raise UsageError(f"{name}: scrape_configs: two jobs are named {job.name!r}; a name may stand once")
+            raise UsageError(
+                f"{name}: scrape_configs: two jobs are named {job.name!r}; job names must be unique"
+            )
         seen.add(job.name)
 
 
-def _job(table: Table, defaults: Job, file: str, warnings: list[str]) -> Job:
+def _job(table: ConfigMapping, defaults: ScrapeJob, file: str, warnings: list[str]) -> ScrapeJob:
     name = table.text("job_name")
     if not name:
-        table.wrong("job_name", "every job needs a name")
-    table.place = f"{file}: job {name!r}"
+        table.fail("job_name", "every job needs a name")
+    table.location = f"{file}: job {name!r}"
     interval = table.duration("scrape_interval", defaults.interval)
     timeout = table.duration("scrape_timeout", min(defaults.timeout, interval))
     _check_times(table, interval, timeout)
     files, refresh = _file_patterns(table)
-    job = Job(
+    job = ScrapeJob(
         name=name,
         interval=interval,
         timeout=timeout,
@@ -222,7 +224,7 @@ def _job(table: Table, defaults: Job, file: str, warnings: list[str]) -> Job:
         honor_timestamps=table.switch("honor_timestamps", True),
         track_timestamps_staleness=table.switch("track_timestamps_staleness", False),
         http=read_http_config(table),
-        limits=read_limits(table, defaults.limits),
+        limits=read_job_limits(table, defaults.limits),
         relabel=_rules(table, "relabel_configs"),
         metric_relabel=_rules(table, "metric_relabel_configs"),
         static=tuple(read_group(group) for group in table.tables("static_configs")),
@@ -233,55 +235,55 @@ def _job(table: Table, defaults: Job, file: str, warnings: list[str]) -> Job:
     return job
 
 
-def _fallback_protocol(table: Table, warnings: list[str]) -> str:
+def _fallback_protocol(table: ConfigMapping, warnings: list[str]) -> str:
     name = table.one_of("fallback_scrape_protocol", "", ("", *PROTOCOLS, *UNREADABLE_PROTOCOLS))
     if name in UNREADABLE_PROTOCOLS:
-        warnings.append(f"{table.place}: fallback_scrape_protocol {name} is not supported here and ignored")
+        warnings.append(f"{table.location}: fallback_scrape_protocol {name} is not supported and ignored")
         return ""
     return name
 
 
-def _params(table: Table) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _params(table: ConfigMapping) -> tuple[tuple[str, tuple[str, ...]], ...]:
     params = table.table("params")
     names = sorted(map(str, table.raw("params") or {}))
-    return tuple((name, params.texts(name)) for name in names)
+    return tuple((name, params.strings(name)) for name in names)
 
 
-def read_group(table: Table) -> TargetGroup:
-    targets = table.texts("targets")
+def read_group(table: ConfigMapping) -> TargetGroup:
+    targets = table.strings("targets")
     for target in targets:
         if "/" in target or not target or any(char.isspace() for char in target):
-            table.wrong("targets", f"{target!r} is not a host and port; the path belongs in metrics_path")
-    group = TargetGroup(targets, table.labels("labels"), table.place)
+            table.fail("targets", f"{target!r} is not a host and port; the path belongs in metrics_path")
+    group = TargetGroup(targets, table.labels("labels"), table.location)
     table.finish((), lambda text: None)
     return group
 
 
-def _file_patterns(table: Table) -> tuple[tuple[str, ...], float]:
+def _file_patterns(table: ConfigMapping) -> tuple[tuple[str, ...], float]:
     patterns: list[str] = []
     refresh = 300.0
     for entry in table.tables("file_sd_configs"):
-        for pattern in entry.texts("files"):
+        for pattern in entry.strings("files"):
             if not pattern.endswith((".json", ".yml", ".yaml")):
-                entry.wrong("files", f"{pattern!r} must end with .json, .yml or .yaml")
+                entry.fail("files", f"{pattern!r} must end with .json, .yml or .yaml")
             patterns.append(str(table.folder / pattern))
         refresh = min(refresh, entry.duration("refresh_interval", 300.0))
         entry.finish((), lambda text: None)
     return tuple(patterns), refresh
 
 
-def _rules(table: Table, key: str) -> tuple[RelabelRule, ...]:
+def _rules(table: ConfigMapping, key: str) -> tuple[RelabelRule, ...]:
     return tuple(_rule(entry) for entry in table.tables(key))
 
 
-def _rule(table: Table) -> RelabelRule:
+def _rule(table: ConfigMapping) -> RelabelRule:
     action = table.text("action", "replace").lower()
     if action not in ACTIONS:
-        table.wrong("action", f"{action!r} is not one of {', '.join(ACTIONS)}")
+        table.fail("action", f"{action!r} is not one of {', '.join(ACTIONS)}")
     try:
         rule = RelabelRule(
             action=action,
-            source_labels=table.texts("source_labels"),
+            source_labels=table.strings("source_labels"),
             separator=table.text("separator", ";"),
             regex=table.text("regex", "(.*)"),
             modulus=table.count("modulus", 0),
@@ -289,11 +291,11 @@ def _rule(table: Table) -> RelabelRule:
             replacement=table.text("replacement", "$1"),
         )
     except ValueError as error:
-        table.wrong("regex", error)
+        table.fail("regex", error)
     if action in _NEEDS_TARGET and not rule.target_label:
-        table.wrong("target_label", f"the action {action} needs it")
+        table.fail("target_label", f"the action {action} needs it")
     if action == "hashmod" and not rule.modulus:
-        table.wrong("modulus", "the action hashmod needs one above 0")
+        table.fail("modulus", "the action hashmod needs one above 0")
     table.finish((), lambda text: None)
     return rule
 
@@ -301,24 +303,24 @@ def _rule(table: Table) -> RelabelRule:
 _NEEDS_TARGET = ("replace", "hashmod", "lowercase", "uppercase", "keepequal", "dropequal")
 
 
-def _write_to(table: Table, warnings: list[str]) -> WriteTo:
-    url, http = split_credentials(table.text("url"), read_http_config(table), f"{table.place}: url")
+def _remote_write(table: ConfigMapping, warnings: list[str]) -> RemoteWriteConfig:
+    url, http = split_credentials(table.text("url"), read_http_config(table), f"{table.location}: url")
     table.finish(_WRITE_UNSUPPORTED, warnings.append)
-    return WriteTo(url, http)
+    return RemoteWriteConfig(url, http)
 
 
 def simple_config(
     groups: tuple[TargetGroup, ...],
     files: tuple[str, ...],
     interval: float,
-    limits: ServerLimits | None = None,
+    limits: Limits | None = None,
 ) -> ScrapeConfig:
-    """For `--targets`: one job, Prometheus' defaults but a shorter interval."""
-    job = Job(
+    """The configuration for `--targets`: one job with Prometheus' defaults and the given interval."""
+    job = ScrapeJob(
         "gpuscope",
         interval=interval,
         timeout=min(DEFAULT_TIMEOUT, interval),
-        limits=server_limits(limits or ServerLimits()),
+        limits=default_job_limits(limits or Limits()),
         static=groups,
         files=files,
     )

@@ -1,7 +1,7 @@
-"""Which exposition format a target's Content-Type names, as Prometheus 3 decides it.
+"""Selects the exposition format from a target's Content-Type, as Prometheus 3 does.
 
-A type that is absent, malformed or unknown (`text/html`) fails the scrape, unless the job names a
-`fallback_scrape_protocol`. Protobuf is known but was not asked for, and cannot be read here.
+An absent, malformed or unknown type (`text/html`) fails the scrape, unless the job has a
+`fallback_scrape_protocol`. Protobuf is not supported; the Accept header does not request it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PROTOCOLS = {
     "OpenMetricsText0.0.1": True,
     "OpenMetricsText1.0.0": True,
 }
-"""The names `fallback_scrape_protocol` may have, and whether they mean OpenMetrics."""
+"""Values of `fallback_scrape_protocol`; True for OpenMetrics."""
 UNREADABLE_PROTOCOLS = ("PrometheusProto",)
 
 _TYPES = {"text/plain": False, "application/openmetrics-text": True}
@@ -31,7 +31,7 @@ def is_openmetrics(content_type: str, fallback: str) -> bool:
     if media_type in _TYPES:
         return _TYPES[media_type]
     if media_type == _PROTOBUF:
-        raise ValueError(f"received Content-Type {_PROTOBUF!r}, which was not asked for")
+        raise ValueError(f"received Content-Type {_PROTOBUF!r}, which was not requested")
     if fallback:
         return PROTOCOLS[fallback]
     if not content_type.strip():
@@ -46,14 +46,14 @@ def is_openmetrics(content_type: str, fallback: str) -> bool:
 
 def parse_media_type(header: str) -> str | None:
     """The type without its parameters, in lower case; None if the header is malformed."""
-    found = _MEDIA_TYPE.match(header)
-    if found is None:
+    match = _MEDIA_TYPE.match(header)
+    if match is None:
         return None
-    at, seen = found.end(), set()
+    at, seen = match.end(), set()
     while header[at:].strip(" \t") not in ("", ";"):
         parameter = _PARAMETER.match(header, at)
         if parameter is None or parameter[1].lower() in seen:
             return None
         seen.add(parameter[1].lower())
         at = parameter.end()
-    return found[1].lower()
+    return match[1].lower()

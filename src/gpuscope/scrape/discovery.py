@@ -1,7 +1,7 @@
-"""Which targets a job has: those written in the configuration and those in files that change while we run.
+"""Discovers a job's targets: static ones and those in file_sd files, which may change at any time.
 
-A file that cannot be read, or says nonsense, keeps the targets it named before, as Prometheus does: a half
-written file must not end every series of a fleet. Its trouble is logged once, and when it is over.
+If a file becomes unreadable or invalid, its last valid targets stay, as in Prometheus: a half-written file must
+not end every series of a fleet.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
-from gpuscope.scrape.config import Job, TargetGroup, glob_files, read_group
-from gpuscope.scrape.config_values import Table, load_yaml
+from gpuscope.scrape.config import ScrapeJob, TargetGroup, glob_files, read_group
+from gpuscope.scrape.config_values import ConfigMapping, load_yaml
 from gpuscope.settings import home_path
 
 log = logging.getLogger("gpuscope.scrape")
@@ -23,28 +24,30 @@ MAX_FILE_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class _File:
+    episode: EpisodeLog
     stamp: tuple[int, int, int] = (0, 0, 0)
     groups: tuple[TargetGroup, ...] = ()
-    trouble: str = ""
 
 
 @dataclass(slots=True)
 class Discovery:
-    """One job's targets; `groups` reads what has changed since the last time."""
+    """One job's target groups; `groups` reads files that changed since the last call."""
 
-    job: Job
+    job: ScrapeJob
     _files: dict[Path, _File] = field(default_factory=dict)
 
     def groups(self) -> tuple[TargetGroup, ...]:
-        found = list(self.job.static)
+        groups = list(self.job.static)
         paths = sorted({path for pattern in self.job.files for path in glob_files(pattern)})
         for gone in self._files.keys() - set(paths):
             del self._files[gone]
         for path in paths:
-            known = self._files.setdefault(path, _File())
+            known = self._files.get(path)
+            if known is None:
+                known = self._files[path] = _File(EpisodeLog(log, f"targets in {path}", level=logging.ERROR))
             self._refresh(path, known)
-            found += known.groups
-        return tuple(found)
+            groups += known.groups
+        return tuple(groups)
 
     def _refresh(self, path: Path, known: _File) -> None:
         try:
@@ -56,13 +59,10 @@ class Discovery:
                 raise UsageError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
             groups = read_target_file(path)
         except (UsageError, OSError) as error:
-            if str(error) != known.trouble:
-                log.error("%s; its targets stay as they were", error)
-            known.trouble = str(error)
+            known.episode.failed(f"{str(error).removeprefix(f'{path}: ')}; keeping the last valid targets")
             return
-        if known.trouble:
-            log.info("%s can be read again", path)
-        known.stamp, known.groups, known.trouble = stamp, groups, ""
+        known.episode.succeeded()
+        known.stamp, known.groups = stamp, groups
 
 
 def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
@@ -81,7 +81,7 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
         raise UsageError(f"{path}: must be a list of target groups, each with targets and labels")
     groups = []
     for at, entry in enumerate(document):
-        group = read_group(Table(entry, f"{path}: [{at}]", path.parent))
+        group = read_group(ConfigMapping(entry, f"{path}: [{at}]", path.parent))
         labels = {**group.labels, "__meta_filepath": str(path)}
         groups.append(replace(group, labels=labels))
     return tuple(groups)
@@ -90,12 +90,12 @@ def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a list of addresses may be longer than a file name can be
+    except (OSError, ValueError):  # a list of addresses may exceed the length limit of file names
         return False
 
 
 def targets_from_argument(text: str) -> tuple[tuple[TargetGroup, ...], tuple[str, ...]]:
-    """`--targets`: a file_sd file, which is watched, or addresses with commas between them."""
+    """Parses `--targets`: a file_sd file, which is watched, or comma-separated addresses."""
     path = home_path(text, "targets")
     if path.suffix in (".json", ".yml", ".yaml"):
         if not _is_file(path):
@@ -113,4 +113,4 @@ def targets_from_argument(text: str) -> tuple[tuple[TargetGroup, ...], tuple[str
     addresses = tuple(word for word in words if word)
     if not addresses:
         raise UsageError(f"--targets {text!r}: names no target; give HOST:PORT,HOST:PORT or a file")
-    return (read_group(Table({"targets": list(addresses)}, f"--targets {text}", Path())),), ()
+    return (read_group(ConfigMapping({"targets": list(addresses)}, f"--targets {text}", Path())),), ()

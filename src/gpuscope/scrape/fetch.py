@@ -1,7 +1,7 @@
-"""One GET of a target's metrics: bytes out, or one sentence why not.
+"""Fetches a target's metrics: returns the body, or raises a `ScrapeError` with one sentence.
 
-Whatever a target sends is bounded: the body is unpacked piece by piece and given up once it is too large, so
-that neither 100 MB nor a compression bomb ever is in memory. The time-out is the caller's.
+The body is decompressed piece by piece and refused as soon as it exceeds the limit, so that neither a large
+body nor a compression bomb is ever in memory. The caller applies the scrape timeout.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ ACCEPT = (
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
 SMALL_BODY_BYTES = 1 << 20
-_PIECE = 1 << 16
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would tell of every single scrape
+READ_BYTES = 1 << 16
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs every request
 
 
 class ScrapeError(Exception):
-    """A scrape that did not succeed, in one sentence for the list of targets."""
+    """A failed scrape; the message is the target's `lastError`."""
 
     def __init__(self, message: str, limit: str = "") -> None:
-        """`limit` is the row of `limits.Limits` that was reached, if one was."""
+        """`limit` is the name in `limits.Limits` of the limit that was reached, or ""."""
         super().__init__(message)
         self.limit = limit
 
 
-class BodyBudget:
-    """Bytes of answers that are in memory, of all targets of one event loop.
+class ScrapeBodyBudget:
+    """A budget of bytes for the response bodies of all targets in memory.
 
-    Above the limit an answer is refused once it is larger than SMALL_BODY_BYTES: targets that send little are
-    scraped however much others send."""
+    When it is used up, only bodies larger than SMALL_BODY_BYTES are refused: targets with small responses are
+    always scraped."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -52,7 +52,7 @@ class BodyBudget:
 
     @contextmanager
     def share(self) -> Iterator[BodyShare]:
-        """What one scrape holds, until the end of the `with` block."""
+        """The share of one scrape, released at the end of the `with` block."""
         share = BodyShare(self)
         try:
             yield share
@@ -61,18 +61,18 @@ class BodyBudget:
 
     def add(self, size: int, held: int) -> None:
         if self._held + size > self._max_bytes and held + size > SMALL_BODY_BYTES:
-            why = f"large answer refused: {self._max_bytes} bytes are in memory (scrape_max_pending_bytes)"
+            why = f"large response refused: {self._max_bytes} bytes are in memory (scrape_max_pending_bytes)"
             raise ScrapeError(why, "scrape_max_pending_bytes")
         self._held += size
 
 
 class BodyShare:
-    def __init__(self, budget: BodyBudget) -> None:
+    def __init__(self, budget: ScrapeBodyBudget) -> None:
         self._budget = budget
         self.held = 0
 
     def add(self, size: int) -> None:
-        """Raises ScrapeError if there is no room."""
+        """Raises ScrapeError if the budget is used up."""
         self._budget.add(size, self.held)
         self.held += size
 
@@ -84,13 +84,13 @@ class Fetched:
 
 
 def new_client(http: HttpConfig, *, trust_env: bool = False) -> httpx2.AsyncClient:
-    """A client for one job's targets, or one engine. The environment's proxies are not for metrics."""
+    """An HTTP client for one job's targets or one engine. Scrapes ignore the environment's proxy settings."""
     return httpx2.AsyncClient(
         verify=http.tls or _default_tls(),
         follow_redirects=http.follow_redirects,
         max_redirects=10,
         trust_env=trust_env,
-        timeout=None,  # the whole scrape has one, at the caller's
+        timeout=None,  # the caller limits the whole scrape
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=300),
         headers={"user-agent": f"gpuscope/{__version__}", **dict(http.headers)},
     )
@@ -100,7 +100,7 @@ _shared_tls: list[ssl.SSLContext] = []
 
 
 def _default_tls() -> ssl.SSLContext:
-    # A context with the system's certificates costs megabytes: all jobs share one.
+    # A context with the system's certificates takes megabytes, so all targets share one.
     if not _shared_tls:
         _shared_tls.append(ssl.create_default_context())
     return _shared_tls[0]
@@ -121,33 +121,33 @@ async def fetch(
         "accept-encoding": "gzip",
         "x-prometheus-scrape-timeout-seconds": f"{timeout_seconds:g}",
     }
-    client.cookies.clear()  # a target's cookies would pile up; Prometheus keeps none
+    client.cookies.clear()  # cookies would accumulate; Prometheus keeps none
     extensions = {"sni_hostname": server_name} if server_name else {}
     try:
-        async with client.stream("GET", url, headers=headers, extensions=extensions) as answer:
-            if answer.status_code != 200:
+        async with client.stream("GET", url, headers=headers, extensions=extensions) as response:
+            if response.status_code != 200:
                 raise ScrapeError(
-                    f"server returned HTTP status {answer.status_code} {answer.reason_phrase}".rstrip()
+                    f"server returned HTTP status {response.status_code} {response.reason_phrase}".rstrip()
                 )
             try:
-                openmetrics = is_openmetrics(answer.headers.get("content-type", ""), fallback_protocol)
+                openmetrics = is_openmetrics(response.headers.get("content-type", ""), fallback_protocol)
             except ValueError as error:
-                async for _ in answer.aiter_raw(1):
+                async for _ in response.aiter_raw(1):
                     raise ScrapeError(str(error)) from None
-                return Fetched(b"", False)  # nothing to read: Prometheus does not look at its type
-            return Fetched(await _read(answer, max_bytes, share), openmetrics)
+                return Fetched(b"", False)  # an empty body: Prometheus ignores its type
+            return Fetched(await _read(response, max_bytes, share), openmetrics)
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError, OSError) as error:
-        raise ScrapeError(_sentence(error, url)) from None
+        raise ScrapeError(_error_text(error, url)) from None
 
 
-async def _read(answer: httpx2.Response, max_bytes: int, share: BodyShare) -> bytes:
-    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+async def _read(response: httpx2.Response, max_bytes: int, share: BodyShare) -> bytes:
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", ""):
-        raise ScrapeError(f"the body is encoded as {encoding[:40]!r}, which was not asked for")
+        raise ScrapeError(f"the body is encoded as {encoding[:40]!r}, which was not requested")
     unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding == "gzip" else None
     parts: list[bytes] = []
     size = 0
-    async for raw in answer.aiter_raw(_PIECE):
+    async for raw in response.aiter_raw(READ_BYTES):
         pending = raw
         while pending:
             piece = pending if unpack is None else _unpack(unpack, pending)
@@ -159,7 +159,7 @@ async def _read(answer: httpx2.Response, max_bytes: int, share: BodyShare) -> by
             share.add(len(piece))
             parts.append(piece)
             if pending:
-                await asyncio.sleep(0)  # a compressed piece can become a thousand times as large
+                await asyncio.sleep(0)  # a compressed piece can expand a thousandfold
     if unpack is not None and not unpack.eof:
         raise ScrapeError("the compressed body ends too early")
     return b"".join(parts)
@@ -172,23 +172,23 @@ def _unpack(unpack: zlib._Decompress, packed: bytes) -> bytes:
         raise ScrapeError(f"the body is not valid gzip: {error}") from None
 
 
-def _sentence(error: Exception, url: str) -> str:
+def _error_text(error: Exception, url: str) -> str:
     if isinstance(error, httpx2.TooManyRedirects):
         return "stopped after 10 redirects"
     return f"Get {url!r}: {root_cause(error)}"
 
 
 def root_cause(error: BaseException) -> str:
-    """The reason below the layers: "connection refused", not "all attempts failed"."""
+    """The innermost error's text: "connection refused", not "all attempts failed"."""
     for _ in range(10):
-        below = error.__cause__ or error.__context__
-        if isinstance(below, BaseExceptionGroup):
-            below = below.exceptions[0]
-        if below is None:
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        if cause is None:
             break
-        error = below
-    # asyncio puts an address where the reason should be; the number still has it.
+        error = cause
+    # asyncio's text has an address instead of the reason; errno has the reason.
     if isinstance(error, ConnectionError) and error.errno:
         return os.strerror(error.errno)
-    said = error.strerror if isinstance(error, OSError) else ""
-    return said or str(error) or type(error).__name__
+    message = error.strerror if isinstance(error, OSError) else ""
+    return message or str(error) or type(error).__name__

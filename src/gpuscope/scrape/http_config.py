@@ -1,7 +1,7 @@
-"""How to talk to an HTTP peer: credentials and TLS, as Prometheus' configuration has them.
+"""Credentials and TLS for an HTTP client, in the format of Prometheus' configuration.
 
-Comes from a job of the configuration file, from a file of its own (`promtool --http.config.file` takes the
-same), or from a URL with user and password in it. Secrets never appear in `repr`.
+Sources: a job of the configuration file, a separate file (the format of `promtool --http.config.file`), or a
+URL with user and password. Secrets never appear in `repr`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from gpuscope.errors import UsageError
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # YAML is read only where there is a file: the agent does without it
-    from gpuscope.scrape.config_values import Table
+if TYPE_CHECKING:  # the agent has no such file and must not import YAML
+    from gpuscope.scrape.config_values import ConfigMapping
 
 UNSUPPORTED = (
     "oauth2", "proxy_url", "no_proxy", "proxy_from_environment", "proxy_connect_header", "enable_http2",
@@ -47,7 +47,7 @@ def basic_header(user: str, password: str) -> tuple[str, str]:
 
 
 def split_credentials(url: str, http: HttpConfig, origin: str) -> tuple[str, HttpConfig]:
-    """The URL without `user:password@`, which becomes a header; a URL that is none is the user's mistake."""
+    """Moves `user:password@` from the URL into an Authorization header; checks the URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -63,10 +63,10 @@ def split_credentials(url: str, http: HttpConfig, origin: str) -> tuple[str, Htt
 
 
 def load_http_config(path: Path) -> HttpConfig:
-    from gpuscope.scrape.config_values import Table, load_yaml
+    from gpuscope.scrape.config_values import ConfigMapping, load_yaml
 
     warnings: list[str] = []
-    table = Table(load_yaml(path), str(path), path.parent)
+    table = ConfigMapping(load_yaml(path), str(path), path.parent)
     config = read_http_config(table)
     table.finish(UNSUPPORTED, warnings.append)
     if warnings:
@@ -74,8 +74,8 @@ def load_http_config(path: Path) -> HttpConfig:
     return config
 
 
-def read_http_config(table: Table) -> HttpConfig:
-    """Reads the keys that belong here; the others are the caller's."""
+def read_http_config(table: ConfigMapping) -> HttpConfig:
+    """Reads the HTTP client's keys; the caller reads the others and calls `finish`."""
     headers = [*_authorization(table), *_plain_headers(table)]
     tls = table.table("tls_config") if table.has("tls_config") else None
     table.raw("tls_config")
@@ -87,18 +87,18 @@ def read_http_config(table: Table) -> HttpConfig:
     )
 
 
-def _authorization(table: Table) -> list[tuple[str, str]]:
+def _authorization(table: ConfigMapping) -> list[tuple[str, str]]:
     ways = [key for key in ("basic_auth", "authorization") if table.has(key)]
     bearer = table.secret("bearer_token")
     if len(ways) + (bearer is not None) > 1:
-        table.wrong("authorization", "give one of basic_auth, authorization and bearer_token")
+        table.fail("authorization", "use only one of basic_auth, authorization and bearer_token")
     basic, general = table.table("basic_auth"), table.table("authorization")
     user, password = basic.secret("username"), basic.secret("password")
     kind, credentials = general.text("type", "Bearer").strip(), general.secret("credentials")
     for part in (basic, general):
         part.finish((), lambda text: None)
     if kind.lower() == "basic":
-        general.wrong("type", "for Basic use basic_auth")
+        general.fail("type", "for Basic use basic_auth")
     if "basic_auth" in ways:
         return [basic_header(user or "", password or "")]
     if bearer is not None:
@@ -106,25 +106,25 @@ def _authorization(table: Table) -> list[tuple[str, str]]:
     return [("authorization", f"{kind} {credentials}")] if credentials is not None else []
 
 
-def _plain_headers(table: Table) -> list[tuple[str, str]]:
+def _plain_headers(table: ConfigMapping) -> list[tuple[str, str]]:
     """`http_headers` of Prometheus (lists of values) and `headers` of remote_write (one value)."""
-    found = list(table.labels("headers").items())
-    many = table.table("http_headers")
+    headers = list(table.labels("headers").items())
+    http_headers = table.table("http_headers")
     for name in sorted(map(str, table.raw("http_headers") or {})):
-        one = many.table(name)
-        found += [(name, value) for value in (*one.texts("values"), *one.texts("secrets"))]
-        for path in one.texts("files"):
+        header = http_headers.table(name)
+        headers += [(name, value) for value in (*header.strings("values"), *header.strings("secrets"))]
+        for path in header.strings("files"):
             try:
-                found.append((name, (table.folder / path).read_text("utf-8").strip()))
+                headers.append((name, (table.folder / path).read_text("utf-8").strip()))
             except (OSError, UnicodeDecodeError) as error:
-                one.wrong("files", error)
-    for name, value in found:
+                header.fail("files", error)
+    for name, value in headers:
         if not name.isascii() or not name.replace("-", "").isalnum() or "\n" in value or "\r" in value:
-            table.wrong("http_headers", f"{name!r} is not a header that can be sent")
-    return found
+            table.fail("http_headers", f"{name!r} is not a valid header")
+    return headers
 
 
-def _tls(table: Table) -> ssl.SSLContext:
+def _tls(table: ConfigMapping) -> ssl.SSLContext:
     context = ssl.create_default_context()
     try:
         if ca := table.raw("ca"):
@@ -132,17 +132,17 @@ def _tls(table: Table) -> ssl.SSLContext:
         if ca_file := table.file("ca_file"):
             context = ssl.create_default_context(cafile=str(ca_file))
         if table.has("cert") or table.has("key"):
-            table.wrong("cert and key", "cannot stand in the file itself here; use cert_file and key_file")
+            table.fail("cert and key", "inline certificates are not supported; use cert_file and key_file")
         cert, key = table.file("cert_file"), table.file("key_file")
         if cert or key:
             context.load_cert_chain(_given(table, "cert_file", cert), _given(table, "key_file", key))
-    except OSError as error:  # ssl.SSLError is one
-        table.wrong("ca_file, cert_file or key_file", error)
+    except OSError as error:  # includes ssl.SSLError
+        table.fail("ca_file, cert_file or key_file", error)
     for key_name, apply in (("min_version", _set_minimum), ("max_version", _set_maximum)):
         version = table.text(key_name)
         if version:
             if version not in _VERSIONS:
-                table.wrong(key_name, f"{version!r} is not one of {', '.join(_VERSIONS)}")
+                table.fail(key_name, f"{version!r} is not one of {', '.join(_VERSIONS)}")
             apply(context, _VERSIONS[version])
     table.text("server_name")
     if table.switch("insecure_skip_verify", False):
@@ -152,9 +152,9 @@ def _tls(table: Table) -> ssl.SSLContext:
     return context
 
 
-def _given(table: Table, key: str, path: Path | None) -> Path:
+def _given(table: ConfigMapping, key: str, path: Path | None) -> Path:
     if path is None:
-        table.wrong(key, "cert_file and key_file belong together")
+        table.fail(key, "cert_file and key_file must be set together")
     return path
 
 

@@ -1,8 +1,8 @@
-"""What a target sent, into the store: parse, label, check, append. Runs in a worker's thread.
+"""Ingests a scraped body into the store: parse, label, check, append. Runs in a worker thread.
 
-A series gets its store id only when the whole scrape has passed: a refused one leaves nothing behind. The
-cache from raw text therefore holds slots, and an array turns slots into ids. Of a series that stands twice in
-one scrape the first counts, as in Prometheus, and the target says so.
+A series gets its store id only after the whole scrape has been accepted: a refused scrape creates no series.
+The cache of raw series text therefore holds slots, and an array maps slots to ids. If a series occurs twice in
+one scrape, the first sample counts, as in Prometheus, and `lastError` reports it.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from gpuscope.exposition.parser import Exposition, LimitError, Metadata, Pairs, 
 from gpuscope.exposition.series_text import OUT_OF_RANGE_MS
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.fetch import Fetched, ScrapeError
-from gpuscope.scrape.job_limits import Limits
+from gpuscope.scrape.job_limits import JobLimits
 from gpuscope.scrape.relabel import relabel
-from gpuscope.scrape.target import Target
+from gpuscope.scrape.target import ScrapeTarget
 from gpuscope.scrape.target_appender import Report, TargetAppender, sorted_labels
 from gpuscope.series import Labels
 from gpuscope.store import Appended
 
 RAW_LINES_PER_SAMPLE = 4
-"""How many times `sample_limit` may come in: comments, and what metric relabelling drops."""
+"""Lines per allowed sample: room for comments and for samples that metric relabelling drops."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class IngestResult:
     stored: Future[Appended]
-    note: str = ""  # what was wrong with a scrape that was taken all the same
+    note: str = ""  # a problem that did not fail the scrape
 
 
-class ScrapedTarget:
-    """Not for several threads at once."""
+class TargetIngester:
+    """Ingests one target's scrapes. Not thread-safe."""
 
-    def __init__(self, target: Target, appender: TargetAppender) -> None:
+    def __init__(self, target: ScrapeTarget, appender: TargetAppender) -> None:
         self.target = target
         self.appender = appender
         self.metadata: dict[str, Metadata] = {}
@@ -52,7 +52,7 @@ class ScrapedTarget:
         self._ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._pending: list[Labels] = []
         self._refused: dict[int, Labels] = {}
-        """Slots whose series the store had no room for, asked for again at each scrape."""
+        """Slots of series that the store refused; each scrape requests them again."""
 
     def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
         if self.appender.refresh():
@@ -60,43 +60,45 @@ class ScrapedTarget:
         return self.appender.fail(at_ms, duration_seconds)
 
     def forget(self) -> None:
-        """The store has removed series: ask for all ids again."""
+        """Drops all ids, because the store has removed series."""
         self.appender.forget()
         self._reset()
 
-    def take(self, fetched: Fetched, at_ms: int, started: float) -> Taken:
-        """Raises ScrapeError if the scrape is refused. `started` is of the monotonic clock."""
+    def ingest(self, fetched: Fetched, at_ms: int, started: float) -> IngestResult:
+        """Raises ScrapeError if the scrape is refused. `started` is monotonic time."""
         if self.appender.refresh():
             self._reset()
         try:
-            found = self._parse(fetched)
+            exposition = self._parse(fetched)
         except ScrapeError:
             self._reset()
             raise
         added = self._resolve_pending()
-        slots = np.fromiter(found.ids, np.int64, len(found.ids))
-        ids, values = self._ids[slots], np.asarray(found.values, np.float64)
-        timed = [(int(self._ids[slot]), at, value) for slot, at, value in found.timed if at != OUT_OF_RANGE_MS]
-        kept = len(found.ids) + len(timed)
+        slots = np.fromiter(exposition.ids, np.int64, len(exposition.ids))
+        ids, values = self._ids[slots], np.asarray(exposition.values, np.float64)
+        timed = [
+            (int(self._ids[slot]), at, value) for slot, at, value in exposition.timed if at != OUT_OF_RANGE_MS
+        ]
+        kept = len(exposition.ids) + len(timed)
         if self._refused:
-            ids, values, timed = ids[ids > 0], values[ids > 0], [one for one in timed if one[0]]
-        ids, values, twice = _first_of_each(ids, values)
-        report = Report(True, time.monotonic() - started, found.samples, kept, added)
+            ids, values, timed = ids[ids > 0], values[ids > 0], [sample for sample in timed if sample[0]]
+        ids, values, duplicates = _first_of_each(ids, values)
+        report = Report(True, time.monotonic() - started, exposition.samples, kept, added)
         track = self.target.job.track_timestamps_staleness
-        stored = self.appender.submit(at_ms, ids, values, report, timed, timed_end_too=track)
-        self.metadata = found.metadata
-        if found.metadata_cut:
+        stored = self.appender.submit(at_ms, ids, values, report, timed, timed_become_stale=track)
+        self.metadata = exposition.metadata
+        if exposition.metadata_cut:
             LIMITS_REACHED.count("scrape_max_metadata_bytes")
         self._cache.forget_all_but(8 * kept + 10_000, 4 * len(fetched.body) + (1 << 20))
-        note = f"{twice} samples dropped: their series stand twice in the scrape" if twice else ""
+        note = f"{duplicates} samples dropped: duplicate series in the scrape" if duplicates else ""
         if self._refused:
             note = f"{len(self._refused)} series refused: {self.appender.series_refused()}"
-        if len(self._ids) > 4 * kept + 1000:  # series come and go; their texts must not stay
+        if len(self._ids) > 4 * kept + 1000:  # bounds memory when series change often
             self._reset()
-        return Taken(stored, note)
+        return IngestResult(stored, note)
 
     def _resolve_pending(self) -> int:
-        """Ids for new series, and for those that were refused before; returns how many are new to the store."""
+        """Gets ids for new and previously refused series; returns the number of series added."""
         if self._refused:
             slots, labels = np.array(list(self._refused), np.int64), list(self._refused.values())
             self._ids[slots] = self.appender.series_ids(labels)
@@ -106,40 +108,40 @@ class ScrapedTarget:
             self._pending = []
             self._refused |= {first + at: new[at] for at in np.flatnonzero(self._ids[first:] == 0).tolist()}
         if self._refused:
-            self._refused = {slot: one for slot, one in self._refused.items() if not self._ids[slot]}
+            self._refused = {slot: labels for slot, labels in self._refused.items() if not self._ids[slot]}
         return len(new) - sum(slot >= first for slot in self._refused)
 
     def _parse(self, fetched: Fetched) -> Exposition:
         limit = self._limits.samples
-        # Counting lines is quick, splitting and parsing a million of them is not.
-        every = fetched.body.count(b"\n")
-        if limit and every > RAW_LINES_PER_SAMPLE * limit + 10_000:
-            why = f"{every} lines are too many for {limit} samples (sample_limit)"
+        # Counting lines is much faster than parsing them.
+        line_count = fetched.body.count(b"\n")
+        if limit and line_count > RAW_LINES_PER_SAMPLE * limit + 10_000:
+            why = f"{line_count} lines are too many for {limit} samples (sample_limit)"
             raise ScrapeError(why, "scrape_max_samples")
-        lines = every - fetched.body.count(b"\n#") - fetched.body.startswith(b"#")
-        most = limit * (RAW_LINES_PER_SAMPLE if self.target.job.metric_relabel else 1)
-        if limit and lines > most + 1000:  # blank lines count too: leave some room, the exact count follows
+        lines = line_count - fetched.body.count(b"\n#") - fetched.body.startswith(b"#")
+        max_lines = limit * (RAW_LINES_PER_SAMPLE if self.target.job.metric_relabel else 1)
+        if limit and lines > max_lines + 1000:  # a margin for blank lines; the exact check follows
             raise _too_many(lines, limit)
         try:
-            found = self._cache.parse(fetched.body, openmetrics=fetched.openmetrics)
+            exposition = self._cache.parse(fetched.body, openmetrics=fetched.openmetrics)
         except LimitError as error:
             raise ScrapeError(f"{error} ({error.limit})", error.limit) from None
         except ParseError as error:
             raise ScrapeError(f"not an exposition: {error}") from None
-        if not self.target.job.honor_timestamps and found.timed:
-            found.ids += [slot for slot, _, _ in found.timed]
-            found.values += [value for _, _, value in found.timed]
-            found.timed = []
-        if limit and len(found.ids) + len(found.timed) > limit:
-            raise _too_many(len(found.ids) + len(found.timed), limit)
-        return found
+        if not self.target.job.honor_timestamps and exposition.timed:
+            exposition.ids += [slot for slot, _, _ in exposition.timed]
+            exposition.values += [value for _, _, value in exposition.timed]
+            exposition.timed = []
+        if limit and len(exposition.ids) + len(exposition.timed) > limit:
+            raise _too_many(len(exposition.ids) + len(exposition.timed), limit)
+        return exposition
 
     def _slot(self, pairs: Pairs) -> int | None:
-        """A slot for a series seen for the first time; None for one that relabelling drops."""
+        """Returns a slot for a new series; None if relabelling drops it."""
         labels = merge_labels(pairs, self._target_labels, self.target.job.honor_labels)
         if self.target.job.metric_relabel:
             changed = relabel(labels, self.target.job.metric_relabel)
-            if not changed:  # rules that take every label away drop the series too
+            if not changed:  # rules that remove every label drop the series too
                 return None
             labels = changed
         if not labels.get("__name__"):
@@ -167,10 +169,10 @@ def _first_of_each(
 
 
 def merge_labels(pairs: Pairs, target: dict[str, str], honor: bool) -> dict[str, str]:
-    """The labels of a scraped series: its own and its target's. Who wins a clash is `honor_labels`."""
+    """Merges a scraped series' labels with its target's; `honor` decides which side wins a conflict."""
     own = dict(pairs)
     if honor:
-        # An empty label in the exposition means: do not add the target's either.
+        # An empty label in the exposition also removes the target's label.
         merged = {**target, **own}
         return {name: value for name, value in merged.items() if value != ""}
     clashes = [(name, own[name]) for name in target if own.get(name)]
@@ -183,8 +185,8 @@ def merge_labels(pairs: Pairs, target: dict[str, str], honor: bool) -> dict[str,
     return merged
 
 
-def check_labels(labels: dict[str, str], limits: Limits) -> None:
-    """Raises ScrapeError for labels that exceed a job's limits, which are in bytes, as in Prometheus."""
+def check_labels(labels: dict[str, str], limits: JobLimits) -> None:
+    """Raises ScrapeError if labels exceed the job's limits, in bytes as in Prometheus."""
     if limits.labels and len(labels) > limits.labels:
         why = f"label limit exceeded: {len(labels)} labels on {_short(labels)} (label_limit)"
         raise ScrapeError(why, "scrape_max_labels")
@@ -198,7 +200,7 @@ def check_labels(labels: dict[str, str], limits: Limits) -> None:
 
 
 def _longer(text: str, limit: int) -> bool:
-    # A character takes four bytes at most: most texts are short enough without counting.
+    # A character has at most four bytes, so short text needs no encoding.
     return 0 < limit < 4 * len(text) and len(text.encode("utf-8", "surrogatepass")) > limit
 
 

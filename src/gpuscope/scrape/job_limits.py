@@ -1,8 +1,7 @@
-"""What one job's targets may send: Prometheus' keys of a job or of `global`, over the server's own limits.
+"""Limits of one scrape job: Prometheus' keys of a job or of `global`, with the server's limits as defaults.
 
-Prometheus has no limits by default. Here the rows of `gpuscope.limits` hold where a key is absent or 0. Its
-label limits hold after relabelling, which may take labels away; those of `text` hold while the text is read
-and are never lower.
+Prometheus has no limits by default; here `gpuscope.limits` applies where a key is absent or 0. The label limits
+apply after relabelling, which may remove labels; the limits in `text` apply while parsing and are never lower.
 """
 
 from __future__ import annotations
@@ -10,27 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpuscope.exposition.series_text import TextLimits
-from gpuscope.limits import Limits as ServerLimits
-from gpuscope.scrape.config_values import Table, parse_size_text
+from gpuscope.limits import Limits
+from gpuscope.scrape.config_values import ConfigMapping, parse_config_size
 
-_ROWS = ServerLimits()
+_ROWS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JobLimits:
     body_bytes: int = _ROWS.scrape_max_body_bytes
     samples: int = _ROWS.scrape_max_samples
     labels: int = _ROWS.scrape_max_labels
     label_name_length: int = _ROWS.scrape_max_label_name_bytes
     label_value_length: int = _ROWS.scrape_max_label_value_bytes
     targets: int = 0
-    """0: no limit but the server's on all targets together."""
+    """0: only the server's limit on all targets applies."""
     text: TextLimits = field(default_factory=TextLimits)
 
 
-def server_limits(rows: ServerLimits) -> Limits:
-    """For a job that says nothing."""
-    return Limits(
+def default_job_limits(rows: Limits) -> JobLimits:
+    """The limits of a job that sets none."""
+    return JobLimits(
         body_bytes=rows.scrape_max_body_bytes,
         samples=rows.scrape_max_samples,
         labels=rows.scrape_max_labels,
@@ -46,12 +45,12 @@ def server_limits(rows: ServerLimits) -> Limits:
     )
 
 
-def read_limits(table: Table, default: Limits) -> Limits:
+def read_job_limits(table: ConfigMapping, default: JobLimits) -> JobLimits:
     labels = table.count("label_limit", 0) or default.labels
     name_length = table.count("label_name_length_limit", 0) or default.label_name_length
     value_length = table.count("label_value_length_limit", 0) or default.label_value_length
-    return Limits(
-        table.parsed("body_size_limit", 0, parse_size_text) or default.body_bytes,
+    return JobLimits(
+        table.parsed("body_size_limit", 0, parse_config_size) or default.body_bytes,
         table.count("sample_limit", 0) or default.samples,
         labels,
         name_length,

@@ -1,4 +1,4 @@
-"""Our own agent's snapshots go into the store directly: what a scrape would give, without the text."""
+"""Ingests this process's own metric families into the store, as a scrape would, without text in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuscope.scrape.target_appender import Report, TargetAppender, sorted_label
 from gpuscope.store import Appended, Store
 
 
-class LocalTarget:
+class LocalIngester:
     def __init__(self, store: Store, labels: Mapping[str, str], sink: Sink | None = None) -> None:
         self._labels = dict(labels)
         self._appender = TargetAppender(store, "local " + " ".join(labels.values()), labels, sink)
@@ -33,13 +33,13 @@ class LocalTarget:
                 series = known.get(labels)
                 if series is None:
                     series = self._resolve(family.name, labels)
-                    if not series:  # the store has no room for new series; asked again next time
+                    if not series:  # refused by the store's series limit; the next snapshot retries
                         continue
                     known[labels] = series
                     added += 1
                 ids.append(series)
                 values.append(value)
-            if len(known) > 4 * len(family.samples) + 1000:  # processes come and go; their labels must not stay
+            if len(known) > 4 * len(family.samples) + 1000:  # bounds memory when processes change often
                 known.clear()
         duration = time.perf_counter() - started
         report = Report(True, duration, len(ids), len(ids), added)

@@ -1,7 +1,7 @@
-"""One target's beat: wait for its turn, fetch, hand over, remember how it went.
+"""The scrape loop of one target: wait, fetch, ingest, record the result.
 
-Nothing a target does may stop its loop or touch another one's: whatever goes wrong becomes its `last_error`
-and `up 0`, and the next scrape is on time. A store that cannot write is told in the log once per episode.
+No target can stop its own loop or affect another: every failure becomes `last_error` and `up 0`, and the next
+scrape is on time. A store that cannot write is logged once per episode.
 """
 
 from __future__ import annotations
@@ -16,39 +16,42 @@ from typing import TypeVar
 
 import httpx2
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.scrape.fetch import BodyBudget, BodyShare, ScrapeError, fetch
-from gpuscope.scrape.ingest import ScrapedTarget
-from gpuscope.scrape.target import Target
-from gpuscope.scrape.target_state import TargetState
+from gpuscope.scrape.fetch import BodyShare, ScrapeBodyBudget, ScrapeError, fetch
+from gpuscope.scrape.ingest import TargetIngester
+from gpuscope.scrape.target import ScrapeTarget
+from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.store import StoreError, UnknownSeriesError
 
 log = logging.getLogger("gpuscope.scrape")
 T = TypeVar("T")
-UNFORESEEN = "unforeseen"
+UNEXPECTED = "unexpected error"
 MAX_ERROR_CHARACTERS = 500
-"""Of `lastError`: a target chooses some of its words."""
+"""Maximum length of `lastError`, which may contain text from the target."""
 
 
 @dataclass(slots=True)
-class Counts:
-    """What the scraper as a whole has done since it was started."""
+class ScrapeCounts:
+    """Totals of all scrape loops since the start."""
 
     scrapes: int = 0
     failures: int = 0
     not_stored: int = 0
-    skipped: int = 0  # beats that came while the scrape before was still running
-    store_trouble: str = ""
+    skipped: int = 0  # scrapes that were due while the previous one was running
+    store_episode: EpisodeLog = field(
+        default_factory=lambda: EpisodeLog(log, "storing scrapes", level=logging.ERROR)
+    )
 
 
 @dataclass(slots=True)
 class ScrapeLoop:
-    scraped: ScrapedTarget
+    ingester: TargetIngester
     client: httpx2.AsyncClient
     workers: Executor
-    counts: Counts
-    bodies: BodyBudget
-    refused: str = ""  # why this target is not even asked: its job has too many
+    counts: ScrapeCounts
+    bodies: ScrapeBodyBudget
+    refusal: str = ""  # reason not to scrape this target: its job exceeds target_limit
     health: str = "unknown"
     last_error: str = ""
     last_scrape: float = 0.0
@@ -58,11 +61,11 @@ class ScrapeLoop:
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
-    def target(self) -> Target:
-        return self.scraped.target
+    def target(self) -> ScrapeTarget:
+        return self.ingester.target
 
-    def state(self) -> TargetState:
-        return TargetState(
+    def state(self) -> TargetHealth:
+        return TargetHealth(
             labels=dict(self.target.labels),
             url=self.target.url,
             up=self.health == "up",
@@ -73,7 +76,7 @@ class ScrapeLoop:
         )
 
     async def run(self, salt: str) -> None:
-        """Until cancelled, on a fixed beat; a late scrape does not shift the following ones."""
+        """Scrapes at fixed times until cancelled; a late scrape does not delay the following ones."""
         await asyncio.sleep(self.target.wait_seconds(time.time(), salt))
         due = time.monotonic()
         while True:
@@ -99,9 +102,9 @@ class ScrapeLoop:
             note = f"not stored: {why}"
             self._store_failed(why)
         except Exception as why:
-            error = f"{UNFORESEEN}: {type(why).__name__}: {why}"
-            if not self.last_error.startswith(UNFORESEEN):  # what a target sends must not fill the log
-                log.exception("scraping %s failed in an unforeseen way", self.target.url)
+            error = f"{UNEXPECTED}: {type(why).__name__}: {why}"
+            if not self.last_error.startswith(UNEXPECTED):  # a target must not be able to fill the log
+                log.exception("scraping %s failed unexpectedly", self.target.url)
         if error:
             self.counts.failures += 1
             await self._fail(at_ms, time.monotonic() - started)
@@ -113,8 +116,8 @@ class ScrapeLoop:
             self.first_try = self.last_scrape
 
     async def _scrape(self, at_ms: int, started: float, share: BodyShare) -> str:
-        if self.refused:
-            raise ScrapeError(self.refused)
+        if self.refusal:
+            raise ScrapeError(self.refusal)
         target, limits = self.target, self.target.job.limits
         try:
             async with asyncio.timeout(target.timeout):
@@ -128,22 +131,22 @@ class ScrapeLoop:
                     fallback_protocol=target.job.fallback_protocol,
                 )
         except TimeoutError:
-            raise ScrapeError(f"no whole answer within {target.timeout:g}s (scrape_timeout)") from None
+            raise ScrapeError(f"no complete response within {target.timeout:g}s (scrape_timeout)") from None
         for attempt in (1, 2):
-            taken = await self._in_worker(lambda: self.scraped.take(fetched, at_ms, started))
+            result = await self._in_worker(lambda: self.ingester.ingest(fetched, at_ms, started))
             try:
-                await asyncio.wrap_future(taken.stored)
+                await asyncio.wrap_future(result.stored)
                 break
-            except UnknownSeriesError:  # series were removed while we parsed: once more, with new ids
-                self.scraped.forget()
+            except UnknownSeriesError:  # the store removed series meanwhile: retry with new ids
+                self.ingester.forget()
                 if attempt == 2:
                     raise
         self._store_works()
-        return taken.note
+        return result.note
 
     async def _fail(self, at_ms: int, duration: float) -> None:
         try:
-            stored = await self._in_worker(lambda: self.scraped.fail(at_ms, duration))
+            stored = await self._in_worker(lambda: self.ingester.fail(at_ms, duration))
             await asyncio.wrap_future(stored)
         except StoreError as why:
             self._store_failed(why)
@@ -154,13 +157,9 @@ class ScrapeLoop:
         return await asyncio.get_running_loop().run_in_executor(self.workers, work)
 
     def _store_failed(self, error: StoreError) -> None:
-        self.scraped.appender.not_stored()
+        self.ingester.appender.restore_alive()
         self.counts.not_stored += 1
-        if not self.counts.store_trouble:
-            log.error("scrapes are not stored: %s", error)
-        self.counts.store_trouble = str(error)
+        self.counts.store_episode.failed(str(error))
 
     def _store_works(self) -> None:
-        if self.counts.store_trouble:
-            log.info("scrapes are stored again")
-        self.counts.store_trouble = ""
+        self.counts.store_episode.succeeded()

@@ -1,7 +1,6 @@
-"""A configuration for other people's eyes: the document again, with every secret replaced.
+"""Renders a configuration document with every secret replaced, for `/api/v1/status/config`.
 
-`/api/v1/status/config` shows it to whoever may query. What might be a secret counts as one, also in parts of
-Prometheus' file that we do not use; comments go.
+Every value that may be a secret is replaced, also in sections that gpuscope does not use. Comments are lost.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 def redact(document: object) -> str:
-    """YAML text."""
+    """Returns YAML text."""
     if not document:
         return ""
     text: str = yaml.dump(_clean(document), Dumper=TextDumper, sort_keys=False, allow_unicode=True)

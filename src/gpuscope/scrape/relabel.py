@@ -1,7 +1,7 @@
-"""Relabelling as Prometheus does it: label pairs in, changed label pairs or None (dropped) out.
+"""Relabelling as in Prometheus: takes labels, returns changed labels or None (dropped).
 
-Rules run in order on one set of labels. A regex must match the whole value; an empty value means that the
-label is absent. `$1` in a replacement follows Go's template rules, not Python's.
+Rules apply in order. A regex must match the whole value; an empty value means that the label is absent. `$1` in
+a replacement follows Go's template rules, not Python's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ACTIONS = (
     "lowercase", "uppercase",
 )  # fmt: skip
 
-# Go's template: $1, $name or ${name}, the name as long as it can be; $$ is a dollar, any other $ stays.
+# Go's template: $1, $name or ${name} with the longest possible name; $$ is a dollar, any other $ stays.
 _REFERENCE = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))", re.ASCII)
 
 
@@ -33,12 +33,12 @@ def _compile(pattern: str) -> Any:
 
 
 def expand(template: str, match: Any) -> str:
-    """A template filled in from a match; a group that does not exist, or did not take part, is empty."""
+    """Expands a template with the groups of a match; an unknown or unmatched group is empty."""
     if "$" not in template:
         return template
 
-    def fill(found: re.Match[str]) -> str:
-        dollar, braced, bare = found.groups()
+    def fill(reference: re.Match[str]) -> str:
+        dollar, braced, bare = reference.groups()
         if dollar:
             return "$"
         name = braced or bare
@@ -73,7 +73,7 @@ Labels = dict[str, str]
 
 
 def relabel(labels: Mapping[str, str], rules: Sequence[RelabelRule]) -> Labels | None:
-    """The labels after all rules; None if one of them dropped the thing."""
+    """Returns the labels after all rules; None if a rule dropped them."""
     changed = {name: value for name, value in labels.items() if value != ""}
     for rule in rules:
         if not _APPLY[rule.action](rule, changed):
@@ -114,7 +114,7 @@ def _drop_equal(rule: RelabelRule, labels: Labels) -> bool:
 
 
 def _hashmod(rule: RelabelRule, labels: Labels) -> bool:
-    # Prometheus takes the last 8 bytes of an MD5; a shard must be the same one there and here.
+    # The last 8 bytes of an MD5, as in Prometheus: both must compute the same shard.
     digest = hashlib.md5(rule.source(labels).encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()
     labels[rule.target_label] = str(int.from_bytes(digest[8:], "big") % rule.modulus)
     return True
@@ -142,7 +142,7 @@ def _label_keep(rule: RelabelRule, labels: Labels) -> bool:
     return True
 
 
-# Go changes case letter by letter: ß stays, a sigma at the end of a word is not special.
+# Go converts each letter on its own: ß stays, and a final sigma is not special.
 def _lowercase(rule: RelabelRule, labels: Labels) -> bool:
     _set(labels, rule.target_label, "".join([char.lower()[0] for char in rule.source(labels)]))
     return True

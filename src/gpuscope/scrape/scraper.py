@@ -1,7 +1,7 @@
-"""All targets of a configuration: starts and stops their loops as files and configuration change.
+"""Runs the scrape loops of all targets, and starts and stops them as the configuration changes.
 
-Lives in one event loop; `reload` and the API's questions may come from other threads. A target that stays
-the same over a reload keeps its ids and its series; one that goes away ends all its series at once.
+Runs in one event loop; `reload` and the API's methods may be called from other threads. A target that is
+unchanged by a reload keeps its series; the series of a removed target end at once.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.scrape.config import Job, ScrapeConfig
+from gpuscope.scrape.config import ScrapeConfig, ScrapeJob
 from gpuscope.scrape.discovery import Discovery
-from gpuscope.scrape.fetch import BodyBudget, new_client
-from gpuscope.scrape.ingest import ScrapedTarget
-from gpuscope.scrape.loop import Counts, ScrapeLoop
+from gpuscope.scrape.fetch import ScrapeBodyBudget, new_client
+from gpuscope.scrape.ingest import TargetIngester
+from gpuscope.scrape.loop import ScrapeCounts, ScrapeLoop
 from gpuscope.scrape.sink import Sink
-from gpuscope.scrape.target import Dropped, Target, build_targets, duration_text
+from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets, duration_text
 from gpuscope.scrape.target_appender import TargetAppender
-from gpuscope.scrape.target_state import TargetState
+from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.store import Store, StoreError
 
 NEVER = "0001-01-01T00:00:00Z"  # Go's zero time
 
 log = logging.getLogger("gpuscope.scrape")
 
-LOOK_AT_FILES_EVERY = 5.0
+FILE_CHECK_SECONDS = 5.0
 MAX_DROPPED = 1000
-"""Dropped targets that the API shows; all are counted."""
+"""Dropped targets that the API lists; `droppedTargetCounts` counts all."""
 Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
@@ -54,27 +55,29 @@ class Scraper:
         *,
         salt: str = "",
         sink: Sink | None = None,
-        read_again: Callable[[], ScrapeConfig] | None = None,
+        reload_config: Callable[[], ScrapeConfig] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """`read_again` is asked for the configuration when one of its password or certificate files changed."""
+        """`reload_config` is called when a password or certificate file of the configuration changed."""
         self._store = store
         self._workers = workers
         self._salt = salt
         self._sink = sink
-        self._read_again = read_again
+        self._reload_config = reload_config
         self._config = config
-        self._stamps = _stamps(config.files)
+        self._file_stamps = _file_stamps(config.files)
         self._discoveries = [Discovery(job) for job in config.jobs]
         self._loops: dict[Key, ScrapeLoop] = {}
-        self._dropped: list[Dropped] = []
+        self._dropped: list[DroppedTarget] = []
         self._dropped_counts: Counter[str] = Counter()
         self._max_targets = (limits or Limits()).scrape_max_targets
-        self._bodies = BodyBudget((limits or Limits()).scrape_max_pending_bytes)
-        self._too_many_targets = False
+        self._bodies = ScrapeBodyBudget((limits or Limits()).scrape_max_pending_bytes)
+        self._target_limit_log = EpisodeLog(
+            log, "target limit", level=logging.ERROR, recovered="all targets are scraped again"
+        )
         self._changed: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
-        self.counts = Counts()
+        self.counts = ScrapeCounts()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Scrapes until `stop` is set."""
@@ -85,15 +88,15 @@ class Scraper:
             while not stop.is_set():
                 self._changed.clear()
                 try:
-                    await self._look()
+                    await self._update_targets()
                     looking_fails = False
                 except Exception:
                     if not looking_fails:
-                        log.exception("looking for targets failed; those there are stay")
+                        log.exception("target discovery failed; the current targets stay")
                     looking_fails = True
                 reloaded = asyncio.create_task(self._changed.wait())
                 await asyncio.wait(
-                    (stopping, reloaded), timeout=self._look_every(), return_when=asyncio.FIRST_COMPLETED
+                    (stopping, reloaded), timeout=self._check_interval(), return_when=asyncio.FIRST_COMPLETED
                 )
                 reloaded.cancel()
         finally:
@@ -101,100 +104,99 @@ class Scraper:
             await self._stop_all()
 
     def reload(self, config: ScrapeConfig) -> None:
-        """From any thread."""
+        """Thread-safe."""
         self._config = config
-        self._stamps = _stamps(config.files)
+        self._file_stamps = _file_stamps(config.files)
         self._discoveries = [Discovery(job) for job in config.jobs]
         if self._event_loop is not None and self._changed is not None:
             self._event_loop.call_soon_threadsafe(self._changed.set)
 
-    def _look_every(self) -> float | None:
-        refreshes = [one.job.files_refresh for one in self._discoveries if one.job.files]
+    def _check_interval(self) -> float | None:
+        refreshes = [discovery.job.files_refresh for discovery in self._discoveries if discovery.job.files]
         if self._config.files:
-            refreshes.append(LOOK_AT_FILES_EVERY)
-        return max(0.1, min(LOOK_AT_FILES_EVERY, *refreshes)) if refreshes else None
+            refreshes.append(FILE_CHECK_SECONDS)
+        return max(0.1, min(FILE_CHECK_SECONDS, *refreshes)) if refreshes else None
 
-    def _mind_secrets(self) -> None:
-        """A rotated token or certificate is used without anybody's doing."""
-        stamps = _stamps(self._config.files)
-        if self._read_again is None or stamps == self._stamps:
+    def _reload_changed_secrets(self) -> None:
+        """Reloads the configuration when a token or certificate was rotated."""
+        stamps = _file_stamps(self._config.files)
+        if self._reload_config is None or stamps == self._file_stamps:
             return
-        self._stamps = stamps
+        self._file_stamps = stamps
         try:
-            self.reload(self._read_again())
+            self.reload(self._reload_config())
         except UsageError as error:
-            log.error("the configuration was not read again: %s; the old one stays", error)
+            log.error("cannot reload the configuration: %s; the current one stays", error)
 
-    async def _look(self) -> None:
-        """Finds the targets as they are now and brings the loops in line."""
+    async def _update_targets(self) -> None:
+        """Discovers the current targets and updates the loops."""
         running = asyncio.get_running_loop()
-        await running.run_in_executor(self._workers, self._mind_secrets)
-        wanted: dict[Key, tuple[Target, str]] = {}
-        dropped: list[Dropped] = []
+        await running.run_in_executor(self._workers, self._reload_changed_secrets)
+        targets: dict[Key, tuple[ScrapeTarget, str]] = {}
+        dropped: list[DroppedTarget] = []
         counts: Counter[str] = Counter()
-        for one in self._discoveries:
-            room = self._max_targets - len(wanted)
-            found = await running.run_in_executor(self._workers, find_targets, one, room)
-            dropped += found.dropped[: MAX_DROPPED - len(dropped)]
-            counts[one.job.name] += found.dropped_count
-            refused = _too_many(one.job, len(found.targets))
-            wanted |= {_key(target): (target, refused) for target in found.targets}
+        for discovery in self._discoveries:
+            room = self._max_targets - len(targets)
+            discovered = await running.run_in_executor(self._workers, discover_targets, discovery, room)
+            dropped += discovered.dropped[: MAX_DROPPED - len(dropped)]
+            counts[discovery.job.name] += discovered.dropped_count
+            refusal = _too_many(discovery.job, len(discovered.targets))
+            targets |= {_key(target): (target, refusal) for target in discovered.targets}
         self._dropped, self._dropped_counts = dropped, counts
-        self._tell_of_too_many(len(wanted) > self._max_targets)
-        await self._bring_in_line(dict(islice(wanted.items(), self._max_targets)))
+        self._report_target_limit(len(targets) > self._max_targets)
+        await self._update_loops(dict(islice(targets.items(), self._max_targets)))
 
-    def _tell_of_too_many(self, now: bool) -> None:
-        """One line when it begins and one when it is over; each look that finds too many is counted."""
-        if now:
+    def _report_target_limit(self, is_exceeded: bool) -> None:
+        if is_exceeded:
             LIMITS_REACHED.count("scrape_max_targets")
-        if now and not self._too_many_targets:
-            log.error("more than %d targets: the rest is not scraped (scrape_max_targets)", self._max_targets)
-        if self._too_many_targets and not now:
-            log.info("all targets are scraped again")
-        self._too_many_targets = now
+            self._target_limit_log.failed(
+                f"more than {self._max_targets} targets: the rest is not scraped (scrape_max_targets)"
+            )
+        else:
+            self._target_limit_log.succeeded()
 
-    async def _bring_in_line(self, wanted: dict[Key, tuple[Target, str]]) -> None:
-        gone = [loop for key, loop in self._loops.items() if key not in wanted]
-        self._loops = {key: loop for key, loop in self._loops.items() if key in wanted}
+    async def _update_loops(self, targets: dict[Key, tuple[ScrapeTarget, str]]) -> None:
+        gone = [loop for key, loop in self._loops.items() if key not in targets]
+        self._loops = {key: loop for key, loop in self._loops.items() if key in targets}
         if gone:
             await asyncio.gather(*(self._end(loop) for loop in gone))
-        for key, (target, refused) in wanted.items():
+        for key, (target, refusal) in targets.items():
             known = self._loops.get(key)
             if known is None:
                 name = target.name
                 appender = TargetAppender(self._store, name, dict(target.labels), self._sink)
-                self._start(key, target, appender, refused)
+                self._start(key, target, appender, refusal)
             elif known.target != target:
                 await _cancel(known)
-                self._start(key, target, known.scraped.appender, refused)
+                self._start(key, target, known.ingester.appender, refusal)
             else:
-                known.refused = refused
+                known.refusal = refusal
 
-    def _start(self, key: Key, target: Target, appender: TargetAppender, refused: str) -> None:
-        scraped = ScrapedTarget(target, appender)
-        # A client each: a pool of all targets' connections is walked through, and asked, on every request.
+    def _start(self, key: Key, target: ScrapeTarget, appender: TargetAppender, refusal: str) -> None:
+        ingester = TargetIngester(target, appender)
+        # One client per target: with a shared pool every request scans the connections of all targets.
         client = new_client(target.job.http)
-        loop = ScrapeLoop(scraped, client, self._workers, self.counts, self._bodies, refused)
+        loop = ScrapeLoop(ingester, client, self._workers, self.counts, self._bodies, refusal)
         self._loops[key] = loop
         loop.task = asyncio.create_task(loop.run(self._salt), name=f"scrape {target.url}")
 
     async def _end(self, loop: ScrapeLoop) -> None:
-        """The target is gone: its series end now."""
+        """Stops the loop of a removed target and ends its series."""
         await _cancel(loop)
         at_ms = time.time_ns() // 1_000_000
-        appender = loop.scraped.appender
+        appender = loop.ingester.appender
         try:
             await asyncio.get_running_loop().run_in_executor(self._workers, appender.close, at_ms)
         except StoreError as error:
-            log.error("the end of %s could not be stored: %s", loop.target.url, error)
+            log.error("cannot store the staleness markers of %s: %s", loop.target.url, error)
 
     async def _stop_all(self) -> None:
-        # A stop is not an end: after a restart the same series go on, so no marker is written.
+        # No staleness markers: the same series continue after a restart.
         await asyncio.gather(*(_cancel(loop) for loop in self._loops.values()))
 
-    # What the API and the live view ask
+    # Called by the API and the live view
 
-    def states(self) -> list[TargetState]:
+    def states(self) -> list[TargetHealth]:
         return [loop.state() for loop in list(self._loops.values())]
 
     def targets_json(self, state: str) -> dict[str, Any]:
@@ -203,15 +205,15 @@ class Scraper:
         dropped = (
             []
             if state == "active"
-            else [{"discoveredLabels": one.discovered, "scrapePool": one.job} for one in self._dropped]
+            else [{"discoveredLabels": target.discovered, "scrapePool": target.job} for target in self._dropped]
         )
         return {"activeTargets": active, "droppedTargets": dropped, "droppedTargetCounts": counts}
 
     def metadata(self) -> dict[str, list[dict[str, str]]]:
         merged: dict[str, list[dict[str, str]]] = {}
         for loop in list(self._loops.values()):
-            for name, one in loop.scraped.metadata.items():
-                entry = {"type": one.type, "help": one.help, "unit": one.unit}
+            for name, metadata in loop.ingester.metadata.items():
+                entry = {"type": metadata.type, "help": metadata.help, "unit": metadata.unit}
                 known = merged.setdefault(name, [])
                 if entry not in known:
                     known.append(entry)
@@ -221,8 +223,8 @@ class Scraper:
         """Each target's labels, and its metadata by metric."""
         for loop in sorted((*self._loops.values(),), key=lambda loop: loop.target.job.name):
             known = {
-                name: {"type": one.type, "help": one.help, "unit": one.unit}
-                for name, one in loop.scraped.metadata.items()
+                name: {"type": metadata.type, "help": metadata.help, "unit": metadata.unit}
+                for name, metadata in loop.ingester.metadata.items()
             }
             yield dict(loop.target.labels), known
 
@@ -232,61 +234,69 @@ class Scraper:
     def families(self) -> Iterator[MetricFamily]:
         """The scraper's own metrics."""
         health = [loop.health for loop in list(self._loops.values())]
-        states = [Sample(LabelSet((("health", one),)), health.count(one)) for one in ("up", "down", "unknown")]
-        yield MetricFamily("gpuscope_scrape_targets", "gauge", "Targets by how their last scrape went.", states)
+        states = [
+            Sample(LabelSet((("health", name),)), health.count(name)) for name in ("up", "down", "unknown")
+        ]
+        yield MetricFamily(
+            "gpuscope_scrape_targets", "gauge", "Targets by the health of their last scrape.", states
+        )
         for name, value, help_text in (
-            ("scrapes", self.counts.scrapes, "Scrapes begun."),
+            ("scrapes", self.counts.scrapes, "Scrapes started."),
             ("failures", self.counts.failures, "Scrapes that failed or were refused."),
-            ("not_stored", self.counts.not_stored, "Scrapes that the store could not keep."),
-            ("skipped", self.counts.skipped, "Scrapes left out because the one before was not finished."),
+            ("not_stored", self.counts.not_stored, "Scrapes that could not be stored."),
+            ("skipped", self.counts.skipped, "Scrapes skipped because the previous one was not finished."),
         ):
             full = f"gpuscope_scrape_{name}_total"
             yield MetricFamily(full, "counter", help_text, [Sample(NO_LABELS, value)])
 
 
 @dataclass(slots=True)
-class Found:
-    """One job's targets; of those that relabelling dropped some, and how many there are."""
+class DiscoveredTargets:
+    """One job's targets, some of its dropped targets, and the number of all dropped ones."""
 
-    targets: list[Target] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
+    targets: list[ScrapeTarget] = field(default_factory=list)
+    dropped: list[DroppedTarget] = field(default_factory=list)
     dropped_count: int = 0
 
 
-def find_targets(discovery: Discovery, room: int) -> Found:
-    """At most one more than there is `room` for: a file may name a million."""
-    found = Found()
-    for one in build_targets(discovery.job, discovery.groups()):
-        if isinstance(one, Target):
-            found.targets.append(one)
-            if len(found.targets) > room:
+def discover_targets(discovery: Discovery, room: int) -> DiscoveredTargets:
+    """Returns at most `room` + 1 targets: a file may list a million."""
+    result = DiscoveredTargets()
+    for target in build_targets(discovery.job, discovery.groups()):
+        if isinstance(target, ScrapeTarget):
+            result.targets.append(target)
+            if len(result.targets) > room:
                 break
         else:
-            found.dropped_count += 1
-            if len(found.dropped) < MAX_DROPPED:
-                found.dropped.append(one)
-    return found
+            result.dropped_count += 1
+            if len(result.dropped) < MAX_DROPPED:
+                result.dropped.append(target)
+    return result
 
 
-def _stamps(files: Iterable[Path]) -> list[tuple[int, int]]:
-    found = []
+def _file_stamps(files: Iterable[Path]) -> list[tuple[int, int]]:
+    stamps = []
     for path in files:
         try:
             state = path.stat()
         except OSError:
-            found.append((0, 0))
+            stamps.append((0, 0))
         else:
-            found.append((state.st_mtime_ns, state.st_ino))
-    return found
+            stamps.append((state.st_mtime_ns, state.st_ino))
+    return stamps
 
 
-def _key(target: Target) -> Key:
+def _key(target: ScrapeTarget) -> Key:
     return target.job.name, target.url, target.labels
 
 
-def _too_many(job: Job, targets: int) -> str:
+def _too_many(job: ScrapeJob, targets: int) -> str:
     limit = job.limits.targets
-    return f"{targets} targets, {limit} are allowed (target_limit)" if limit and targets > limit else ""
+    return (
+        f"target limit exceeded: {targets} targets, {limit} are allowed (target_limit)"
+        if limit and targets > limit
+        else ""
+    )
 
 
 async def _cancel(loop: ScrapeLoop) -> None:

@@ -1,4 +1,4 @@
-"""Somewhere else that takes what is stored or collected: a remote-write queue, or several."""
+"""The interface of a second destination for samples, such as remote-write queues."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Protocol
 
 class Sink(Protocol):
     def encode_labels(self, labels: Iterable[tuple[str, str]]) -> bytes:
-        """The labels as the sink wants them; asked once for each series."""
+        """Encodes labels in the sink's format; called once per series."""
         ...
 
     def take(self, samples: Iterable[tuple[bytes, int, float]]) -> None:
-        """(encoded labels, milliseconds, value); must not wait."""
+        """Takes (encoded labels, milliseconds, value); must not block."""
         ...

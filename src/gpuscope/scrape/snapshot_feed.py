@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.metrics.families import Builder, load_family
 from gpuscope.readings import Snapshot
-from gpuscope.scrape.local import LocalTarget
+from gpuscope.scrape.local import LocalIngester
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreError
 
@@ -26,7 +26,7 @@ class SnapshotFeed:
     def __init__(self, settings: Settings, store: Store, node: str) -> None:
         self.interval_seconds = settings.store_interval
         self.labels = {"job": "gpuscope", "instance": node}
-        self.target = LocalTarget(store, self.labels)
+        self.target = LocalIngester(store, self.labels)
         self._builders: list[Builder] = [load_family(name).build(settings) for name in STORED_FAMILIES]
         self._next_at = 0.0
         self._episode = EpisodeLog(log, "storing history", level=logging.ERROR)

@@ -1,8 +1,7 @@
-"""From a discovered address to a target: its URL, and the labels that its series get.
+"""Builds scrape targets from discovered addresses: applies relabel_configs, sets URL and labels.
 
-Relabelling happens in between. Labels that begin with `__` exist only until then; `instance` is the address
-unless a rule or a file said otherwise. A target that rules drop, or that has no address left, is kept for the
-API's list of dropped targets.
+Labels that begin with `__` exist only during relabelling; `instance` defaults to the address. A target that a
+rule drops, or that has no address, becomes a `DroppedTarget` for the API.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
-from gpuscope.scrape.config import Job, TargetGroup
-from gpuscope.scrape.config_values import parse_duration_text
+from gpuscope.scrape.config import ScrapeJob, TargetGroup
+from gpuscope.scrape.config_values import parse_config_duration
 from gpuscope.scrape.relabel import relabel
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    job: Job
+class ScrapeTarget:
+    job: ScrapeJob
     url: str
     labels: tuple[tuple[str, str], ...]
     discovered: dict[str, str] = field(compare=False, hash=False, repr=False)
@@ -28,11 +27,11 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What it is called in the store: the same after a restart, and for the same labels."""
+        """The target's name in the store; stable across restarts."""
         return "scrape " + " ".join(f"{name}={value}" for name, value in self.labels) + f" {self.url}"
 
     def offset(self, salt: str = "") -> float:
-        """Seconds into the interval at which it is scraped: spread evenly, and the same after a restart."""
+        """Offset of the scrape within the interval, in seconds: evenly spread, stable across restarts."""
         digest = hashlib.blake2b(f"{salt}{self.name}".encode("utf-8", "replace"), digest_size=8).digest()
         return int.from_bytes(digest, "big") / 2**64 * self.interval
 
@@ -41,18 +40,18 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedTarget:
     job: str
     discovered: dict[str, str]
     why: str
 
 
-def build_targets(job: Job, groups: tuple[TargetGroup, ...]) -> Iterator[Target | Dropped]:
+def build_targets(job: ScrapeJob, groups: tuple[TargetGroup, ...]) -> Iterator[ScrapeTarget | DroppedTarget]:
     seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
     for group in groups:
         for address in group.targets:
             target = build_target(job, discovered_labels(job, group, address))
-            if isinstance(target, Target):
+            if isinstance(target, ScrapeTarget):
                 key = (target.url, target.labels)
                 if key in seen:
                     continue
@@ -60,7 +59,7 @@ def build_targets(job: Job, groups: tuple[TargetGroup, ...]) -> Iterator[Target 
             yield target
 
 
-def discovered_labels(job: Job, group: TargetGroup, address: str) -> dict[str, str]:
+def discovered_labels(job: ScrapeJob, group: TargetGroup, address: str) -> dict[str, str]:
     labels = {
         "job": job.name,
         "__scheme__": job.scheme,
@@ -74,32 +73,34 @@ def discovered_labels(job: Job, group: TargetGroup, address: str) -> dict[str, s
     return {name: value for name, value in labels.items() if value != ""}
 
 
-def build_target(job: Job, discovered: dict[str, str]) -> Target | Dropped:
+def build_target(job: ScrapeJob, discovered: dict[str, str]) -> ScrapeTarget | DroppedTarget:
     labels = relabel(discovered, job.relabel)
     if labels is None:
-        return Dropped(job.name, discovered, "relabel_configs")
+        return DroppedTarget(job.name, discovered, "relabel_configs")
     address = labels.get("__address__", "")
     if not address:
-        return Dropped(job.name, discovered, "no address")
+        return DroppedTarget(job.name, discovered, "no address")
     if "/" in address or any(char.isspace() for char in address):
-        return Dropped(job.name, discovered, f"{address!r} is not a host and port")
+        return DroppedTarget(job.name, discovered, f"{address!r} is not a host and port")
     try:
-        interval = parse_duration_text(labels.get("__scrape_interval__", ""))
-        timeout = parse_duration_text(labels.get("__scrape_timeout__", ""))
+        interval = parse_config_duration(labels.get("__scrape_interval__", ""))
+        timeout = parse_config_duration(labels.get("__scrape_timeout__", ""))
     except ValueError as error:
-        return Dropped(job.name, discovered, str(error))
+        return DroppedTarget(job.name, discovered, str(error))
     if interval < 0.1 or not 0 < timeout <= interval:
-        return Dropped(job.name, discovered, "scrape interval or time-out out of range after relabelling")
+        return DroppedTarget(job.name, discovered, "scrape interval or timeout out of range after relabelling")
     kept = {name: value for name, value in labels.items() if not name.startswith("__")}
     kept.setdefault("instance", address)
-    return Target(job, _url(job, labels, address), tuple(sorted(kept.items())), discovered, interval, timeout)
+    return ScrapeTarget(
+        job, _url(job, labels, address), tuple(sorted(kept.items())), discovered, interval, timeout
+    )
 
 
-def _url(job: Job, labels: dict[str, str], address: str) -> str:
+def _url(job: ScrapeJob, labels: dict[str, str], address: str) -> str:
     params = {name: list(values) for name, values in job.params}
     for name, value in sorted(labels.items()):
         if name.startswith("__param_"):
-            # Relabelling sees and changes only the first value; a label it took away changes nothing.
+            # Relabelling sees and changes only the first value; removing the label has no effect.
             params.setdefault(name.removeprefix("__param_"), [])[:1] = [value]
     path = labels.get("__metrics_path__", "/metrics")
     url = f"{labels.get('__scheme__', 'http')}://{address}{path if path.startswith('/') else '/' + path}"

@@ -1,8 +1,8 @@
-"""One target's way into the store: its samples, its `up`, and a staleness marker for what it no longer sends.
+"""Appends one target's samples, `up` and staleness markers to the store.
 
-A series that was there and is not there any more ends at once, with Prometheus' stale marker, instead of being
-looked back at for five minutes. A failed scrape ends all of them. Samples that bring a time of their own are
-not marked stale: their sender decides when they end. What goes into the store can also go to a `Sink`.
+A series that is missing from a scrape gets Prometheus' staleness marker, so that it ends at once and not after
+the lookback of five minutes. A failed scrape ends all series. Samples with explicit timestamps get no markers,
+as in Prometheus. Everything appended can also go to a `Sink`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STALE = struct.unpack("<d", struct.pack("<Q", STALE_NAN_BITS))[0]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a scrape says of itself, as `up` and its siblings."""
+    """Values of `up` and the `scrape_*` series of one scrape."""
 
     up: bool
     duration_seconds: float
@@ -48,12 +48,12 @@ REPORT_NAMES = (
 
 
 def sorted_labels(labels: Mapping[str, str]) -> Labels:
-    """As the store wants them: sorted, and without empty values."""
+    """Labels in the store's form: sorted, without empty values."""
     return tuple(sorted((name, value) for name, value in labels.items() if value != ""))
 
 
 def report_labels(name: str, target: Mapping[str, str]) -> Labels:
-    """The labels of `up` and its siblings. Prometheus takes `exported_x` away where it sets `x`; so do we."""
+    """The labels of `up` and the `scrape_*` series. As in Prometheus, setting `x` removes `exported_x`."""
     labels = {"__name__": name}
     for key, value in sorted(target.items()):
         labels[f"exported_{key}"] = ""
@@ -62,7 +62,7 @@ def report_labels(name: str, target: Mapping[str, str]) -> Labels:
 
 
 class TargetAppender:
-    """Not for several threads at once; one per target."""
+    """One per target. Not thread-safe."""
 
     def __init__(self, store: Store, name: str, labels: Mapping[str, str], sink: Sink | None = None) -> None:
         self._store = store
@@ -77,31 +77,31 @@ class TargetAppender:
         self._encoded: dict[int, bytes] = {}
 
     def series_ids(self, labels: Sequence[Labels], *, reserved: bool = False) -> NDArray[np.int64]:
-        """The ids of series with exactly these labels; valid until `refresh` says otherwise. 0 for a new one
-        that the store refuses; `reserved` ones it never does."""
+        """The ids of the series with these labels, valid until `refresh` returns True. 0 for a new series that
+        the store refuses; it never refuses `reserved` ones."""
         ids = self._store.resolve(self.target, labels, reserved=reserved)
         if self._sink is not None:
-            for series, one in zip(ids.tolist(), labels, strict=True):
+            for series, series_labels in zip(ids.tolist(), labels, strict=True):
                 if series:
-                    self._encoded[series] = self._sink.encode_labels(one)
+                    self._encoded[series] = self._sink.encode_labels(series_labels)
         return ids
 
     def series_refused(self) -> str:
-        """Why the store refused a new series."""
+        """The reason why the store refused a new series."""
         return self._store.series_refused()
 
     def series_id(self, labels: Labels) -> int:
         return int(self.series_ids([labels])[0])
 
     def refresh(self) -> bool:
-        """True if ids given out before are no longer valid: the store has removed series since."""
+        """Returns True if earlier ids are invalid because the store has removed series."""
         if self._epoch == self._store.epoch:
             return False
         self.forget()
         return True
 
     def forget(self) -> None:
-        """Start anew with ids: the store has removed series, or even the target."""
+        """Drops all ids, because the store has removed series or the target."""
         self._epoch = self._store.epoch
         self.target = self._store.target(self._name)
         self._alive.clear()
@@ -117,12 +117,12 @@ class TargetAppender:
         report: Report,
         timed: Sequence[tuple[int, int, float]] = (),
         *,
-        timed_end_too: bool = False,
+        timed_become_stale: bool = False,
     ) -> Future[Appended]:
-        """Hands one scrape to the store; the future is done when it is on disk."""
+        """Submits one scrape to the store; the future completes when it is on disk."""
         present = np.asarray(ids, np.int64)
         now = set(present.tolist())
-        if timed_end_too:
+        if timed_become_stale:
             now |= {series for series, _, _ in timed}
         ended = list(self._alive - now)
         series = np.concatenate([present, np.array(ended, np.int64), self._reports()])
@@ -135,27 +135,27 @@ class TargetAppender:
             numbers = np.concatenate([numbers, np.array(own_values, np.float64)])
         self._before, self._alive = self._alive, now
         tick = Tick(self.target, at_ms, series, numbers, times)
-        self._also_to_sink(tick)
+        self._send_to_sink(tick)
         return self._store.submit(tick)
 
-    def not_stored(self) -> None:
-        """The last scrape did not reach the disk: what would have ended with it still has to end."""
+    def restore_alive(self) -> None:
+        """Called when the last scrape was not stored: its staleness markers are due again."""
         self._alive |= self._before
 
     def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
-        """A scrape that did not succeed: everything ends, `up` is 0."""
+        """Records a failed scrape: all series end, `up` is 0."""
         return self.submit(at_ms, (), (), Report(up=False, duration_seconds=duration_seconds))
 
     def close(self, at_ms: int) -> None:
-        """The target is gone for good: also `up` ends."""
+        """Ends all series of a removed target, including `up`."""
         ended = np.concatenate([np.array(list(self._alive), np.int64), self._reports()])
         tick = Tick(self.target, at_ms, ended, np.full(len(ended), STALE))
         with contextlib.suppress(UnknownSeriesError):  # the store may have removed them already
-            self._also_to_sink(tick)
+            self._send_to_sink(tick)
             self._store.append(tick)
         self._alive.clear()
 
-    def _also_to_sink(self, tick: Tick) -> None:
+    def _send_to_sink(self, tick: Tick) -> None:
         if self._sink is None:
             return
         encoded = [self._encoded.get(series, b"") for series in tick.series.tolist()]
@@ -165,6 +165,6 @@ class TargetAppender:
     def _reports(self) -> NDArray[np.int64]:
         if self._report_ids is None:
             names = [report_labels(name, self._labels) for name in REPORT_NAMES]
-            # A handful for each target, and of all series the ones that must not be missing.
+            # Exempt from the series limit: few per target, and `up` must never be missing.
             self._report_ids = self.series_ids(names, reserved=True)
         return self._report_ids

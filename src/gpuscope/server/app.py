@@ -1,7 +1,7 @@
-"""The server's HTTP side: Prometheus' API, its own metrics and health, behind one access policy.
+"""Assembles the server's HTTP handler: health, /metrics, login, API routes, the page, and one access policy.
 
-A client that is refused reaches only the health checks, which orchestrators ask without a
-password, and the page's files, which show the form.
+Without a login, a client reaches only the health checks, which orchestrators request without a password, and
+the page's files, which show the login form.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route, Router
-from gpuscope.server.login.access import AccessPolicy, behind
+from gpuscope.server.login.access import AccessPolicy, with_access_policy
 from gpuscope.server.page_routes import page_files, with_security_headers
 
 
@@ -22,17 +22,14 @@ def build_app(
     ready: Callable[[], str],
     access: AccessPolicy | None = None,
 ) -> Handler:
-    """`ready` says what is still missing, or nothing when the server can answer.
-
-    A server that listens needs an access policy; only tests leave it out.
-    """
+    """`ready` returns the reason why the server is not ready, or "". Only tests omit the access policy."""
 
     async def healthy(request: Request) -> Response:
         return text("gpuscope is healthy.")
 
     async def is_ready(request: Request) -> Response:
-        missing = ready()
-        return text(missing, 503) if missing else text("gpuscope is ready.")
+        reason = ready()
+        return text(reason, 503) if reason else text("gpuscope is ready.")
 
     async def metrics(request: Request) -> Response:
         return Response(own_metrics(), 200, TEXT_CONTENT_TYPE)
@@ -45,6 +42,6 @@ def build_app(
             *(access.login.routes() if access is not None else ()),
             *routes,
         ],
-        otherwise=page_files,
+        fallback=page_files,
     )
-    return with_security_headers(router if access is None else behind(access, router))
+    return with_security_headers(router if access is None else with_access_policy(access, router))

@@ -1,7 +1,7 @@
-"""What an exporter's pages say: `/metrics` from the latest snapshot, health, and a landing page.
+"""An exporter's HTTP pages: `/metrics` from the latest snapshot, health checks, and a landing page.
 
-A rendering is made once per snapshot and format. Formats that somebody asked for lately are made as soon as
-the snapshot is there, off the scrape path; others when they are first asked for.
+Each snapshot is rendered at most once per format. Formats requested recently are rendered when the snapshot is
+published, off the scrape path; others on the first request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuscope.readings import Snapshot
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route, Router
 
-ASKED_LATELY_SECONDS = 300.0
+RECENT_SECONDS = 300.0
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Rendering:
     encoder: Encoder
     body: bytes | None = None
     gzipped: bytes | None = None
-    asked_at: float = float("-inf")
+    requested_at: float = float("-inf")
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Latest:
 
 
 class Exporter:
-    """Give it every snapshot; it answers requests from any thread with the newest one."""
+    """Serves the last published snapshot. Thread-safe."""
 
     def __init__(
         self, builders: Sequence[Builder], *, openmetrics: bool, title: str, needs_gpus: bool = True
@@ -58,22 +58,22 @@ class Exporter:
         self._title = title
         self._needs_gpus = needs_gpus
         self._text = _Rendering(TEXT_CONTENT_TYPE, text_encoder())
-        self._open = _Rendering(OPENMETRICS_CONTENT_TYPE, openmetrics_encoder()) if openmetrics else None
+        self._openmetrics = _Rendering(OPENMETRICS_CONTENT_TYPE, openmetrics_encoder()) if openmetrics else None
         self._latest = _Latest()
         self._lock = threading.Lock()
 
     def publish(self, snapshot: Snapshot) -> None:
         families = [family for builder in self._builders for family in builder.to_families(snapshot)]
-        renderings = [rendering for rendering in (self._text, self._open) if rendering is not None]
-        lately = time.monotonic() - ASKED_LATELY_SECONDS
-        bodies = [r.encoder.encode(families) if r.asked_at > lately else None for r in renderings]
+        renderings = [rendering for rendering in (self._text, self._openmetrics) if rendering is not None]
+        recent = time.monotonic() - RECENT_SECONDS
+        bodies = [r.encoder.encode(families) if r.requested_at > recent else None for r in renderings]
         with self._lock:
             self._latest = _Latest(snapshot, families)
             for rendering, body in zip(renderings, bodies, strict=True):
                 rendering.body, rendering.gzipped = body, None
 
     def handler(self, metrics_path: str = "/metrics", probes: Sequence[str] = ()) -> Handler:
-        """`probes` are further paths that answer while the process lives."""
+        """`probes` are further paths that return OK while the process runs."""
 
         async def landing(request: Request) -> Response:
             return self._landing(metrics_path)
@@ -87,20 +87,20 @@ class Exporter:
         ]
         known = ", ".join(sorted(route.path for route in routes))
 
-        async def elsewhere(request: Request) -> Response:
-            return text(f"nothing here; there are {known}", 404)
+        async def fallback(request: Request) -> Response:
+            return text(f"not found; the paths here are {known}", 404)
 
-        return Router(routes, elsewhere)
+        return Router(routes, fallback)
 
     def exposition(self) -> bytes:
-        """The text of the latest snapshot, for `--once` and for text files."""
+        """The latest snapshot in text format, for `--once` and for text files."""
         return encode_text(self._latest.families)
 
     async def _metrics(self, request: Request) -> Response:
         rendering = self._text
-        if self._open is not None and _prefers_openmetrics(request.header("accept")):
-            rendering = self._open
-        rendering.asked_at = time.monotonic()
+        if self._openmetrics is not None and _prefers_openmetrics(request.header("accept")):
+            rendering = self._openmetrics
+        rendering.requested_at = time.monotonic()
         with self._lock:
             if self._latest.snapshot is None:
                 return text("no snapshot yet", 503)
@@ -146,22 +146,22 @@ async def _alive(request: Request) -> Response:
 
 
 def _gzip(body: bytes) -> bytes:
-    # Level 1 is 2.5 times as fast as 4 and a tenth larger; every scrape finds a new snapshot to compress.
+    # Level 1 is 2.5 times as fast as level 4 and 10 % larger; nearly every scrape compresses a new snapshot.
     compressor = zlib.compressobj(level=1, wbits=31)
     return compressor.compress(body) + compressor.flush()
 
 
 def _prefers_openmetrics(accept: str) -> bool:
-    """Whether OpenMetrics 1.0 is acceptable and at least as welcome as plain text."""
+    """True if OpenMetrics 1.0 is acceptable with at least the quality of plain text."""
     quality = {"openmetrics": 0.0, "plain": 0.0}
     for part in accept.split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
-        wanted = {key: value for key, _, value in (p.partition("=") for p in parameters)}
+        options = {key: value for key, _, value in (p.partition("=") for p in parameters)}
         try:
-            q = float(wanted.get("q", "1"))
+            q = float(options.get("q", "1"))
         except ValueError:
             continue
-        if media == "application/openmetrics-text" and wanted.get("version", "1.0.0") == "1.0.0":
+        if media == "application/openmetrics-text" and options.get("version", "1.0.0") == "1.0.0":
             quality["openmetrics"] = max(quality["openmetrics"], q)
         elif media in ("text/plain", "*/*", "text/*"):
             quality["plain"] = max(quality["plain"], q)

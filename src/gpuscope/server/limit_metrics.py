@@ -1,7 +1,7 @@
-"""The limits in force and how often each was reached, as metrics.
+"""Metrics for the limits in force and how often each was reached.
 
-Apart from `own_metrics`, because the agent shows them too and must not load the store for it. A limit whose
-default is found at the start (`max_series`) is told by who found it; not told, it has no number.
+Separate from `own_metrics`, because the agent exports them too and must not import the store. The default of
+`max_series` is computed at start, so the caller passes it; without it, that limit has no sample.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuscope.readings import Snapshot
 
 
 def limit_families(limits: Limits, *groups: str, max_series: int | None = None) -> Iterator[MetricFamily]:
-    """The limits of these groups, or all; `max_series` as the store has it, set or by default."""
+    """The limits of these groups, or of all groups; `max_series` is the store's effective value."""
     names = limit_names(*groups)
     values = {name: getattr(limits, name) for name in names}
     if max_series is not None and "max_series" in values:
@@ -29,13 +29,13 @@ def limit_families(limits: Limits, *groups: str, max_series: int | None = None) 
     yield MetricFamily(
         "gpuscope_limit_reached_total",
         "counter",
-        "Times something was refused because it reached this limit.",
+        "How often this limit was reached.",
         [Sample(LabelSet((("limit", name),)), reached[name]) for name in names],
     )
 
 
 class HttpLimitBuilder:
-    """As a `Builder`: the limits of HTTP listeners, for the agent's own exposition."""
+    """A `Builder` for the limits of HTTP listeners, used by the agent."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

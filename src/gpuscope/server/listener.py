@@ -1,4 +1,4 @@
-"""One address of the agent and what it serves: our own families, or those of an exporter it stands in for."""
+"""One listening address of the agent: its metric families, or those of the exporter it stands in for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope.metrics.families import Builder, load_family
-from gpuscope.readings.device import NOTHING
+from gpuscope.readings.device import NO_VALUES
 from gpuscope.settings import Settings
 
 DEFAULT_PORT = 9400
@@ -23,10 +23,10 @@ class ListenerPlan:
     builders: tuple[Builder, ...]
     openmetrics: bool = False
     metrics_path: str = "/metrics"
-    probes: tuple[str, ...] = ()  # further paths that answer OK while the process lives
+    probes: tuple[str, ...] = ()  # further paths that return OK while the process runs
     web_config_file: str = ""
-    sources: tuple[str, ...] = ()  # sources this needs even where `auto` would do without
-    source_settings: Mapping[str, Any] = NOTHING  # what it wants of the sources, unless the user said otherwise
+    sources: tuple[str, ...] = ()  # sources that are required even if `auto` would not choose them
+    source_settings: Mapping[str, Any] = NO_VALUES  # defaults for settings that the user did not set
 
 
 def own_listener(settings: Settings) -> ListenerPlan:

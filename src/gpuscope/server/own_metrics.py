@@ -1,6 +1,6 @@
-"""The server's own metrics: what its store holds, takes and refuses, or how the engine it asks instead answers.
+"""The server's own metrics: the state of its store, or of its requests to the engine behind `--store`.
 
-`gpuscope_engine_up` is absent until the engine was asked for the first time.
+`gpuscope_engine_up` is absent until the first request to the engine.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _ROWS = (
     ("gpuscope_store_disk_bytes", "gauge", "disk_bytes", "Size of the data folder on the disk."),
     ("gpuscope_store_commits_total", "counter", "commits", "Transactions committed."),
     ("gpuscope_store_failed_commits_total", "counter", "failed_commits", "Transactions that failed."),
-    ("gpuscope_store_samples_total", "counter", "samples", "Samples taken."),
+    ("gpuscope_store_samples_total", "counter", "samples", "Samples appended."),
     ("gpuscope_store_seals_total", "counter", "seals", "Heads sealed."),
     ("gpuscope_store_merges_total", "counter", "merges", "Blocks merged."),
-    ("gpuscope_store_restarts_total", "counter", "restarts", "Times a deleted data folder was made again."),
+    ("gpuscope_store_restarts_total", "counter", "restarts", "Times a deleted data folder was created again."),
     ("gpuscope_store_damaged_chunks", "gauge", "damaged_chunks", "Chunks that could not be read."),
 )
 
@@ -44,7 +44,7 @@ def store_families(stats: Stats) -> Iterator[MetricFamily]:
     yield MetricFamily(
         "gpuscope_store_lost",
         "gauge",
-        "1 while the data folder is gone and nothing is stored.",
+        "1 while the data folder is missing and nothing is stored.",
         [Sample(NO_LABELS, 0 if stats.lost is None else 1)],
     )
     refused = [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.refused.items())]
@@ -55,22 +55,24 @@ def store_families(stats: Stats) -> Iterator[MetricFamily]:
 
 def build_families() -> Iterator[MetricFamily]:
     labels = LabelSet((("version", __version__), ("pythonversion", platform.python_version())))
-    yield MetricFamily("gpuscope_build_info", "gauge", "1, with this program's version.", [Sample(labels, 1)])
+    yield MetricFamily(
+        "gpuscope_build_info", "gauge", "Always 1; labels carry the version.", [Sample(labels, 1)]
+    )
 
 
 def engine_families(stats: EngineStats) -> Iterator[MetricFamily]:
-    """Of a server over another engine. Endpoints are the ones we serve, so the labels are few."""
+    """Metrics of the requests to another engine. Endpoint labels are bounded: only known endpoints occur."""
     if stats.up is not None:
         yield MetricFamily(
             "gpuscope_engine_up",
             "gauge",
-            "1 if the engine's last answer could be used, 0 if not or if it gave none.",
+            "1 if the engine's last response was usable, 0 if it was not or if there was none.",
             [Sample(NO_LABELS, int(stats.up))],
         )
     yield MetricFamily(
         "gpuscope_engine_requests_total",
         "counter",
-        "Requests the engine has answered, by endpoint and HTTP status.",
+        "Responses of the engine, by endpoint and HTTP status.",
         [
             Sample(LabelSet((("endpoint", endpoint), ("code", str(status)))), count)
             for (endpoint, status), count in sorted(stats.requests.items())
@@ -79,12 +81,12 @@ def engine_families(stats: EngineStats) -> Iterator[MetricFamily]:
     yield MetricFamily(
         "gpuscope_engine_request_seconds_total",
         "counter",
-        "Seconds until the engine began to answer, all requests together, by endpoint.",
+        "Total time to the first byte of the engine's responses, by endpoint.",
         [Sample(LabelSet((("endpoint", one),)), seconds) for one, seconds in sorted(stats.seconds.items())],
     )
     yield MetricFamily(
         "gpuscope_engine_failures_total",
         "counter",
-        "Requests without an answer that could be used, by reason.",
+        "Requests without a usable response, by reason.",
         [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.failures.items())],
     )

@@ -1,7 +1,7 @@
 """An exporter-toolkit web configuration file: TLS, passwords, response headers and a rate limit.
 
-The file is the one Prometheus' own exporters take, key by key; an unknown key is refused by name, because what
-is ignored protects nobody. It is read at the start. YAML and bcrypt are imported only where there is one.
+The format is that of Prometheus' own exporters. An unknown key is an error, because an ignored security setting
+protects nobody. The file is read once, at start. YAML and bcrypt are imported only if a file is configured.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
-from gpuscope.server.http.messages import Guard, Handler, Header
-from gpuscope.server.web_rules import TokenBucket, parse_interval, with_headers, within_rate
-from gpuscope.server.web_tls import TLS_KEYS, Tls, build_tls
+from gpuscope.server.http.messages import Handler, Header, RequestGuard
+from gpuscope.server.web_middleware import TokenBucket, parse_go_duration, with_headers, with_rate_limit
+from gpuscope.server.web_tls import TLS_KEYS, TlsConfig, build_tls
 
 log = logging.getLogger("gpuscope")
 
@@ -29,24 +29,24 @@ HEADERS: Mapping[str, tuple[str, ...]] = {
     "X-Frame-Options": ("deny", "sameorigin"),
     "X-XSS-Protection": (),
 }
-"""The headers exporter-toolkit lets one set, with the values it takes; none is any."""
+"""The headers that exporter-toolkit supports, each with its allowed values; an empty tuple allows any."""
 
 Table = Mapping[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    tls: Tls | None = None
-    guard: Guard | None = None
+    tls: TlsConfig | None = None
+    guard: RequestGuard | None = None
     headers: tuple[Header, ...] = ()
     bucket: TokenBucket | None = None
 
     def wrap(self, handler: Handler) -> Handler:
-        """The handler within the rate limit and with the headers; as in exporter-toolkit, a request over the
-        limit is refused before anything else is looked at, and without the headers."""
+        """Adds the rate limit and the headers. As in exporter-toolkit, a request over the limit is refused
+        before any other check, and without the headers."""
         if self.headers:
             handler = with_headers(handler, self.headers)
-        return within_rate(handler, self.bucket) if self.bucket is not None else handler
+        return with_rate_limit(handler, self.bucket) if self.bucket is not None else handler
 
 
 def load_web_config(path: Path, limits: Limits | None = None) -> WebConfig:
@@ -95,7 +95,7 @@ def _refuse_unknown(table: Table, known: tuple[str, ...], path: Path, section: s
     for key in table:
         if key not in known:
             where = f"key {reprlib.repr(key)} in {section}" if section else f"section {reprlib.repr(key)}"
-            raise UsageError(f"web config file {path}: unknown {where}; there are {', '.join(known)}")
+            raise UsageError(f"web config file {path}: unknown {where}; known are {', '.join(known)}")
 
 
 def _boolean(value: object, path: Path, name: str) -> bool:
@@ -105,27 +105,27 @@ def _boolean(value: object, path: Path, name: str) -> bool:
 
 
 def _headers(table: Table) -> tuple[Header, ...]:
-    found = []
+    headers = []
     for name, value in table.items():
         if name not in HEADERS:
             raise UsageError(
-                f"HTTP header {reprlib.repr(name)} cannot be configured; there are {', '.join(HEADERS)}"
+                f"HTTP header {reprlib.repr(name)} cannot be configured; supported are {', '.join(HEADERS)}"
             )
         if isinstance(value, (dict, list, set)):
-            raise UsageError(f"{name} must be a text, not {reprlib.repr(value)}")
+            raise UsageError(f"{name} must be a string, not {reprlib.repr(value)}")
         text = "" if value is None else str(value)
         if HEADERS[name] and text not in HEADERS[name]:
             raise UsageError(f"{name} must be one of {', '.join(HEADERS[name])}, not {text!r}")
         if not text.isprintable():
             raise UsageError(f"{name} {text!r}: a header is one line of printable text")
-        if text:  # "unset if blank"
-            found.append((name.lower(), text))
-    return tuple(found)
+        if text:  # exporter-toolkit: "unset if blank"
+            headers.append((name.lower(), text))
+    return tuple(headers)
 
 
 def _bucket(table: Table, path: Path) -> TokenBucket | None:
     _refuse_unknown(table, ("interval", "burst"), path, "rate_limit")
-    interval = parse_interval(table.get("interval", 0))
+    interval = parse_go_duration(table.get("interval", 0))
     burst = table.get("burst", 0)
     if isinstance(burst, bool) or not isinstance(burst, int) or burst < 0:
         raise UsageError(f"rate_limit.burst must be a number of requests, not {reprlib.repr(burst)}")

@@ -1,4 +1,4 @@
-"""Basic auth for the users of a web configuration file, with the rate limits and the pool of the login."""
+"""Basic auth for the users of a web configuration file, with the login's rate limits and thread pool."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
-from gpuscope.server.http.messages import Guard, Request, Response, text
-from gpuscope.server.login.password_checks import Attempts, PasswordChecks, Refusal
+from gpuscope.server.http.messages import Request, RequestGuard, Response, text
+from gpuscope.server.login.password_checks import LoginAttempts, PasswordChecker, Refusal
 
 _CHALLENGE = (("www-authenticate", 'Basic realm="gpuscope"'),)
 _HASH = re.compile(r"\$2[abxy]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.ASCII)
-# Compared with when the user is unknown, so that a stranger cannot time which names exist.
-_NOBODY_HASH = "$2b$10$XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
+# Checked for an unknown user, so that response times do not reveal which users exist.
+_UNKNOWN_USER_HASH = "$2b$10$XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
 MAX_BCRYPT_BYTES = 72
-"""bcrypt looks at no more of a password."""
+"""bcrypt ignores the bytes after these."""
 
 
-def password_guard(users: Mapping[Any, Any], limits: Limits) -> Guard:
+def password_guard(users: Mapping[Any, Any], limits: Limits) -> RequestGuard:
     import bcrypt
 
     hashes = {str(user): str(stored) for user, stored in users.items()}
@@ -31,20 +31,20 @@ def password_guard(users: Mapping[Any, Any], limits: Limits) -> Guard:
             raise UsageError(f"the password of {user[:80]!r} is not a bcrypt hash")
 
     def check(user: str, password: str) -> bool:
-        given = password.encode("latin-1")[:MAX_BCRYPT_BYTES]
+        encoded = password.encode("latin-1")[:MAX_BCRYPT_BYTES]
         try:
-            matches = bcrypt.checkpw(given, hashes.get(user, _NOBODY_HASH).encode("ascii"))
-        except ValueError:  # a NUL in it
+            matches = bcrypt.checkpw(encoded, hashes.get(user, _UNKNOWN_USER_HASH).encode("ascii"))
+        except ValueError:  # the password contains a NUL
             return False
         return matches and user in hashes
 
-    checks = PasswordChecks(Attempts.of(limits), check, hashes.get)
+    checker = PasswordChecker(LoginAttempts.from_limits(limits), check, hashes.get)
 
     async def guard(request: Request, client: str) -> Response | None:
         credentials = _basic_credentials(request.header("authorization"))
         if credentials is None:
             return text("Unauthorized", 401, _CHALLENGE)
-        refusal = await checks.refusal(client, *credentials)
+        refusal = await checker.refusal(client, *credentials)
         return None if refusal is None else _to_response(refusal)
 
     return guard
@@ -57,7 +57,7 @@ def _to_response(refusal: Refusal) -> Response:
 
 
 def _basic_credentials(header: str) -> tuple[str, str] | None:
-    """The user, and the password's bytes as Latin-1: bcrypt compares bytes, whatever their encoding."""
+    """The user, and the password decoded as Latin-1, which preserves its bytes for bcrypt."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None

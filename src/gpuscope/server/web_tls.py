@@ -1,7 +1,7 @@
-"""The `tls_server_config` of a web configuration file as a TLS context and a check of client certificates.
+"""Builds a TLS context and a client certificate check from `tls_server_config` of a web configuration file.
 
-Go's names for versions, curves and cipher suites become OpenSSL's. What OpenSSL cannot do as Go does is
-stricter here: a client certificate that is asked for is always verified, also with RequestClientCert.
+Translates Go's names of versions, curves and cipher suites into OpenSSL's. Where OpenSSL cannot behave as Go
+does, this module is stricter: a client certificate is always verified, even with RequestClientCert.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TLS_VERSIONS = {
 }
 _CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
 _TLS13_SUITES = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
-"""Go takes these names too, and like OpenSSL uses them whatever the list says."""
+"""Go accepts these names too; like OpenSSL it uses these suites regardless of the list."""
 _SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
@@ -57,12 +57,12 @@ PeerCheck = Callable[[asyncio.BaseTransport], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class TlsConfig:
     context: ssl.SSLContext
     accepts_peer: PeerCheck | None = None
 
 
-def build_tls(table: Table, folder: Path) -> Tls:
+def build_tls(table: Table, folder: Path) -> TlsConfig:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         _load_own_certificate(context, table, folder)
@@ -72,16 +72,16 @@ def build_tls(table: Table, folder: Path) -> Tls:
         has_ca = _load_client_ca(context, table, folder)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise UsageError(f"tls_server_config: {error}") from None
-    _ask_for_certificates(context, table, has_ca)
+    _set_client_auth(context, table, has_ca)
     sans = _strings(table, "client_allowed_sans")
     if sans is not None and context.verify_mode is ssl.CERT_NONE:
         raise UsageError(
             "tls_server_config.client_allowed_sans needs client_auth_type RequireAndVerifyClientCert"
         )
-    return Tls(context, None if sans is None else san_check(sans))
+    return TlsConfig(context, None if sans is None else san_check(sans))
 
 
-def _ask_for_certificates(context: ssl.SSLContext, table: Table, has_ca: bool) -> None:
+def _set_client_auth(context: ssl.SSLContext, table: Table, has_ca: bool) -> None:
     context.verify_mode = _choice(table, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
     if has_ca and context.verify_mode is ssl.CERT_NONE:
         raise UsageError("tls_server_config has a client CA but no client_auth_type")
@@ -90,10 +90,10 @@ def _ask_for_certificates(context: ssl.SSLContext, table: Table, has_ca: bool) -
     kind = table.get("client_auth_type")
     if kind in ("RequireClientCert", "RequireAnyClientCert"):
         raise UsageError(
-            f"tls_server_config.client_auth_type {kind} takes certificates that nobody verified, "
+            f"tls_server_config.client_auth_type {kind} accepts unverified certificates, "
             "which is not supported; use RequireAndVerifyClientCert with client_ca_file"
         )
-    if kind == "RequestClientCert":  # Go would ask for one and not look at it
+    if kind == "RequestClientCert":  # Go requests a certificate and ignores it
         context.verify_mode = ssl.CERT_NONE
         return
     context.load_default_certs(ssl.Purpose.CLIENT_AUTH)  # as Go does without a CA
@@ -103,7 +103,7 @@ def _load_own_certificate(context: ssl.SSLContext, table: Table, folder: Path) -
     for inline in ("cert", "key"):
         if not _text(table, inline) and not _text(table, f"{inline}_file"):
             raise UsageError(f"tls_server_config lacks {inline}_file")
-    import tempfile  # not loaded by an agent without such a file
+    import tempfile  # here, because an agent without TLS does not need it
 
     with ExitStack() as stack:
         names = []
@@ -117,7 +117,7 @@ def _load_own_certificate(context: ssl.SSLContext, table: Table, folder: Path) -
             file.write(_text(table, inline))
             file.flush()
             names.append(Path(file.name))
-        # Without `password` OpenSSL would ask for one on the terminal.
+        # Without `password` OpenSSL prompts for one on the terminal.
         context.load_cert_chain(names[0], names[1], password=lambda: b"")
 
 
@@ -132,12 +132,12 @@ def _load_client_ca(context: ssl.SSLContext, table: Table, folder: Path) -> bool
 
 
 def _choose_ciphers(context: ssl.SSLContext, table: Table) -> None:
-    suites = _known(table, "cipher_suites", {**_SUITES, **dict.fromkeys(_TLS13_SUITES, "")})
+    suites = _translate(table, "cipher_suites", {**_SUITES, **dict.fromkeys(_TLS13_SUITES, "")})
     if any(suites):
         context.set_ciphers(":".join(filter(None, suites)))
-    curves = _known(table, "curve_preferences", _CURVES)
+    curves = _translate(table, "curve_preferences", _CURVES)
     if curves and len(set(curves)) < len(_CURVES):
-        # Python can set one curve only: the first, so that none is used that is not listed.
+        # Python can set only one curve: use the first, so that no unlisted curve is used.
         context.set_ecdh_curve(curves[0])
     prefers = table.get("prefer_server_cipher_suites", True)
     if not isinstance(prefers, bool):
@@ -150,21 +150,21 @@ def _choose_ciphers(context: ssl.SSLContext, table: Table) -> None:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
 
 
-def _known(table: Table, key: str, names: Mapping[str, str]) -> list[str]:
-    wanted = _strings(table, key) or ()
-    for name in wanted:
+def _translate(table: Table, key: str, names: Mapping[str, str]) -> list[str]:
+    values = _strings(table, key) or ()
+    for name in values:
         if name not in names:
             raise UsageError(
-                f"tls_server_config.{key}: unknown {reprlib.repr(name)}; there are {', '.join(names)}"
+                f"tls_server_config.{key}: unknown {reprlib.repr(name)}; known are {', '.join(names)}"
             )
-    return [names[name] for name in wanted]
+    return [names[name] for name in values]
 
 
 def _choice(table: Table, key: str, values: Mapping[str, Any], default: str) -> Any:
     name = table.get(key) or default
     if not isinstance(name, str) or name not in values:
         raise UsageError(
-            f"tls_server_config.{key}: unknown {reprlib.repr(name)}; there are {', '.join(values)}"
+            f"tls_server_config.{key}: unknown {reprlib.repr(name)}; known are {', '.join(values)}"
         )
     return values[name]
 
@@ -174,7 +174,7 @@ def _text(table: Table, key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UsageError(f"tls_server_config.{key} must be a text, not {reprlib.repr(value)}")
+        raise UsageError(f"tls_server_config.{key} must be a string, not {reprlib.repr(value)}")
     return value
 
 
@@ -182,15 +182,15 @@ def _strings(table: Table, key: str) -> Sequence[str] | None:
     value = table.get(key)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"tls_server_config.{key} must be a list of texts")
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise UsageError(f"tls_server_config.{key} must be a list of strings")
     return value
 
 
 def san_check(allowed: Sequence[str]) -> PeerCheck:
-    """Takes a connection whose client certificate has one of these names, exactly; DNS, IP, e-mail or URI.
+    """A check that accepts client certificates with one of these subject names: DNS, IP, e-mail or URI.
 
-    As in exporter-toolkit a client without a certificate passes, where client_auth_type lets it.
+    As in exporter-toolkit, a client without a certificate passes if client_auth_type permits it.
     """
     names = frozenset(allowed)
 
@@ -206,7 +206,7 @@ def san_check(allowed: Sequence[str]) -> PeerCheck:
 def _san(kind: str, value: str) -> str | None:
     if kind == "IP Address":
         try:
-            return str(ipaddress.ip_address(value.strip()))  # as Go writes it: OpenSSL expands IPv6
+            return str(ipaddress.ip_address(value.strip()))  # normalised as in Go; OpenSSL expands IPv6
         except ValueError:
             return None
     return value if kind in ("DNS", "email", "URI") else None

@@ -60,7 +60,7 @@ def _build_node(
         interval=settings.interval,
         clock=clock,
         ledger=XidLedger(None),
-        owners=build_demo_owner_join(settings, MAX_GAP_SECONDS, outside),
+        owner_workers=outside.workers,
         explain_xid=lambda code: explain_xid(code).meaning,
     )
     collector.composer = build_composer()

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscope.errors import UsageError
-from gpuscope.server.http.connection_limit import Admission
+from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.login.access import AccessPolicy
 from gpuscope.server.login.authenticator import Authenticator
 from gpuscope.server.login.client_request import parse_networks
-from gpuscope.server.login.login_sessions import Sessions
-from gpuscope.server.login.origin_rules import EVERY_ADDRESS, LOOPBACK_HOSTS, HostRule
-from gpuscope.server.login.password_checks import Attempts
-from gpuscope.server.login.setup import Setup
-from gpuscope.server.login.user_file import Users
+from gpuscope.server.login.first_user_setup import FirstUserSetup
+from gpuscope.server.login.login_sessions import LoginSessions
+from gpuscope.server.login.origin_rules import LOOPBACK_HOSTS, WILDCARD_ADDRESSES, HostRule
+from gpuscope.server.login.password_checks import LoginAttempts
+from gpuscope.server.login.user_file import UserFile
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings, home_path
 
@@ -47,27 +47,27 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
             f"--proxy-auth-header {settings.proxy_auth_header}: any client could send this header; "
             "name the proxy's addresses with --proxy-auth-from"
         )
-    own_names = _own_names() if host in EVERY_ADDRESS else ()
+    own_names = _own_names() if host in WILDCARD_ADDRESSES else ()
     hosts = HostRule.build(host, settings.allowed_hosts, own_names)
-    clients = Admission(settings)
+    clients = ConnectionLimit(settings)
     if config.guard is not None:
         return Web(AccessPolicy(hosts, proxies, config.guard, clients=clients), config)
     if not _needs_login(settings, host, config):
         return Web(AccessPolicy(hosts, proxies, clients=clients), config)
-    users = _open_users(settings)
-    setup = Setup(users)
+    users = _users(settings)
+    setup = FirstUserSetup(users)
     access = AccessPolicy(
-        hosts, proxies, keeper=_build_authenticator(settings, users), setup=setup, clients=clients
+        hosts, proxies, authenticator=_authenticator(settings, users), setup=setup, clients=clients
     )
     if not users.names() and not settings.proxy_auth_header:
-        _log_setup_token(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
+        _log_first_user_token(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
     return Web(access, config)
 
 
 def address_text(listen: tuple[str, int]) -> str:
     """An address to open in a browser; for a server on all addresses, with this machine's name."""
     host, port = listen
-    name = socket.gethostname() if host in EVERY_ADDRESS else host
+    name = socket.gethostname() if host in WILDCARD_ADDRESSES else host
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
@@ -79,13 +79,15 @@ def _needs_login(settings: Settings, host: str, config: WebConfig) -> bool:
     return host not in LOOPBACK_HOSTS
 
 
-def _open_users(settings: Settings) -> Users:
-    return Users(home_path(settings.data, "data"))
+def _users(settings: Settings) -> UserFile:
+    return UserFile(home_path(settings.data, "data"))
 
 
-def _build_authenticator(settings: Settings, users: Users) -> Authenticator:
-    sessions = Sessions(home_path(settings.data, "data"), users, settings.session_lifetime)
-    return Authenticator(users, sessions, Attempts.of(settings), settings.proxy_auth_header.lower())
+def _authenticator(settings: Settings, users: UserFile) -> Authenticator:
+    sessions = LoginSessions(home_path(settings.data, "data"), users, settings.session_lifetime)
+    return Authenticator(
+        users, sessions, LoginAttempts.from_limits(settings), settings.proxy_auth_header.lower()
+    )
 
 
 def _own_names() -> tuple[str, ...]:
@@ -93,10 +95,10 @@ def _own_names() -> tuple[str, ...]:
     return name, name.partition(".")[0]
 
 
-def _log_setup_token(setup: Setup, address: str) -> None:
+def _log_first_user_token(setup: FirstUserSetup, address: str) -> None:
     log.warning(
-        "no user exists yet: open %s and create the first one with this one-time token: %s "
-        "(or run `gpuscope user add NAME` here)",
+        "no user exists yet: open %s and create the first with this one-time token: %s "
+        "(or run `gpuscope user add NAME`)",
         address,
         setup.new_token(),
     )

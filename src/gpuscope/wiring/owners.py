@@ -28,30 +28,37 @@ if TYPE_CHECKING:
 
 def build_owner_join(
     settings: Settings, clock: Clock, environment: Mapping[str, str] = os.environ
-) -> OwnerJoin:
-    """With workers only for what this machine has and the settings allow."""
+) -> tuple[OwnerJoin, list[Worker[Any]]]:
+    """With the workers that it takes values from: only for what this machine has and the settings allow."""
     proc = Proc(settings.path_procfs)
     lookup = ProcessLookup(proc, UserNames(settings.path_rootfs), settings.full_commands)
     worker = lookup_worker(lookup, settings, clock)
     outside = build_outside(settings, clock, environment)
-    return OwnerJoin(
+    join = OwnerJoin(
         ProcessEnricher(settings.idle_after, proc, LookupOnDemand(lookup, worker), outside.names()),
         OwnerAccounts(max_gap_seconds=max(30.0, 10 * settings.interval)),
         outside.scheduler(),
         outside.job_files,
-        (worker, *outside.workers),
     )
-
-
-def build_demo_owner_join(settings: Settings, max_gap_seconds: float, outside: Outside) -> OwnerJoin:
-    """For simulated GPUs, whose processes bring simulated owners; only allocations are looked up."""
-    enricher, accounts = ProcessEnricher(settings.idle_after), OwnerAccounts(max_gap_seconds)
-    return OwnerJoin(enricher, accounts, outside.scheduler(), outside.job_files, outside.workers)
+    return join, [worker, *outside.workers]
 
 
 def build_demo_outside(settings: Settings, clock: Clock) -> Outside:
-    """A kubelet whose socket exists, or a folder of job files; in a pod without that socket, nothing."""
+    """For simulated GPUs. Their processes bring simulated owners, so only allocations are looked up.
+
+    Allocations come from a kubelet whose socket exists, or from a folder of job files; in a pod without the
+    kubelet's socket nothing is looked up.
+    """
     return build_outside(replace(settings, container_sockets=(), cri_sockets=()), clock, {})
+
+
+def build_demo_owner_join(settings: Settings, max_gap_seconds: float, outside: Outside) -> OwnerJoin:
+    return OwnerJoin(
+        ProcessEnricher(settings.idle_after),
+        OwnerAccounts(max_gap_seconds),
+        outside.scheduler(),
+        outside.job_files,
+    )
 
 
 def on_kubernetes(settings: Settings, environment: Mapping[str, str]) -> bool:

@@ -23,7 +23,7 @@ from gpuscope.health.xids import explain_xid
 from gpuscope.limits import Limits
 from gpuscope.readings import Snapshot
 from gpuscope.server.exporter import Exporter
-from gpuscope.server.http.messages import guarded
+from gpuscope.server.http.messages import with_guard
 from gpuscope.server.http.server import Server
 from gpuscope.server.limit_metrics import HttpLimitBuilder
 from gpuscope.server.listener import ListenerPlan
@@ -52,6 +52,7 @@ def build_collector(
         spec = load_source(choice.name)
         spec.check(settings)
         plan.append(PlannedSource(SourceWorker(spec, settings, clock), choice.wanted, choice.why))
+    owners, owner_workers = build_owner_join(settings, clock)
     state_dir = settings.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     return Collector(
         plan,
@@ -60,7 +61,8 @@ def build_collector(
         clock=clock,
         ledger=XidLedger(Path(state_dir) / "xids.json" if state_dir else None),
         expected_gpus=expected_gpus(settings),
-        owners=build_owner_join(settings, clock),
+        owners=owners,
+        owner_workers=owner_workers,
         explain_xid=lambda code: explain_xid(code).meaning,
     )
 
@@ -178,7 +180,7 @@ def _with_limits(plan: ListenerPlan, limits: Limits) -> ListenerPlan:
 async def _listen(plan: ListenerPlan, exporter: Exporter, limits: Limits) -> Server:
     web = load_web_config(Path(plan.web_config_file), limits) if plan.web_config_file else WebConfig()
     handler = exporter.handler(plan.metrics_path, plan.probes)
-    server = build_server(guarded(handler, web.guard) if web.guard else handler, web, limits)
+    server = build_server(with_guard(handler, web.guard) if web.guard else handler, web, limits)
     port = await server.start(plan.host, plan.port)
     scheme = server.scheme
     log.info("%s on %s://%s:%d%s", plan.title, scheme, plan.host or "localhost", port, plan.metrics_path)

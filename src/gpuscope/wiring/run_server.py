@@ -109,7 +109,9 @@ def _run_embedded(settings: Settings) -> None:
     web = build_web(settings, listen)
     config = read_scrape_config(settings)
     _warn(config)
-    queues = build_queues(settings, config.external_labels, [(one.url, one.http) for one in config.write_to])
+    queues = build_queues(
+        settings, config.external_labels, [(one.url, one.http) for one in config.remote_write]
+    )
     query_log = QueryLog(settings.query_log_max_bytes)
     query_log.open(config.query_log_file)
     store = open_store(settings)
@@ -122,7 +124,7 @@ def _run_embedded(settings: Settings) -> None:
                 config,
                 workers,
                 sink=queues,
-                read_again=lambda: read_scrape_config(settings),
+                reload_config=lambda: read_scrape_config(settings),
                 limits=settings,
             )
         )
@@ -188,7 +190,7 @@ def _reload(
         log.error("the configuration was not reloaded: %s; the previous one stays", error)
         return
     _warn(config)
-    fixed = [(one.external_labels, [to.url for to in one.write_to]) for one in (config, started_with)]
+    fixed = [(one.external_labels, [to.url for to in one.remote_write]) for one in (config, started_with)]
     if fixed[0] != fixed[1]:
         log.warning("external_labels and remote_write have changed; this takes effect after a restart")
     store.set_out_of_order(int(config.out_of_order_seconds * 1000))

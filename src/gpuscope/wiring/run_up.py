@@ -22,12 +22,15 @@ from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
+from gpuscope.server.demo_routes import demo_routes
 from gpuscope.server.http.messages import Handler
+from gpuscope.server.http.routing import Route
 from gpuscope.server.limit_metrics import limit_families
 from gpuscope.server.own_metrics import build_families, store_families
 from gpuscope.server.page_routes import page_routes
 from gpuscope.settings import Settings
 from gpuscope.store import Store
+from gpuscope.wiring.demo import Demo
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import Web, build_web
@@ -60,12 +63,18 @@ def run_up(settings: Settings, collectors: Sequence[Collector]) -> None:
     _run(settings, collectors, ())
 
 
-def run_demo(settings: Settings, nodes: Sequence[SimulatedNode]) -> None:
+def run_demo(settings: Settings, demo: Demo) -> None:
     """As `run_up`, with a simulated fleet and its past."""
-    _run(settings, [node.collector for node in nodes], nodes)
+    routes = demo_routes(demo.fleet, SystemClock())
+    _run(settings, demo.collectors, demo.nodes, routes)
 
 
-def _run(settings: Settings, collectors: Sequence[Collector], simulated: Sequence[SimulatedNode]) -> None:
+def _run(
+    settings: Settings,
+    collectors: Sequence[Collector],
+    simulated: Sequence[SimulatedNode],
+    more_routes: Sequence[Route] = (),
+) -> None:
     settings = fit_limits(settings)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
@@ -83,7 +92,7 @@ def _run(settings: Settings, collectors: Sequence[Collector], simulated: Sequenc
         notifying = Notifying(settings, listen)
         stack.callback(notifying.stop)
         nodes = list(zip(collectors, feeds, strict=True))
-        app = _build_app(settings, listen, web, store, nodes, history, notifying)
+        app = _build_app(settings, listen, web, store, nodes, history, notifying, more_routes)
         running = (
             CollectorThreads(collectors[0])
             if len(collectors) == 1
@@ -107,6 +116,7 @@ def _build_app(
     nodes: Sequence[tuple[Collector, SnapshotFeed]],
     history: SimulatedHistory | None,
     notifying: Notifying,
+    more_routes: Sequence[Route],
 ) -> Handler:
     api = EmbeddedApi(
         store,
@@ -125,6 +135,7 @@ def _build_app(
             *api.routes(),
             *notifying.routes(),
             write_route(receiver),
+            *more_routes,
             *api.last_routes(),
             *page_routes(live),
         ],

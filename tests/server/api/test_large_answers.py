@@ -23,7 +23,7 @@ from gpuscope.promql.result import Matrix, RangeVector, Vector
 from gpuscope.server.api import encode
 from gpuscope.server.api import responses as answers
 from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.http.messages import Body, Request
+from gpuscope.server.http.messages import Request, RequestBody
 from gpuscope.server.http.routing import Router
 from tests.integration_api.servers import wait_for
 from tests.promql.memory import MemoryStorage
@@ -161,7 +161,7 @@ def test_a_query_that_waits_for_a_thread_is_counted(engine: Engine) -> None:
         go_on, before = threading.Event(), reached()
 
         async def ask() -> bool:
-            request = Request("GET", "/", [], b"", b"/", "", False, Body(lambda: None))
+            request = Request("GET", "/", [], b"", b"/", "", False, RequestBody(lambda: None))
             return await api.evaluate(request, lambda _: go_on.wait(60))
 
         first = asyncio.create_task(ask())

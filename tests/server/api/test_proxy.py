@@ -20,7 +20,7 @@ from gpuscope.server.api import parameters
 from gpuscope.server.api.embedded import ENDPOINTS
 from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.server.api.proxy import PATHS, ProxyApi, endpoint_name
-from gpuscope.server.http.messages import AnswerBroken
+from gpuscope.server.http.messages import ResponseAborted
 from gpuscope.server.http.routing import Router
 from gpuscope.server.own_metrics import build_families, engine_families
 from tests.scrape.exporters import Page, serving, text
@@ -201,7 +201,7 @@ def test_an_answer_that_breaks_off_is_counted() -> None:
     with (
         serving({"/api/v1/query": cut}) as address,
         over(f"http://{address}", stats=stats) as client,
-        pytest.raises(AnswerBroken),
+        pytest.raises(ResponseAborted),
     ):
         client.get("/api/v1/query?query=up")
     assert stats.failures["broken_off"] == 1

@@ -1,4 +1,4 @@
-"""The HTTP server over real sockets, for tests that talk bytes to it."""
+"""The HTTP server over real sockets, for tests that send raw bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Handler, Request, Response, text
+from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Handler, Request, Response, text
 from gpuscope.server.http.routing import Route, Router
 from gpuscope.server.http.server import Server
 
@@ -35,12 +35,12 @@ async def slow_echo(request: Request) -> Response:
 
 
 async def count(request: Request) -> Response:
-    """How long the body is."""
+    """Responds with the length of the body."""
     try:
         return text(str(len(await request.body.read(MAX_COUNTED))))
     except BodyTooLarge:
         return text("too large", 413)
-    except ClientLeft:
+    except ClientDisconnected:
         return text("broken off", 400)
 
 
@@ -58,7 +58,7 @@ LAST = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
 def with_server(talk: Callable[[int], Awaitable[T]], handler: Handler = ROUTER, **options: Any) -> T:
-    """What `talk` finds out, given the port."""
+    """Starts a server and returns the result of `talk(port)`."""
 
     async def run() -> T:
         server = Server(handler, **options)
@@ -72,7 +72,7 @@ def with_server(talk: Callable[[int], Awaitable[T]], handler: Handler = ROUTER, 
 
 
 async def ask(port: int, *parts: bytes, eof: bool = True) -> bytes:
-    """Everything the server says until it closes."""
+    """Returns everything the server sends until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for part in parts:
@@ -87,13 +87,13 @@ async def ask(port: int, *parts: bytes, eof: bool = True) -> bytes:
             await writer.wait_closed()
 
 
-def answer_to(*parts: bytes, handler: Handler = ROUTER, eof: bool = True, **options: Any) -> bytes:
+def response_to(*parts: bytes, handler: Handler = ROUTER, eof: bool = True, **options: Any) -> bytes:
     return with_server(lambda port: ask(port, *parts, eof=eof), handler, **options)
 
 
 @contextlib.contextmanager
 def serving(handler: Handler) -> Iterator[int]:
-    """A server in a thread of its own; its port."""
+    """Runs a server in a thread and yields its port."""
     server = Server(handler)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

@@ -1,4 +1,4 @@
-"""Clients that send too much, too little, too slowly, or rubbish; that do not read, and that do not end."""
+"""Hostile clients: too much input, too little, too slow, malformed; clients that never read or never close."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuscope.server.http import connection
 from gpuscope.server.http import server as listening
 from gpuscope.server.http.connection import MAX_UNREAD_BYTES
 from gpuscope.server.http.messages import Request, Response, text
-from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, answer_to, ask, count, with_server
+from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, ask, count, response_to, with_server
 
 QUICK = Limits(request_head_timeout=0.3, client_stall_timeout=0.3, request_body_timeout=0.6)
 MAX_HEAD_BYTES = QUICK.max_request_head_bytes
@@ -24,8 +24,8 @@ MAX_HEAD_BYTES = QUICK.max_request_head_bytes
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clocks are looked at often; with QUICK all of them run fast."""
-    monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
+    """Checks deadlines often; the limits QUICK are short."""
+    monkeypatch.setattr(listening, "EXPIRY_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(connection, "LINGER_SECONDS", 0.3)
 
 
@@ -36,25 +36,25 @@ def post(size: int, *more: bytes) -> bytes:
 # Bodies
 
 
-def test_a_body_may_be_larger_than_a_head_and_than_what_waits_unread() -> None:
+def test_a_body_may_exceed_the_head_limit_and_the_buffer() -> None:
     size = 2 * MAX_UNREAD_BYTES
-    answer = answer_to(post(size), *[b"b" * 1024] * (size // 1024), LAST)
-    assert answer.count(b"HTTP/1.1 200 OK") == 2
-    assert b"\r\n\r\n%d\n" % size in answer
+    response = response_to(post(size), *[b"b" * 1024] * (size // 1024), LAST)
+    assert response.count(b"HTTP/1.1 200 OK") == 2
+    assert b"\r\n\r\n%d\n" % size in response
 
 
-def test_a_body_in_chunks() -> None:
+def test_a_chunked_body() -> None:
     head = b"POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-    assert b"\r\n\r\n8\n" in answer_to(head, b"5\r\nhel", b"lo\r\n", b"3\r\nyou\r\n0\r\n\r\n", LAST)
+    assert b"\r\n\r\n8\n" in response_to(head, b"5\r\nhel", b"lo\r\n", b"3\r\nyou\r\n0\r\n\r\n", LAST)
 
 
-def test_a_body_too_large_is_refused_before_it_is_here_and_the_refusal_seen() -> None:
-    answer = answer_to(post(1 << 40), *[b"b" * 65536] * (2 * MAX_COUNTED // 65536), eof=False)
-    assert answer.startswith(b"HTTP/1.1 413")
-    assert b"connection: close\r\n" in answer
+def test_a_too_large_body_is_refused_early_and_the_client_sees_the_response() -> None:
+    response = response_to(post(1 << 40), *[b"b" * 65536] * (2 * MAX_COUNTED // 65536), eof=False)
+    assert response.startswith(b"HTTP/1.1 413")
+    assert b"connection: close\r\n" in response
 
 
-def test_a_body_that_nobody_wants_does_not_come_in() -> None:
+def test_an_unread_body_is_not_received() -> None:
     async def talk(port: int) -> int:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.transport.set_write_buffer_limits(0)
@@ -78,43 +78,43 @@ def test_a_body_that_nobody_wants_does_not_come_in() -> None:
     assert with_server(talk, deaf) < 1 << 26
 
 
-def test_a_body_that_breaks_off() -> None:
-    assert answer_to(post(10), b"abc").startswith(b"HTTP/1.1 400")
+def test_a_truncated_body() -> None:
+    assert response_to(post(10), b"abc").startswith(b"HTTP/1.1 400")
 
 
-def test_a_refused_body_that_is_here_already_costs_no_connection() -> None:
+def test_a_refused_body_that_is_complete_keeps_the_connection() -> None:
     put = b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
-    assert re.findall(rb"HTTP/1.1 (\d+)", answer_to(put + LAST)) == [b"405", b"200"]
+    assert re.findall(rb"HTTP/1.1 (\d+)", response_to(put + LAST)) == [b"405", b"200"]
 
 
-def test_a_client_that_waits_for_permission_gets_it_at_once() -> None:
+def test_expect_100_continue() -> None:
     async def talk(port: int) -> tuple[bytes, bytes]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(3, b"expect: 100-continue"))
         allowed = await reader.readuntil(b"\r\n\r\n")
         writer.write(b"abc")
-        answer = await reader.readuntil(b"\r\n\r\n")
+        response = await reader.readuntil(b"\r\n\r\n")
         writer.close()
-        return allowed, answer
+        return allowed, response
 
-    allowed, answer = with_server(talk)
+    allowed, response = with_server(talk)
     assert allowed == b"HTTP/1.1 100 Continue\r\n\r\n"
-    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert response.startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_client_that_is_refused_is_not_asked_for_its_body() -> None:
+def test_a_refused_request_gets_no_100_continue() -> None:
     put = b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n"
-    answer = answer_to(put, eof=False)
-    assert answer.startswith(b"HTTP/1.1 405")
-    assert b"connection: close\r\n" in answer
+    response = response_to(put, eof=False)
+    assert response.startswith(b"HTTP/1.1 405")
+    assert b"connection: close\r\n" in response
 
 
 # Heads
 
 
-def test_heads_on_one_connection_are_counted_one_by_one() -> None:
+def test_the_head_limit_is_per_request() -> None:
     large = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (MAX_HEAD_BYTES // 2))
-    assert answer_to(large, large, large, LAST).count(b"HTTP/1.1 200 OK") == 4
+    assert response_to(large, large, large, LAST).count(b"HTTP/1.1 200 OK") == 4
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_heads_on_one_connection_are_counted_one_by_one() -> None:
 )
 def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
     head = opening + more * (MAX_HEAD_BYTES // len(more) + 1)
-    assert answer_to(head, eof=False).startswith(b"HTTP/1.1 431 ")
+    assert response_to(head, eof=False).startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_an_endless_head_is_refused(opening: bytes, more: bytes) -> None:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-def test_what_two_servers_could_read_in_two_ways_is_refused(head: bytes) -> None:
-    answers = answer_to(GET + head + GET, eof=False)
-    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"400"]
+def test_ambiguous_framing_is_refused(head: bytes) -> None:
+    responses = response_to(GET + head + GET, eof=False)
+    assert re.findall(rb"HTTP/1.1 (\d+)", responses) == [b"200", b"400"]
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,19 @@ def test_what_two_servers_could_read_in_two_ways_is_refused(head: bytes) -> None
 )
 def test_a_transfer_coding_other_than_chunked_is_refused(codings: bytes) -> None:
     body = b"3\r\nabc\r\n0\r\n\r\n"
-    answers = answer_to(b"POST /count HTTP/1.1\r\nhost: x\r\n" + codings + b"\r\n\r\n" + body + GET, eof=False)
-    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"501"], "and nothing after it is read"
-    assert answer_to(b"POST /count HTTP/1.1\r\ntransfer-encoding: Chunked \r\n\r\n" + body).endswith(b"\r\n3\n")
+    responses = response_to(
+        b"POST /count HTTP/1.1\r\nhost: x\r\n" + codings + b"\r\n\r\n" + body + GET, eof=False
+    )
+    assert re.findall(rb"HTTP/1.1 (\d+)", responses) == [b"501"], "and nothing after it is read"
+    assert response_to(b"POST /count HTTP/1.1\r\ntransfer-encoding: Chunked \r\n\r\n" + body).endswith(
+        b"\r\n3\n"
+    )
 
 
-def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
+def test_malformed_input_after_a_slow_request_is_refused_after_its_response() -> None:
     slow = b"GET /slow HTTP/1.1\r\nhost: x\r\nx-word: %b\r\n\r\n"
-    answers = answer_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)
-    first, second = answers.split(b"HTTP/1.1 ")[1:]
+    responses = response_to(slow % b"one" + b"rubbish\r\n\r\n", eof=False)
+    first, second = responses.split(b"HTTP/1.1 ")[1:]
     assert first.endswith(b"\r\n\r\none")
     assert second.startswith(b"400 ")
 
@@ -177,34 +181,34 @@ def test_rubbish_behind_a_request_that_waits_is_not_answered_into_it() -> None:
     "opening", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n", post(9) + b"a"]
 )
 @pytest.mark.usefixtures("quick")
-def test_who_says_nothing_or_half_of_it_is_not_kept_for_ever(opening: bytes) -> None:
+def test_silent_and_incomplete_requests_time_out(opening: bytes) -> None:
     limits = replace(QUICK, keep_alive_timeout=0.05)
     with contextlib.suppress(ConnectionResetError):
-        assert answer_to(opening, eof=False, limits=limits)[:12] in (b"", b"HTTP/1.1 408")
+        assert response_to(opening, eof=False, limits=limits)[:12] in (b"", b"HTTP/1.1 408")
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_second_request_that_never_ends_closes_the_connection() -> None:
-    answer = answer_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False, limits=QUICK)
-    assert answer.count(b"HTTP/1.1 200 OK") == 1
+def test_an_incomplete_second_request_times_out() -> None:
+    response = response_to(GET, b"GET / HTTP/1.1\r\nhos", eof=False, limits=QUICK)
+    assert response.count(b"HTTP/1.1 200 OK") == 1
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_kept_connection_is_kept_so_long() -> None:
-    assert answer_to(GET, eof=False, limits=replace(QUICK, keep_alive_timeout=0.1)).endswith(b"hello\n")
+def test_keep_alive_timeout() -> None:
+    assert response_to(GET, eof=False, limits=replace(QUICK, keep_alive_timeout=0.1)).endswith(b"hello\n")
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_handler_may_take_longer_than_a_client() -> None:
+def test_client_timeouts_do_not_apply_to_handlers() -> None:
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.8)
         return await count(request)
 
-    assert answer_to(post(3) + b"abc", LAST, handler=slow, limits=QUICK).count(b"HTTP/1.1 200 OK") == 2
+    assert response_to(post(3) + b"abc", LAST, handler=slow, limits=QUICK).count(b"HTTP/1.1 200 OK") == 2
 
 
 @pytest.mark.usefixtures("quick")
-def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly() -> None:
+def test_a_client_that_stops_receiving_is_disconnected_and_a_slow_one_is_not() -> None:
     size = 1 << 26
 
     async def much(request: Request) -> Response:
@@ -233,22 +237,22 @@ def test_who_does_not_take_the_answer_is_cut_off_but_not_who_takes_it_slowly() -
 # Numbers
 
 
-def test_there_are_only_so_many_connections() -> None:
+def test_the_number_of_connections_is_limited() -> None:
     async def talk(port: int) -> list[bytes]:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _, writer in opened:
             writer.write(GET)
         while busy < 2:
             await asyncio.sleep(0.01)
-        answers = [await ask(port, eof=False)]
+        responses = [await ask(port, eof=False)]
         may_answer.set()
-        answers += [await reader.readline() for reader, _ in opened]
-        answers.append(await ask(port, GET))  # in the place of one that waits
+        responses += [await reader.readline() for reader, _ in opened]
+        responses.append(await ask(port, GET))  # evicts an idle connection
         ends = [await reader.read() for reader, _ in opened[:1]]
         for _, writer in opened:
             writer.close()
-        assert ends[0].endswith(b"\r\n\r\nhello\n"), "closed after its answer"
-        return answers
+        assert ends[0].endswith(b"\r\n\r\nhello\n"), "closed after its response"
+        return responses
 
     busy, may_answer = 0, asyncio.Event()
 
@@ -258,11 +262,11 @@ def test_there_are_only_so_many_connections() -> None:
         await may_answer.wait()
         return text("hello")
 
-    answers = with_server(talk, slow, limits=Limits(max_connections=2))
-    assert [answer.split()[1] for answer in answers] == [b"503", b"200", b"200", b"200"]
+    responses = with_server(talk, slow, limits=Limits(max_connections=2))
+    assert [response.split()[1] for response in responses] == [b"503", b"200", b"200", b"200"]
 
 
-def test_who_has_asked_nothing_makes_room_before_who_waits_between_requests() -> None:
+def test_connections_without_a_request_are_evicted_before_idle_ones() -> None:
     async def talk(port: int) -> list[bytes]:
         known_reader, known = await asyncio.open_connection("127.0.0.1", port)
         known.write(GET)
@@ -271,25 +275,25 @@ def test_who_has_asked_nothing_makes_room_before_who_waits_between_requests() ->
         for _, writer in silent:
             writer.write(b"GET / HT")
         kept = [await asyncio.open_connection("127.0.0.1", port) for _ in silent]
-        answers = []
+        responses = []
         for reader, writer in kept:
             writer.write(GET)
-            answers.append(await reader.readuntil(b"hello\n"))
+            responses.append(await reader.readuntil(b"hello\n"))
         for reader, writer in silent:
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
             writer.close()
         known.write(LAST)
-        answers.append(await known_reader.read())
+        responses.append(await known_reader.read())
         for writer in (known, *(writer for _, writer in kept)):
             writer.close()
-        return answers
+        return responses
 
-    answers = with_server(talk, limits=Limits(max_connections=3))
-    assert [answer.split()[1] for answer in answers] == [b"200"] * 3
+    responses = with_server(talk, limits=Limits(max_connections=3))
+    assert [response.split()[1] for response in responses] == [b"200"] * 3
 
 
-def test_a_server_that_stops_finishes_what_it_answers_and_waits_no_longer_than_it_said() -> None:
+def test_stop_finishes_running_requests_within_the_grace_period() -> None:
     async def run(answers_after: float, grace: float) -> bytes:
         async def slow(request: Request) -> Response:
             await asyncio.sleep(answers_after)
@@ -333,7 +337,7 @@ PIECES = [
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=200), max_size=8), st.booleans())
-def test_any_bytes_end_in_an_answer_or_a_closed_connection(parts: list[bytes], at_once: bool) -> None:
+def test_any_bytes_end_in_a_response_or_a_closed_connection(parts: list[bytes], at_once: bool) -> None:
     async def talk(port: int) -> None:
         with contextlib.suppress(ConnectionError):
             await ask(port, *([b"".join(parts)] if at_once else parts))

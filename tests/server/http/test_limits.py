@@ -1,4 +1,4 @@
-"""Each limit of the HTTP server is reached: what is refused, what the client is told, what is counted."""
+"""Reaches each limit of the HTTP server and checks the response and the counter."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.http import connection
 from gpuscope.server.http import server as listening
 from gpuscope.server.http.addresses import Network
-from gpuscope.server.http.body_budget import FREE_BYTES, BodyBudget
+from gpuscope.server.http.body_budget import FREE_BYTES, RequestBodyBudget
 from gpuscope.server.http.client_log import MINUTE, ClientLog
-from gpuscope.server.http.connection_limit import MIN_RESERVED_FILES, Admission, fit_to_files
+from gpuscope.server.http.connection_limit import MIN_RESERVED_FILES, ConnectionLimit, fit_to_files
 from gpuscope.server.http.fair_queue import FairQueue
 from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, RequestReader
+from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, RequestParser
 from gpuscope.server.http.server import Server
 from gpuscope.server.login.client_request import parse_networks
 from tests.server.certificates import make_certificate
-from tests.server.http.support import GET, LAST, answer_to, ask, hello, with_server
+from tests.server.http.support import GET, LAST, ask, hello, response_to, with_server
 
 QUICK = Limits(request_head_timeout=0.2, client_stall_timeout=0.2, request_body_timeout=0.4)
 CHUNKED = b"POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -43,7 +43,7 @@ def reaches(limit: str) -> Iterator[None]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(listening, "EXPIRY_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(connection, "LINGER_SECONDS", 0.2)
 
 
@@ -52,7 +52,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("rubbish", [b"ZZZ\r\n", b"-1\r\n", b"5\r\nhello!!!", b"ffffffffffffffffff\r\n"])
 @pytest.mark.parametrize("later", [True, False])
-def test_a_malformed_chunk_is_answered_at_once(rubbish: bytes, later: bool) -> None:
+def test_a_malformed_chunk_is_refused_at_once(rubbish: bytes, later: bool) -> None:
     async def talk(port: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         if later:
@@ -61,7 +61,7 @@ def test_a_malformed_chunk_is_answered_at_once(rubbish: bytes, later: bool) -> N
             writer.write(rubbish)
         else:
             writer.write(CHUNKED + rubbish)
-        answer = await reader.read()  # to the end: one answer, then it is closed
+        answer = await reader.read()  # one response, then the server closes
         writer.close()
         return answer
 
@@ -70,31 +70,31 @@ def test_a_malformed_chunk_is_answered_at_once(rubbish: bytes, later: bool) -> N
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_body_sent_byte_by_byte_has_a_total_time() -> None:
+def test_a_body_sent_byte_by_byte_has_a_total_timeout() -> None:
     async def talk(port: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
-        answer = asyncio.create_task(reader.read())
+        response = asyncio.create_task(reader.read())
         for _ in range(100):  # each byte well within client_stall_timeout
-            if answer.done():
+            if response.done():
                 break
             writer.write(b"b")
             await asyncio.sleep(0.02)
         writer.close()
-        return await answer
+        return await response
 
     with reaches("request_body_timeout"):
         assert with_server(talk, limits=QUICK).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_body_that_stalls_is_answered() -> None:
+def test_a_stalled_body_gets_408() -> None:
     with reaches("client_stall_timeout"):
         head = b"POST /count HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc"
-        assert answer_to(head, eof=False, limits=QUICK).startswith(b"HTTP/1.1 408 ")
+        assert response_to(head, eof=False, limits=QUICK).startswith(b"HTTP/1.1 408 ")
 
 
-def test_bodies_share_a_budget_and_small_ones_are_free() -> None:
+def test_bodies_share_a_budget_and_small_ones_are_not_counted() -> None:
     limits = Limits(max_request_bodies_bytes=4 * FREE_BYTES)
 
     async def talk(port: int) -> list[bytes]:
@@ -135,20 +135,20 @@ def test_bodies_share_a_budget_and_small_ones_are_free() -> None:
     assert small.startswith(b"HTTP/1.1 200 ")
     assert over.startswith(b"HTTP/1.1 503 ")
     assert after.startswith(b"HTTP/1.1 200 "), "what was held is given back"
-    assert servers[0].budget == BodyBudget(limits.max_request_bodies_bytes)
+    assert servers[0].budget == RequestBodyBudget(limits.max_request_bodies_bytes)
 
 
 def test_a_trusted_proxy_may_hold_the_whole_budget() -> None:
-    budget = BodyBudget(100)
+    budget = RequestBodyBudget(100)
     assert budget.take("", 100)
     assert not budget.take("10.0.0.1", 1)
-    budget.give_back("", 100)
+    budget.release("", 100)
     assert budget.take("10.0.0.1", 50)
     assert not budget.take("10.0.0.1", 1)
     assert budget.take("10.0.0.2", 50)
 
 
-def test_trailers_are_not_headers_and_not_endless() -> None:
+def test_trailers_are_dropped_and_limited() -> None:
     seen: list[Request] = []
 
     async def keep(request: Request) -> Response:
@@ -157,56 +157,56 @@ def test_trailers_are_not_headers_and_not_endless() -> None:
         return text("ok")
 
     trailer = b"0\r\nx-forwarded-user: root\r\n\r\n"
-    assert answer_to(CHUNKED + trailer, handler=keep).startswith(b"HTTP/1.1 200 ")
+    assert response_to(CHUNKED + trailer, handler=keep).startswith(b"HTTP/1.1 200 ")
     assert seen[0].header("x-forwarded-user") == ""
     endless = CHUNKED + b"0\r\nx: " + b"y" * (2 * Limits().max_request_head_bytes)
-    assert answer_to(endless, handler=keep, eof=False).startswith(b"HTTP/1.1 431 ")
+    assert response_to(endless, handler=keep, eof=False).startswith(b"HTTP/1.1 431 ")
 
 
 # Heads
 
 
 @pytest.mark.parametrize("size", [1 << 12, 1 << 16])
-def test_a_head_that_comes_in_one_read_has_the_same_limit(size: int) -> None:
+def test_the_head_limit_holds_for_a_single_read(size: int) -> None:
     limits = Limits(max_request_head_bytes=size)
     head = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n"
-    assert answer_to(head % (b"y" * (size - 200)), limits=limits).startswith(b"HTTP/1.1 200 ")
+    assert response_to(head % (b"y" * (size - 200)), limits=limits).startswith(b"HTTP/1.1 200 ")
     with reaches("max_request_head_bytes"):
-        assert answer_to(head % (b"y" * size), eof=False, limits=limits).startswith(b"HTTP/1.1 431 ")
-    assert re.findall(rb"1.1 (\d+) ", answer_to(GET + head % (b"y" * size), eof=False, limits=limits)) == [
+        assert response_to(head % (b"y" * size), eof=False, limits=limits).startswith(b"HTTP/1.1 431 ")
+    assert re.findall(rb"1.1 (\d+) ", response_to(GET + head % (b"y" * size), eof=False, limits=limits)) == [
         b"200",
         b"431",
     ]
 
 
-def test_pipelined_requests_stay_bytes_until_it_is_their_turn() -> None:
-    reader = RequestReader("", False, lambda: None, Limits())
+def test_pipelined_requests_are_parsed_in_small_numbers() -> None:
+    reader = RequestParser("", False, lambda: None, Limits())
     many = b"GET / HTTP/1.1\r\n\r\n" * 10_000
     reader.feed(many)
-    assert MAX_READ_AHEAD <= len(reader.whole) <= MAX_READ_AHEAD + SLICE_BYTES // 18 + 1
+    assert MAX_READ_AHEAD <= len(reader.parsed) <= MAX_READ_AHEAD + SLICE_BYTES // 18 + 1
     came = 0
-    while reader.whole or reader.unfed:
-        came += len(reader.whole)
-        reader.whole.clear()
+    while reader.parsed or reader.unparsed:
+        came += len(reader.parsed)
+        reader.parsed.clear()
         reader.feed(b"")
     assert came == 10_000
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_head_and_an_idle_connection_have_a_time() -> None:
+def test_head_and_keep_alive_timeouts() -> None:
     with reaches("request_head_timeout"), contextlib.suppress(ConnectionResetError):
-        assert answer_to(b"GET / HT", eof=False, limits=QUICK) == b""
+        assert response_to(b"GET / HT", eof=False, limits=QUICK) == b""
     with reaches("keep_alive_timeout"):
         limits = replace(QUICK, keep_alive_timeout=0.1)
-        assert answer_to(GET, eof=False, limits=limits).endswith(b"hello\n")
+        assert response_to(GET, eof=False, limits=limits).endswith(b"hello\n")
 
 
-# Answers
+# Responses
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("streams", [True, False])
-def test_an_answer_taken_too_slowly_is_cut_off_however_often_a_little_is_taken(streams: bool) -> None:
+def test_a_response_received_too_slowly_is_aborted(streams: bool) -> None:
     size, piece = 1 << 26, b"x" * (1 << 17)
 
     async def pieces() -> asyncio.StreamReader:
@@ -244,9 +244,9 @@ async def _from(source: str, port: int, data: bytes = LAST) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     writer.write(data)
     with contextlib.suppress(ConnectionError):
-        answer = await reader.read()
+        response = await reader.read()
     writer.close()
-    return answer
+    return response
 
 
 HALF_A_BODY = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\na"
@@ -260,20 +260,20 @@ async def _hold(port: int, count: int, data: bytes) -> list[tuple[asyncio.Stream
     return held
 
 
-def test_idle_connections_of_an_address_make_room_for_its_new_ones() -> None:
-    """A client that opens a connection for each request, and closes none, must not shut itself out."""
+def test_idle_connections_of_an_address_are_evicted_for_its_new_ones() -> None:
+    """A client that opens a connection per request and closes none must not block itself."""
 
     async def talk(port: int) -> bytes:
         held = await _hold(port, 3, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
         for reader, _ in held:
             await reader.readuntil(b"hello\n")
-        answer = await _from("127.0.0.2", port)
+        response = await _from("127.0.0.2", port)
         for _, writer in held:
             writer.close()
-        return answer
+        return response
 
-    answer = with_server(talk, limits=Limits(max_connections_per_address=3))
-    assert answer.startswith(b"HTTP/1.1 200 ")
+    response = with_server(talk, limits=Limits(max_connections_per_address=3))
+    assert response.startswith(b"HTTP/1.1 200 ")
 
 
 def test_one_address_cannot_take_all_connections() -> None:
@@ -289,10 +289,10 @@ def test_one_address_cannot_take_all_connections() -> None:
         held = await _hold(port, 3, HALF_A_BODY)
         while len(waiting) < 3:
             await asyncio.sleep(0)
-        answers = [await _from(source, port) for source in ("127.0.0.2", "127.0.0.3")]
+        responses = [await _from(source, port) for source in ("127.0.0.2", "127.0.0.3")]
         for _, writer in held:
             writer.close()
-        return answers
+        return responses
 
     with reaches("max_connections_per_address"):
         same, other = with_server(talk, waits, limits=Limits(max_connections_per_address=3))
@@ -303,7 +303,7 @@ def test_one_address_cannot_take_all_connections() -> None:
 
 def test_a_trusted_proxy_is_exempt_and_its_clients_are_counted() -> None:
     proxies: tuple[Network, ...] = parse_networks(["10.0.0.0/8"], "--proxy-auth-from")
-    admission = Admission(Limits(max_connections_per_address=2), proxies)
+    admission = ConnectionLimit(Limits(max_connections_per_address=2), proxies)
     keys = [admission.enter("10.0.0.1") for _ in range(5)]
     assert keys == [""] * 5
     clients = ("192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2")
@@ -316,13 +316,13 @@ def test_a_trusted_proxy_is_exempt_and_its_clients_are_counted() -> None:
 
 
 def test_addresses_of_one_ipv6_network_count_as_one() -> None:
-    admission = Admission(Limits(max_connections_per_address=1))
+    admission = ConnectionLimit(Limits(max_connections_per_address=1))
     assert admission.enter("2001:db8::1") is not None
     assert admission.enter("2001:db8::2") is None
     assert admission.enter("2001:db8:0:1::2") is not None
 
 
-def test_connections_fit_the_files_a_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_limit_fits_the_file_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def fitted(files: int, listeners: int = 1) -> int:
         monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
         return fit_to_files(Limits(), listeners).max_connections
@@ -335,7 +335,7 @@ def test_connections_fit_the_files_a_process_may_open(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("quick")
-def test_silent_tls_connections_are_counted_and_have_a_deadline(tmp_path: Path) -> None:
+def test_tls_handshakes_are_counted_and_time_out(tmp_path: Path) -> None:
     context = make_certificate(tmp_path).server_context()
     limits = Limits(max_connections=3, tls_handshake_timeout=0.3)
     trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
@@ -345,25 +345,25 @@ def test_silent_tls_connections_are_counted_and_have_a_deadline(tmp_path: Path) 
             "127.0.0.1", port, ssl=trust, server_hostname="localhost"
         )
         writer.write(LAST)
-        answer = await reader.read()
+        response = await reader.read()
         writer.close()
-        return answer
+        return response
 
     async def talk(port: int) -> bytes:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         held[-1][1].write(b"\x16\x03\x01\x02")  # the beginning of a handshake
-        answer = await secure(port)  # in the place of the oldest
+        response = await secure(port)  # evicts the oldest
         for reader, writer in held:
-            assert await reader.read() == b""  # the others ended by the deadline
+            assert await reader.read() == b""  # the others time out
             writer.close()
         assert (await secure(port)).endswith(b"hello\n")
-        return answer
+        return response
 
     with reaches("max_connections"), reaches("tls_handshake_timeout"):
         assert with_server(talk, hello, limits=limits, tls=context).endswith(b"hello\n")
 
 
-def test_no_files_left_is_a_pause_and_one_line(
+def test_accepting_pauses_when_no_file_descriptor_is_free(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listening, "PAUSE_SECONDS", 0.05)
@@ -378,7 +378,7 @@ def test_no_files_left_is_a_pause_and_one_line(
 
     monkeypatch.setattr(listening.socket, "socket", NoFiles)
     with caplog.at_level(logging.DEBUG, "gpuscope.http"):
-        assert answer_to(GET).endswith(b"hello\n")
+        assert response_to(GET).endswith(b"hello\n")
     assert len(accepted) < 10, "it does not spin"
     lines = [record for record in caplog.records if "cannot accept" in record.message]
     assert len(lines) == 3
@@ -388,7 +388,7 @@ def test_no_files_left_is_a_pause_and_one_line(
 # Log lines
 
 
-def test_log_lines_are_bounded_per_minute_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_log_lines_are_limited_per_minute(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     log = ClientLog(logging.getLogger("gpuscope.http"), 3, lambda: now[0])
     with reaches("max_client_log_lines"):
@@ -407,23 +407,25 @@ def test_log_lines_are_bounded_per_minute_and_the_rest_is_counted(caplog: pytest
     ]
 
 
-def test_a_page_that_always_fails_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    answers = answer_to(b"GET /broken HTTP/1.1\r\nhost: x\r\n\r\n" * 50, limits=Limits(max_client_log_lines=2))
-    assert answers.count(b"HTTP/1.1 500 ") == 50
+def test_a_handler_that_always_fails_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    responses = response_to(
+        b"GET /broken HTTP/1.1\r\nhost: x\r\n\r\n" * 50, limits=Limits(max_client_log_lines=2)
+    )
+    assert responses.count(b"HTTP/1.1 500 ") == 50
     assert len(caplog.records) == 2
 
 
-# Turns
+# Fair queue
 
 
-def test_addresses_take_turns_when_there_is_more_than_the_loop_can_answer() -> None:
+def test_addresses_are_served_in_turn_when_the_loop_is_busy() -> None:
     order: list[str] = []
 
     class Client:
         def __init__(self, key: str, requests: int) -> None:
             self.limit_key, self.left = key, requests
 
-        def take_turn(self) -> None:
+        def serve_one(self) -> None:
             order.append(self.limit_key)
             self.left -= 1
             if self.left:

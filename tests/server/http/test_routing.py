@@ -11,10 +11,10 @@ from gpuscope.server.http.routing import Route, Router
 def saying(words: str) -> Route:
     path, _, methods = words.partition(" ")
 
-    async def answer(request: Request) -> Response:
+    async def response(request: Request) -> Response:
         return text(words)
 
-    return Route(path, answer, tuple(methods.split(",")))
+    return Route(path, response, tuple(methods.split(",")))
 
 
 ROUTER = Router(
@@ -29,7 +29,7 @@ ROUTER = Router(
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("request_line", "expected"),
     [
         ("GET /a", "/a GET"),
         ("POST /a", "/a POST"),
@@ -49,15 +49,15 @@ ROUTER = Router(
         ("GET /", "404"),
     ],
 )
-def test_who_answers(asked: str, found: str) -> None:
-    method, _, path = asked.partition(" ")
-    answer = asyncio.run(ROUTER(Request(method, path)))
-    told = answer.body.decode().rstrip("\n") if answer.status == 200 else str(answer.status)
-    allowed = "".join(f" {value}" for name, value in answer.headers if name == "allow")
-    assert told + allowed == found
+def test_the_matching_route_handles_the_request(request_line: str, expected: str) -> None:
+    method, _, path = request_line.partition(" ")
+    response = asyncio.run(ROUTER(Request(method, path)))
+    outcome = response.body.decode().rstrip("\n") if response.status == 200 else str(response.status)
+    allowed = "".join(f" {value}" for name, value in response.headers if name == "allow")
+    assert outcome + allowed == expected
 
 
-def test_paths_that_nobody_knows_have_one_who_answers() -> None:
+def test_unmatched_paths_go_to_the_fallback() -> None:
     async def otherwise(request: Request) -> Response:
         return text(f"what is {request.path}?")
 

@@ -1,4 +1,4 @@
-"""A server with a login as the wiring builds it, with clocks that tests turn and cheap password hashes."""
+"""A server with a login, built as the wiring does, with a settable clock and cheap password hashes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuscope.health.facts import Sample
 from gpuscope.limits import Limits
 from gpuscope.server.app import build_app
 from gpuscope.server.http.client_log import ClientLog
@@ -15,13 +16,12 @@ from gpuscope.server.http.routing import Route
 from gpuscope.server.login.access import AccessPolicy
 from gpuscope.server.login.authenticator import Authenticator
 from gpuscope.server.login.client_request import parse_networks
-from gpuscope.server.login.login_sessions import Sessions
+from gpuscope.server.login.first_user_setup import FirstUserSetup
+from gpuscope.server.login.login_sessions import LoginSessions
 from gpuscope.server.login.origin_rules import HostRule
-from gpuscope.server.login.password_checks import Attempts
+from gpuscope.server.login.password_checks import LoginAttempts
 from gpuscope.server.login.rate_limit import RateLimit
-from gpuscope.server.login.setup import Setup
-from gpuscope.server.login.user_file import Users
-from gpuscope.server.missing import Sample
+from gpuscope.server.login.user_file import UserFile
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from tests.server.client import Client
 
@@ -52,7 +52,7 @@ async def _write(request: Request) -> Response:
     return Response(status=204)
 
 
-def app_behind(access: AccessPolicy) -> Handler:
+def app_with(access: AccessPolicy) -> Handler:
     routes = [
         Route("/api/v1/query", _answer, ("GET", "POST")),
         Route("/api/v1/write", _write, ("POST",)),
@@ -63,22 +63,22 @@ def app_behind(access: AccessPolicy) -> Handler:
 
 
 class Site:
-    """One server with its data folder; `client()` is a program or browser at some address."""
+    """One server with its data folder; `client()` returns a client at an address."""
 
     def __init__(self, folder: Path, *, proxies: Sequence[str] = (), proxy_header: str = "") -> None:
         self.folder = folder
         self.clock = Clock()
-        self.users = Users(folder, rounds=CHEAP_ROUNDS, clock=self.clock)
-        self.sessions = Sessions(folder, self.users, LIFETIME, self.clock)
-        self.setup = Setup(self.users)
-        self.by_address = RateLimit(free=5, longest_wait=900, clock=self.clock)
-        self.by_user = RateLimit(free=10, longest_wait=60, clock=self.clock)
+        self.users = UserFile(folder, rounds=CHEAP_ROUNDS, clock=self.clock)
+        self.sessions = LoginSessions(folder, self.users, LIFETIME, self.clock)
+        self.setup = FirstUserSetup(self.users)
+        self.by_address = RateLimit(free_attempts=5, max_wait_seconds=900, clock=self.clock)
+        self.by_user = RateLimit(free_attempts=10, max_wait_seconds=60, clock=self.clock)
         client_log = ClientLog(logging.getLogger("gpuscope"), 10, self.clock)
-        self.attempts = Attempts(Limits(), self.by_address, self.by_user, client_log)
-        keeper = Authenticator(self.users, self.sessions, self.attempts, proxy_header.lower())
+        self.attempts = LoginAttempts(Limits(), self.by_address, self.by_user, client_log)
+        authenticator = Authenticator(self.users, self.sessions, self.attempts, proxy_header.lower())
         hosts = HostRule.build("0.0.0.0", [HOST])
         networks = parse_networks(proxies, "--proxy-auth-from")
-        self.app = app_behind(AccessPolicy(hosts, networks, keeper=keeper, setup=self.setup))
+        self.app = app_with(AccessPolicy(hosts, networks, authenticator=authenticator, setup=self.setup))
 
     def client(self, address: str = "10.0.0.5", scheme: str = "http") -> Client:
         return Client(self.app, f"{scheme}://{HOST}", address)

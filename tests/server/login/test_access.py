@@ -10,15 +10,15 @@ import bcrypt
 import pytest
 
 from gpuscope.limits import Limits
-from gpuscope.server.http.connection_limit import Admission
+from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.login.access import AccessPolicy, behind
+from gpuscope.server.login.access import AccessPolicy, with_access_policy
 from gpuscope.server.login.client_request import parse_networks
 from gpuscope.server.login.origin_rules import HostRule
-from gpuscope.server.login.user_file import Users
+from gpuscope.server.login.user_file import UserFile
 from gpuscope.server.web_config import load_web_config
 from tests.server.client import Client
-from tests.server.login.support import ANN, CHEAP_ROUNDS, ORIGIN, PASSWORD, Site, app_behind, log_in
+from tests.server.login.support import ANN, CHEAP_ROUNDS, ORIGIN, PASSWORD, Site, app_with, log_in
 
 
 def basic(user: str = ANN, password: str = PASSWORD) -> dict[str, str]:
@@ -42,21 +42,19 @@ def bcrypt_calls(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return calls
 
 
-def test_a_grafana_with_a_password_queries_by_form_and_pays_bcrypt_once(
-    site: Site, bcrypt_calls: list[bytes]
-) -> None:
+def test_basic_auth_queries_by_form_and_runs_bcrypt_once(site: Site, bcrypt_calls: list[bytes]) -> None:
     client = site.client()
     for _ in range(20):
-        answer = client.post("/api/v1/query", data={"query": "up"}, headers=basic())
-        assert answer.status_code == 200
+        response = client.post("/api/v1/query", data={"query": "up"}, headers=basic())
+        assert response.status_code == 200
     assert client.get("/api/session", headers=basic()).json() == {"user": ANN, "via": "password"}
     assert len(bcrypt_calls) == 1
-    assert "set-cookie" not in answer.headers
-    Users(site.folder, rounds=CHEAP_ROUNDS).set_password(ANN, "another, longer one")
+    assert "set-cookie" not in response.headers
+    UserFile(site.folder, rounds=CHEAP_ROUNDS).set_password(ANN, "another, longer one")
     assert client.get("/metrics", headers=basic()).status_code == 401, "what was proven is no longer true"
 
 
-def test_passwords_cannot_be_guessed_by_basic_auth_either(site: Site, bcrypt_calls: list[bytes]) -> None:
+def test_basic_auth_is_rate_limited(site: Site, bcrypt_calls: list[bytes]) -> None:
     client = site.client()
     statuses = [client.get("/metrics", headers=basic(password=f"guess {n}")).status_code for n in range(9)]
     assert statuses == [401] * 5 + [429] * 4
@@ -67,20 +65,20 @@ def test_passwords_cannot_be_guessed_by_basic_auth_either(site: Site, bcrypt_cal
 @pytest.mark.parametrize(
     "value", ["Basic", "Basic !!!", "Basic YW5u", "Digest x", "Bearer", "Bearer  ", "\xff", "Basic /w=="]
 )
-def test_a_broken_authorization_is_a_401_also_with_a_good_cookie(site: Site, value: str) -> None:
+def test_a_malformed_authorization_is_a_401_even_with_a_valid_cookie(site: Site, value: str) -> None:
     client = site.logged_in()
-    answer = client.get("/metrics", headers=[(b"authorization", value.encode("latin-1"))])
-    assert answer.status_code == 401
+    response = client.get("/metrics", headers=[(b"authorization", value.encode("latin-1"))])
+    assert response.status_code == 401
 
 
-def test_two_authorizations_are_none(site: Site) -> None:
+def test_two_authorization_headers_are_refused(site: Site) -> None:
     value = basic()["authorization"].encode()
     pairs = [(b"authorization", value), (b"authorization", value)]
     assert site.client().get("/metrics", headers=pairs).status_code == 400
 
 
 def test_an_api_token_reads_until_it_is_revoked(site: Site) -> None:
-    elsewhere = Users(site.folder)
+    elsewhere = UserFile(site.folder)
     token = elsewhere.add_token("grafana")
     client = site.client()
     assert client.get("/federate", headers=bearer(token)).status_code == 200
@@ -88,12 +86,12 @@ def test_an_api_token_reads_until_it_is_revoked(site: Site) -> None:
     assert client.get("/api/session", headers=bearer(token)).json() == {"user": "grafana", "via": "token"}
     assert client.get("/metrics", headers=bearer(token[:-1])).status_code == 401
     refused = client.post("/api/v1/write", content=b"x", headers=bearer(token))
-    assert (refused.status_code, refused.json()["error"]) == (403, "this API token only reads")
+    assert (refused.status_code, refused.json()["error"]) == (403, "this API token is read-only")
     elsewhere.revoke_token("grafana")
     assert client.get("/federate", headers=bearer(token)).status_code == 401
 
 
-def test_remote_write_by_password_or_by_a_token_that_writes(site: Site) -> None:
+def test_remote_write_by_password_or_write_token(site: Site) -> None:
     client = site.client()
     assert client.post("/api/v1/write", content=b"x").status_code == 401
     assert client.post("/api/v1/write", content=b"x", headers=basic()).status_code == 204
@@ -101,7 +99,7 @@ def test_remote_write_by_password_or_by_a_token_that_writes(site: Site) -> None:
     assert client.post("/api/v1/write", content=b"x", headers=bearer(token)).status_code == 204
 
 
-def test_a_token_that_writes_does_nothing_else(site: Site) -> None:
+def test_a_write_token_permits_remote_write_only(site: Site) -> None:
     client, token = site.client(), site.users.add_token("node7", writes=True)
     for method, path in (
         ("GET", "/federate"),
@@ -117,10 +115,10 @@ def test_a_token_that_writes_does_nothing_else(site: Site) -> None:
     ):
         refused = client.request(method, path, headers=bearer(token))
         assert refused.status_code == 403, (method, path)
-        assert refused.json()["error"] == "this API token only sends samples by remote write"
+        assert refused.json()["error"] == "this API token permits remote write only"
 
 
-def test_unknown_tokens_count_as_attempts_and_known_ones_always_pass(site: Site) -> None:
+def test_unknown_tokens_are_rate_limited_and_valid_ones_always_pass(site: Site) -> None:
     client, token = site.client(), site.users.add_token("grafana")
     found = [client.get("/federate", headers=bearer(f"guess{n}")).status_code for n in range(7)]
     assert found == [401] * 5 + [429] * 2
@@ -133,13 +131,13 @@ def test_another_site_cannot_frame_a_query(site: Site) -> None:
     client = site.logged_in()
     cross = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     for dest in ("iframe", "document", "object"):
-        asked = client.get("/api/v1/query?query=up", headers={**cross, "sec-fetch-dest": dest})
-        assert asked.status_code == 403, dest
+        client_request = client.get("/api/v1/query?query=up", headers={**cross, "sec-fetch-dest": dest})
+        assert client_request.status_code == 403, dest
     assert client.get("/", headers={**cross, "sec-fetch-dest": "document"}).status_code != 403
     assert client.get("/", headers={**cross, "sec-fetch-dest": "iframe"}).status_code == 403
 
 
-def test_a_cookie_sends_nothing_that_changes_without_proof_of_origin(site: Site) -> None:
+def test_a_change_by_cookie_needs_proof_of_origin(site: Site) -> None:
     client = site.logged_in()
     for path in ("/api/v1/write", "/api/logout"):
         for headers in (
@@ -157,30 +155,30 @@ def test_a_cookie_sends_nothing_that_changes_without_proof_of_origin(site: Site)
     assert crossed.status_code == 403
 
 
-def test_a_password_the_browser_remembers_helps_no_other_site(site: Site) -> None:
+def test_basic_auth_stored_by_the_browser_is_useless_to_other_sites(site: Site) -> None:
     headers = {**basic(), "origin": "http://evil.example"}
     assert site.client().post("/api/v1/write", content=b"x", headers=headers).status_code == 403
 
 
 @pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"sec-fetch-site": "same-site"}])
 def test_another_site_cannot_log_a_browser_in(site: Site, headers: dict[str, str]) -> None:
-    answer = site.client().post("/api/login", json={"user": ANN, "password": PASSWORD}, headers=headers)
-    assert answer.status_code == 403
-    assert "set-cookie" not in answer.headers
+    response = site.client().post("/api/login", json={"user": ANN, "password": PASSWORD}, headers=headers)
+    assert response.status_code == 403
+    assert "set-cookie" not in response.headers
 
 
-def test_no_preflight_is_ever_answered_with_leave(site: Site) -> None:
-    asked = {"origin": "http://evil.example", "access-control-request-method": "POST"}
-    answer = site.client().options("/api/v1/query", headers=asked)
-    assert not [name for name in answer.headers if name.startswith("access-control")]
+def test_cors_preflight_is_never_allowed(site: Site) -> None:
+    client_request = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    response = site.client().options("/api/v1/query", headers=client_request)
+    assert not [name for name in response.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/login", "/api/v1/query"])
-def test_a_rebound_name_is_refused_everywhere(site: Site, path: str) -> None:
-    answer = site.logged_in().get(path, headers={"host": "evil.example:9470"})
-    assert answer.status_code == 421
-    assert "'evil.example:9470'" in answer.json()["error"]
-    assert "--allowed-hosts" in answer.json()["error"]
+def test_dns_rebinding_is_refused_on_every_path(site: Site, path: str) -> None:
+    response = site.logged_in().get(path, headers={"host": "evil.example:9470"})
+    assert response.status_code == 421
+    assert "'evil.example:9470'" in response.json()["error"]
+    assert "--allowed-hosts" in response.json()["error"]
 
 
 def test_a_request_without_a_host_or_with_two_is_refused(site: Site) -> None:
@@ -198,7 +196,7 @@ def proxied(tmp_path: Path) -> Site:
     return Site(tmp_path, proxies=["10.0.0.0/30"], proxy_header="X-Forwarded-User")
 
 
-def test_a_proxys_word_counts_from_its_address_only(proxied: Site) -> None:
+def test_the_proxy_user_header_counts_from_the_proxy_only(proxied: Site) -> None:
     said = {"x-forwarded-user": "ann@example"}
     inside = proxied.client(PROXY)
     assert inside.get("/api/session", headers=said).json() == {"user": "ann@example", "via": "proxy"}
@@ -209,7 +207,7 @@ def test_a_proxys_word_counts_from_its_address_only(proxied: Site) -> None:
         assert proxied.client(address).get("/metrics", headers=forged).status_code == 401
 
 
-def test_a_proxys_header_is_judged_too(proxied: Site) -> None:
+def test_malformed_proxy_user_headers_are_refused(proxied: Site) -> None:
     client = proxied.client(PROXY)
     for value in (b"", b"a" * 200, b"a\x07b", b"\xe2\x80\xae evil"):
         assert client.get("/metrics", headers=[(b"x-forwarded-user", value)]).status_code == 401, value
@@ -219,7 +217,7 @@ def test_a_proxys_header_is_judged_too(proxied: Site) -> None:
     assert korean.json()["user"] == "안나"
 
 
-def test_through_a_proxy_a_change_needs_proof_of_origin_and_the_public_name_counts(proxied: Site) -> None:
+def test_a_change_through_a_proxy_needs_proof_of_the_public_origin(proxied: Site) -> None:
     said = {"x-forwarded-user": ANN, "x-forwarded-host": "gpus.example", "x-forwarded-proto": "https"}
     client = Client(proxied.app, "http://127.0.0.1:9470", PROXY)
     assert client.post("/api/v1/write", headers=said).status_code == 403
@@ -228,7 +226,7 @@ def test_through_a_proxy_a_change_needs_proof_of_origin_and_the_public_name_coun
     assert client.get("/metrics", headers={**said, "x-forwarded-host": "evil.example"}).status_code == 421
 
 
-def test_clients_behind_a_proxy_are_limited_one_by_one(proxied: Site) -> None:
+def test_clients_behind_a_proxy_are_rate_limited_individually(proxied: Site) -> None:
     proxied.users.add(ANN, PASSWORD)
     client = proxied.client(PROXY)
     for _ in range(6):
@@ -239,11 +237,11 @@ def test_clients_behind_a_proxy_are_limited_one_by_one(proxied: Site) -> None:
 
 
 def open_client() -> Client:
-    app = app_behind(AccessPolicy(HostRule.build("127.0.0.1", [])))
+    app = app_with(AccessPolicy(HostRule.build("127.0.0.1", [])))
     return Client(app, "http://127.0.0.1:9470")
 
 
-def test_an_open_server_is_open_but_not_to_other_sites() -> None:
+def test_an_open_server_refuses_cross_site_requests() -> None:
     client = open_client()
     assert client.get("/api/session").json() == {"open": True}
     assert client.get("/metrics").status_code == 200
@@ -257,11 +255,11 @@ def test_an_open_server_is_open_but_not_to_other_sites() -> None:
     assert client.get("/api/v1/query?query=costly", headers=picture).status_code == 403
 
 
-def test_a_web_configuration_files_users_are_asked_as_before(tmp_path: Path) -> None:
+def test_users_of_a_web_configuration_file(tmp_path: Path) -> None:
     hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
     file = tmp_path / "web.yml"
     file.write_text(f"basic_auth_users:\n  ann: {hashed}\n")
-    app = app_behind(AccessPolicy(HostRule.build("", []), guard=load_web_config(file).guard))
+    app = app_with(AccessPolicy(HostRule.build("", []), guard=load_web_config(file).guard))
     client = Client(app, "http://10.0.0.9:9470")
     assert client.get("/-/healthy").status_code == 200
     refused = client.get("/")
@@ -275,10 +273,10 @@ def test_a_web_configuration_files_users_are_asked_as_before(tmp_path: Path) -> 
 
 def test_requests_through_a_trusted_proxy_are_counted_by_its_client() -> None:
     proxies = parse_networks(["10.0.0.1"], "--proxy-auth-from")
-    clients = Admission(Limits(max_connections_per_address=1))
+    clients = ConnectionLimit(Limits(max_connections_per_address=1))
     access = AccessPolicy(HostRule.build("0.0.0.0", []), proxies, clients=clients)
 
-    def asked(client: str) -> Request:
+    def client_request(client: str) -> Request:
         headers = [("host", "localhost"), ("x-forwarded-for", client)]
         return Request("GET", "/federate", headers, peer="10.0.0.1")
 
@@ -289,15 +287,15 @@ def test_requests_through_a_trusted_proxy_are_counted_by_its_client() -> None:
             await may_answer.wait()
             return text("numbers")
 
-        handler = behind(access, slow)
-        first = asyncio.ensure_future(handler(asked("192.0.2.1")))
+        handler = with_access_policy(access, slow)
+        first = asyncio.ensure_future(handler(client_request("192.0.2.1")))
         await asyncio.sleep(0)
-        refused = await handler(asked("192.0.2.1"))
-        other = asyncio.ensure_future(handler(asked("192.0.2.2")))
+        refused = await handler(client_request("192.0.2.1"))
+        other = asyncio.ensure_future(handler(client_request("192.0.2.2")))
         await asyncio.sleep(0)
         may_answer.set()
-        answers = [await first, refused, await other, await handler(asked("192.0.2.1"))]
-        return [answer.status for answer in answers]
+        responses = [await first, refused, await other, await handler(client_request("192.0.2.1"))]
+        return [response.status for response in responses]
 
     assert asyncio.run(run()) == [200, 503, 200, 200]
     assert clients.by_address == {}

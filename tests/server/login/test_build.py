@@ -1,4 +1,4 @@
-"""Which access policy the settings build, and what is refused before the start."""
+"""The access policy built from settings, and settings refused before the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import bcrypt
 import pytest
 
 from gpuscope.errors import UsageError
-from gpuscope.server.login.user_file import Users
+from gpuscope.server.login.user_file import UserFile
 from gpuscope.settings import load_settings
 from gpuscope.wiring.login import address_text, build_web
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
@@ -29,9 +29,11 @@ OUTSIDE, INSIDE = ("0.0.0.0", 9470), ("127.0.0.1", 9470)
         (("10.0.0.7", 9470), {"proxy_auth_from": "10.0.0.1"}, True),
     ],
 )
-def test_who_is_asked(tmp_path: Path, listen: tuple[str, int], flags: dict[str, str], asks: bool) -> None:
+def test_when_a_login_is_required(
+    tmp_path: Path, listen: tuple[str, int], flags: dict[str, str], asks: bool
+) -> None:
     web = build_web(load_settings({"data": str(tmp_path), **flags}, {}), listen)
-    assert (web.access.keeper is not None) == asks
+    assert (web.access.authenticator is not None) == asks
     assert web.access.guard is None
 
 
@@ -40,16 +42,16 @@ def test_a_web_configuration_with_users_needs_no_other_login(tmp_path: Path) -> 
     file.write_text(f"basic_auth_users:\n  ann: {bcrypt.hashpw(b'x', bcrypt.gensalt(4)).decode()}\n")
     web = build_web(load_settings({"data": str(tmp_path), "web_config_file": str(file)}, {}), OUTSIDE)
     assert web.access.guard is not None
-    assert web.access.keeper is None
+    assert web.access.authenticator is None
 
 
-def test_the_token_is_printed_while_there_is_no_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_setup_token_is_logged_without_users(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = load_settings({"data": str(tmp_path)}, {})
     build_web(settings, OUTSIDE)
     assert "one-time token" in caplog.text
     assert ":9470" in caplog.text
     caplog.clear()
-    Users(tmp_path, rounds=CHEAP_ROUNDS).add("ann", PASSWORD)
+    UserFile(tmp_path, rounds=CHEAP_ROUNDS).add("ann", PASSWORD)
     build_web(settings, OUTSIDE)
     assert caplog.text == ""
 
@@ -62,14 +64,14 @@ def test_the_token_is_printed_while_there_is_no_user(tmp_path: Path, caplog: pyt
         ({"data": "/dev/null/nowhere"}, "users.json: Not a directory"),
     ],
 )
-def test_a_mistake_is_one_sentence_before_the_start(
+def test_a_wrong_setting_is_one_sentence_before_the_start(
     tmp_path: Path, flags: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
         build_web(load_settings({"data": str(tmp_path), **flags}, {}), OUTSIDE)
 
 
-def test_an_address_somebody_can_open() -> None:
+def test_address_text() -> None:
     assert address_text(("::1", 80)) == "[::1]:80"
     assert address_text(INSIDE) == "127.0.0.1:9470"
     assert not address_text(OUTSIDE).startswith("0.0.0.0")

@@ -1,4 +1,4 @@
-"""Logging in and out over HTTP: the first user, sessions, and what a stranger can learn or try."""
+"""Login and logout over HTTP: the first user, sessions, rate limits, malformed requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.server.login.authenticator import COOKIE, SECURE_COOKIE
-from gpuscope.server.login.user_file import Users
+from gpuscope.server.login.user_file import UserFile
 from tests.server.login.support import ANN, CHEAP_ROUNDS, LIFETIME, ORIGIN, PASSWORD, Site, log_in
 
 PROTECTED = (
@@ -26,18 +26,18 @@ PROTECTED = (
 
 
 @pytest.mark.parametrize("path", PROTECTED)
-def test_a_stranger_gets_nothing_but_the_word_login(site: Site, path: str) -> None:
-    answer = site.client().get(path)
-    assert answer.status_code == 401
-    body = answer.json()
+def test_without_a_login_every_path_is_401(site: Site, path: str) -> None:
+    response = site.client().get(path)
+    assert response.status_code == 401
+    body = response.json()
     assert body.pop("error")
     assert body == {"status": "error", "errorType": "unauthorized", "login": True, "setup": False}
-    assert answer.headers["www-authenticate"].startswith("Bearer"), "no dialog of the browser's own"
-    assert "access-control-allow-origin" not in answer.headers
-    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert response.headers["www-authenticate"].startswith("Bearer"), "no dialog of the browser's own"
+    assert "access-control-allow-origin" not in response.headers
+    assert "default-src 'self'" in response.headers["content-security-policy"]
 
 
-def test_health_and_the_page_itself_stay_open(site: Site) -> None:
+def test_health_checks_and_page_files_need_no_login(site: Site) -> None:
     client = site.client()
     for path in ("/-/healthy", "/-/ready", "/"):
         assert client.get(path).status_code == 200
@@ -53,16 +53,16 @@ def test_health_and_the_page_itself_stay_open(site: Site) -> None:
         "/-/healthy/",
     ],
 )  # fmt: skip
-def test_a_clever_path_is_no_page_file(site: Site, path: str) -> None:
+def test_path_tricks_do_not_reach_page_files(site: Site, path: str) -> None:
     assert site.client().get(path).status_code == 401
     assert site.logged_in().get(path).status_code in (307, 404)
 
 
-def test_login_opens_everything_and_logout_closes_it(site: Site) -> None:
+def test_login_and_logout(site: Site) -> None:
     client = site.client()
-    answer = log_in(client)
-    assert answer.status_code == 200
-    assert answer.json() == {"user": ANN}
+    response = log_in(client)
+    assert response.status_code == 200
+    assert response.json() == {"user": ANN}
     assert client.get("/api/session").json() == {"user": ANN, "via": "session"}
     for path in ("/api/v1/query", "/api/live", "/metrics", "/federate"):
         assert client.get(path).status_code == 200
@@ -76,9 +76,9 @@ def test_login_opens_everything_and_logout_closes_it(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "name"), [("http", COOKIE), ("https", SECURE_COOKIE)])
-def test_the_cookie(site: Site, scheme: str, name: str) -> None:
-    answer = log_in(site.client(scheme=scheme))
-    cookie = SimpleCookie(answer.headers["set-cookie"])[name]
+def test_cookie_attributes(site: Site, scheme: str, name: str) -> None:
+    response = log_in(site.client(scheme=scheme))
+    cookie = SimpleCookie(response.headers["set-cookie"])[name]
     assert cookie["httponly"]
     assert cookie["samesite"] == "Strict"
     assert cookie["path"] == "/"
@@ -89,7 +89,7 @@ def test_the_cookie(site: Site, scheme: str, name: str) -> None:
     assert (site.folder / "sessions.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_session_ends_with_its_time_its_password_or_its_user(site: Site) -> None:
+def test_a_session_ends_on_expiry_password_change_or_user_removal(site: Site) -> None:
     client = site.logged_in()
     site.clock.now += LIFETIME - 1
     assert client.get("/metrics").status_code == 200
@@ -97,7 +97,7 @@ def test_a_session_ends_with_its_time_its_password_or_its_user(site: Site) -> No
     assert client.get("/metrics").status_code == 401
 
     client = site.logged_in()
-    elsewhere = Users(site.folder, rounds=CHEAP_ROUNDS)  # the `user` command, while the server runs
+    elsewhere = UserFile(site.folder, rounds=CHEAP_ROUNDS)  # the `user` command, while the server runs
     elsewhere.set_password(ANN, "another, longer one")
     assert client.get("/metrics").status_code == 401
     assert log_in(client).status_code == 401
@@ -106,7 +106,7 @@ def test_a_session_ends_with_its_time_its_password_or_its_user(site: Site) -> No
     assert client.get("/metrics").status_code == 401
 
 
-def test_sessions_outlive_a_restart_and_are_bounded(site: Site) -> None:
+def test_sessions_survive_a_restart_and_are_limited(site: Site) -> None:
     session_id = site.logged_in().cookies[COOKIE]
     again = Site(site.folder).client()
     again.cookies.set(COOKIE, session_id)
@@ -116,7 +116,7 @@ def test_sessions_outlive_a_restart_and_are_bounded(site: Site) -> None:
     assert site.sessions.user_of(ids[0]) is None
 
 
-def test_a_login_does_not_take_over_the_session_that_was_there(site: Site) -> None:
+def test_a_login_replaces_an_existing_session(site: Site) -> None:
     client = site.logged_in()
     planted = client.cookies[COOKIE]
     log_in(client)
@@ -124,15 +124,15 @@ def test_a_login_does_not_take_over_the_session_that_was_there(site: Site) -> No
     assert site.sessions.user_of(planted) is None
 
 
-def test_the_first_user_by_the_one_time_token(empty_site: Site) -> None:
+def test_the_setup_token_creates_the_first_user(empty_site: Site) -> None:
     token = empty_site.setup.new_token()
     client = empty_site.client()
     assert client.get("/api/session").json()["setup"] is True
     assert log_in(client, token=token, password="short").status_code == 400
     wrong = log_in(client, token="x" * 43)
     assert wrong.status_code == 401
-    answer = log_in(client, token=token)
-    assert answer.json() == {"user": ANN}
+    response = log_in(client, token=token)
+    assert response.json() == {"user": ANN}
     assert client.get("/api/session").json()["user"] == ANN
     again = log_in(empty_site.client(), user="eve", token=token)
     assert again.status_code == 401
@@ -141,21 +141,21 @@ def test_the_first_user_by_the_one_time_token(empty_site: Site) -> None:
     assert set(empty_site.users.names()) == {ANN}
 
 
-def test_a_user_made_by_command_voids_the_token(empty_site: Site) -> None:
+def test_a_user_created_by_command_invalidates_the_setup_token(empty_site: Site) -> None:
     token = empty_site.setup.new_token()
-    Users(empty_site.folder, rounds=CHEAP_ROUNDS).add("bob", PASSWORD)
+    UserFile(empty_site.folder, rounds=CHEAP_ROUNDS).add("bob", PASSWORD)
     assert log_in(empty_site.client(), token=token).status_code == 401
-    Users(empty_site.folder).remove("bob")
+    UserFile(empty_site.folder).remove("bob")
     assert log_in(empty_site.client(), token="").status_code == 401
 
 
-def test_without_a_token_nobody_can_be_first(empty_site: Site) -> None:
+def test_the_first_user_needs_the_setup_token(empty_site: Site) -> None:
     assert log_in(empty_site.client(), token="").status_code == 401
     assert log_in(empty_site.client(), token="anything").status_code == 401
     assert empty_site.client().get("/api/session").json()["setup"] is False
 
 
-def test_setup_tokens_cannot_be_tried_without_end(empty_site: Site) -> None:
+def test_setup_tokens_are_rate_limited(empty_site: Site) -> None:
     token = empty_site.setup.new_token()
     statuses = [log_in(empty_site.client(), token="guess").status_code for _ in range(6)]
     assert statuses == [401] * 5 + [429]
@@ -163,7 +163,7 @@ def test_setup_tokens_cannot_be_tried_without_end(empty_site: Site) -> None:
     assert log_in(empty_site.client("10.9.9.9"), token=token).status_code == 200
 
 
-def test_who_exists_cannot_be_told(site: Site) -> None:
+def test_refusals_do_not_reveal_which_users_exist(site: Site) -> None:
     known, unknown = (
         log_in(site.client(f"10.0.0.{n}"), user, "wrong password") for n, user in ((1, ANN), (2, "eve"))
     )
@@ -176,7 +176,7 @@ def test_who_exists_cannot_be_told(site: Site) -> None:
         assert (a.status_code, a.content) == (b.status_code, b.content)
 
 
-def test_an_address_must_wait_and_others_need_not(site: Site) -> None:
+def test_the_wait_applies_to_one_address(site: Site) -> None:
     client = site.client()
     for _ in range(5):
         assert log_in(client, "eve", "wrong password").status_code == 401
@@ -190,11 +190,11 @@ def test_an_address_must_wait_and_others_need_not(site: Site) -> None:
     assert log_in(client, "eve", "wrong password").status_code == 401, "a success wiped the slate"
 
 
-def test_a_user_tried_from_many_addresses_is_closed_for_a_minute_at_most(site: Site) -> None:
+def test_attempts_from_many_addresses_lock_a_user_for_a_minute_at_most(site: Site) -> None:
     there = site.logged_in()
     for number in range(30):
         log_in(site.client(f"10.7.{number}.1"), ANN, "wrong password")
-        site.clock.now += site.by_user.wait(next(iter(site.by_user._tries)))
+        site.clock.now += site.by_user.wait(next(iter(site.by_user._attempts)))
     log_in(site.client("10.8.0.1"), ANN, "wrong password")
     assert log_in(site.client("10.8.0.2"), ANN, "wrong password").status_code == 429
     assert there.get("/metrics").status_code == 200, "who is in stays in"
@@ -220,13 +220,13 @@ def test_a_user_tried_from_many_addresses_is_closed_for_a_minute_at_most(site: S
     ],
 )
 def test_a_wrong_body_is_refused_in_one_sentence(site: Site, content: bytes, kind: str, status: int) -> None:
-    answer = site.client().post("/api/login", content=content, headers={"content-type": kind})
-    assert answer.status_code == status
-    assert answer.json()["error"]
-    assert "set-cookie" not in answer.headers
+    response = site.client().post("/api/login", content=content, headers={"content-type": kind})
+    assert response.status_code == status
+    assert response.json()["error"]
+    assert "set-cookie" not in response.headers
 
 
-def test_get_is_no_login(site: Site) -> None:
+def test_get_on_the_login_path_is_405(site: Site) -> None:
     assert site.client().get("/api/login").status_code == 405
 
 
@@ -240,8 +240,8 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(str.encode)))
 def test_any_body_gets_a_refusal(fuzzed: Site, content: bytes) -> None:
-    answer = fuzzed.client().post("/api/login", content=content, headers={"content-type": "application/json"})
-    assert answer.status_code in (400, 401, 429)
+    response = fuzzed.client().post("/api/login", content=content, headers={"content-type": "application/json"})
+    assert response.status_code in (400, 401, 429)
 
 
 CREDENTIALS = (
@@ -266,8 +266,8 @@ json_values = st.recursive(
 @given(st.fixed_dictionaries({}, optional={"user": json_values, "password": json_values, "token": json_values}))
 def test_any_json_gets_a_refusal(fuzzed: Site, body: dict[str, object]) -> None:
     fuzzed.clock.now += 2000
-    answer = fuzzed.client().post("/api/login", json=body)
-    assert answer.status_code in (400, 401)
+    response = fuzzed.client().post("/api/login", json=body)
+    assert response.status_code in (400, 401)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -278,11 +278,11 @@ def test_any_cookie_and_authorization_get_a_refusal(
     name, prefix = kind
     fuzzed.clock.now += 2000
     value = raw.replace(b"\n", b"").replace(b"\r", b"").replace(b"\0", b"")
-    answer = fuzzed.client().get("/metrics", headers=[(name, prefix + value)])
-    assert answer.status_code == 401
+    response = fuzzed.client().get("/metrics", headers=[(name, prefix + value)])
+    assert response.status_code == 401
 
 
-def test_a_store_that_cannot_be_written_keeps_others_in(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_work_when_the_folder_cannot_be_written(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     there = site.logged_in()
 
     def full(*_: object) -> None:
@@ -291,12 +291,12 @@ def test_a_store_that_cannot_be_written_keeps_others_in(site: Site, monkeypatch:
     monkeypatch.setattr(os, "fsync", full)
     assert there.get("/metrics").status_code == 200
     client = site.logged_in()
-    assert client.get("/metrics").status_code == 200, "a full disk is when somebody wants to look"
+    assert client.get("/metrics").status_code == 200, "sessions must work when the disk is full"
     assert there.post("/api/logout", headers=ORIGIN).status_code == 503
     assert client.post("/api/logout", headers=ORIGIN).status_code == 200
 
 
-def test_a_first_user_that_cannot_be_kept_does_not_use_up_the_token(
+def test_a_failed_write_of_the_first_user_keeps_the_token_valid(
     empty_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = empty_site.setup.new_token()
@@ -312,7 +312,7 @@ def test_a_first_user_that_cannot_be_kept_does_not_use_up_the_token(
     assert log_in(empty_site.client(), token=token).status_code == 200
 
 
-def test_the_folder_holds_only_what_it_should(site: Site, tmp_path: Path) -> None:
+def test_files_in_the_folder(site: Site, tmp_path: Path) -> None:
     site.logged_in()
     names = sorted(path.name for path in site.folder.iterdir())
     assert names == ["sessions.json", "sessions.json.lock", "users.json", "users.json.lock"]

@@ -18,7 +18,7 @@ def whole(document: Document) -> Document:
     return {"names": document.get("names", [])}
 
 
-def test_it_is_the_owners_alone_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_mode_is_0600_and_no_temporary_file_remains(tmp_path: Path) -> None:
     file = PrivateFile(tmp_path / "new" / "x.json", whole)
     file.open()
     file.update(lambda document: document["names"].append("ann"))
@@ -28,7 +28,7 @@ def test_it_is_the_owners_alone_and_nothing_is_left_beside_it(tmp_path: Path) ->
     assert sorted(path.name for path in file.path.parent.iterdir()) == ["x.json", "x.json.lock"]
 
 
-def test_a_link_in_its_place_leads_nowhere(tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("precious")
     file = PrivateFile(tmp_path / "x.json", whole)
@@ -46,7 +46,7 @@ def test_a_link_in_its_place_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_what_root_writes_belongs_to_the_folders_owner(tmp_path: Path) -> None:
+def test_files_written_by_root_belong_to_the_folders_owner(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12346)
     file = PrivateFile(tmp_path / "x.json", whole)
     file.update(lambda document: None)
@@ -54,14 +54,14 @@ def test_what_root_writes_belongs_to_the_folders_owner(tmp_path: Path) -> None:
         assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
 
 
-def test_another_processs_change_is_seen_and_kept(tmp_path: Path) -> None:
+def test_changes_of_another_process_are_read_and_preserved(tmp_path: Path) -> None:
     here, there = PrivateFile(tmp_path / "x.json", whole), PrivateFile(tmp_path / "x.json", whole)
     here.update(lambda document: document["names"].append("ann"))
     there.update(lambda document: document["names"].append("bob"))
     assert here.read() == there.read() == {"names": ["ann", "bob"]}
 
 
-def test_a_change_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_a_failing_change_leaves_the_file_unchanged(tmp_path: Path) -> None:
     file = PrivateFile(tmp_path / "x.json", whole)
     file.update(lambda document: document["names"].append("ann"))
 
@@ -76,7 +76,7 @@ def test_a_change_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"names": 3}', b"\xff\xfe", b"[1]" * 3])
-def test_a_damaged_file_is_named_at_the_start_and_outlived_later(
+def test_a_damaged_file_is_an_error_at_start_and_tolerated_later(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = PrivateFile(tmp_path / "x.json", whole)
@@ -85,16 +85,14 @@ def test_a_damaged_file_is_named_at_the_start_and_outlived_later(
     file.path.write_bytes(damage)
     assert file.read() == file.read() == {"names": ["ann"]}
     assert len(caplog.records) == 1, "said once an episode"
-    with pytest.raises(UsageError, match=r"x\.json: .*mend it or move it away"):
+    with pytest.raises(UsageError, match=r"x\.json: .*repair the file or move it away"):
         PrivateFile(file.path, whole).open()
     with pytest.raises(ValueError):
         file.update(lambda document: None)
-    assert file.path.read_bytes() == damage, "what somebody may still mend is not overwritten"
+    assert file.path.read_bytes() == damage, "a damaged file is not overwritten"
 
 
-def test_a_file_that_others_can_read_is_closed_to_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_readable_file_is_restricted_to_its_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "x.json"
     path.write_text("{}")
     path.chmod(0o644)
@@ -104,15 +102,15 @@ def test_a_file_that_others_can_read_is_closed_to_them(
 
 
 def _add_users(folder: Path, prefix: str) -> None:
-    from gpuscope.server.login.user_file import Users
+    from gpuscope.server.login.user_file import UserFile
 
-    users = Users(folder, rounds=CHEAP_ROUNDS)
+    users = UserFile(folder, rounds=CHEAP_ROUNDS)
     for number in range(10):
         users.add(f"{prefix}{number}", "long enough 1")
 
 
-def test_two_processes_lose_none_of_each_others_changes(tmp_path: Path) -> None:
-    from gpuscope.server.login.user_file import Users
+def test_concurrent_processes_lose_no_change(tmp_path: Path) -> None:
+    from gpuscope.server.login.user_file import UserFile
 
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_add_users, args=(tmp_path, prefix)) for prefix in "ab"]
@@ -121,4 +119,4 @@ def test_two_processes_lose_none_of_each_others_changes(tmp_path: Path) -> None:
     for process in processes:
         process.join()
         process.close()
-    assert len(Users(tmp_path).names()) == 20
+    assert len(UserFile(tmp_path).names()) == 20

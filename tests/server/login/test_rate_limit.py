@@ -7,9 +7,9 @@ from gpuscope.server.login.rate_limit import RateLimit
 from tests.server.login.support import Clock
 
 
-def test_free_tries_then_a_wait_that_doubles_to_its_limit() -> None:
+def test_free_attempts_then_a_wait_that_doubles_up_to_the_maximum() -> None:
     clock = Clock()
-    limit = RateLimit(free=3, longest_wait=60, clock=clock)
+    limit = RateLimit(free_attempts=3, max_wait_seconds=60, clock=clock)
     waits = []
     for _ in range(12):
         waits.append(limit.wait("ann"))
@@ -18,9 +18,9 @@ def test_free_tries_then_a_wait_that_doubles_to_its_limit() -> None:
     assert waits == [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_success_and_peace_wipe_the_slate_and_others_are_not_touched() -> None:
+def test_success_or_a_pause_resets_one_key() -> None:
     clock = Clock()
-    limit = RateLimit(free=1, longest_wait=60, clock=clock)
+    limit = RateLimit(free_attempts=1, max_wait_seconds=60, clock=clock)
     limit.count("ann")
     assert limit.wait("ann") == 1
     assert limit.wait("bob") == 0
@@ -33,8 +33,8 @@ def test_success_and_peace_wipe_the_slate_and_others_are_not_touched() -> None:
     assert limit.wait("ann") == 1
 
 
-def test_memory_is_bounded_and_the_least_recent_goes_first() -> None:
-    limit = RateLimit(free=1, longest_wait=60, places=100, clock=Clock())
+def test_the_least_recently_used_key_is_dropped() -> None:
+    limit = RateLimit(free_attempts=1, max_wait_seconds=60, max_keys=100, clock=Clock())
     for number in range(1000):
         limit.count("ann")
         limit.count(number)
@@ -44,9 +44,9 @@ def test_memory_is_bounded_and_the_least_recent_goes_first() -> None:
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.floats(0, 100)), max_size=60))
-def test_the_wait_is_never_beyond_its_limit(steps: list[tuple[str, bool, float]]) -> None:
+def test_the_wait_never_exceeds_the_maximum(steps: list[tuple[str, bool, float]]) -> None:
     clock = Clock()
-    limit = RateLimit(free=2, longest_wait=30, places=2, clock=clock)
+    limit = RateLimit(free_attempts=2, max_wait_seconds=30, max_keys=2, clock=clock)
     for key, succeeds, seconds in steps:
         clock.now += seconds
         limit.count(key)

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gpuscope.server.login.user_file import Users
+from gpuscope.server.login.user_file import UserFile
 from tests.engines import engine
 from tests.server.login.support import ANN, CHEAP_ROUNDS, PASSWORD
 
@@ -25,7 +25,7 @@ QUICK = ("up", "--demo", "--demo-nodes", "1", "--demo-gpus", "1", "--seed", "3")
 
 @contextmanager
 def running(data: Path, *argv: str, command: Sequence[str] = QUICK) -> Iterator[tuple[str, str]]:
-    """Port and setup token, which is empty when a user exists."""
+    """Yields the port and the setup token, which is empty if a user exists."""
     whole = [sys.executable, "-m", "gpuscope", *command, "--data", str(data), *argv]
     environment = {**os.environ, "GPUSCOPE_LOG_LEVEL": "info"}
     process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, env=environment)
@@ -46,7 +46,7 @@ def running(data: Path, *argv: str, command: Sequence[str] = QUICK) -> Iterator[
         process.wait()
 
 
-def test_from_the_first_start_to_a_restart(tmp_path: Path) -> None:
+def test_first_start_user_command_and_restart(tmp_path: Path) -> None:
     with running(tmp_path, "--listen", "0.0.0.0:0") as (port, token):
         base = f"http://127.0.0.1:{port}"
         with httpx2.Client(base_url=base) as client:
@@ -62,11 +62,11 @@ def test_from_the_first_start_to_a_restart(tmp_path: Path) -> None:
             cookies = dict(client.cookies)
             assert client.get("/api/v1/query?query=up").json()["status"] == "success"
             assert "server" not in client.get("/").headers
-        api_token = Users(tmp_path, rounds=CHEAP_ROUNDS).add_token("grafana")
-        asked = httpx2.post(
+        api_token = UserFile(tmp_path, rounds=CHEAP_ROUNDS).add_token("grafana")
+        client_request = httpx2.post(
             f"{base}/api/v1/query", data={"query": "up"}, headers={"authorization": f"Bearer {api_token}"}
         )
-        assert asked.json()["status"] == "success"
+        assert client_request.json()["status"] == "success"
     with running(tmp_path, "--listen", "0.0.0.0:0") as (port, token):
         assert token == ""
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", cookies=cookies) as client:
@@ -74,9 +74,9 @@ def test_from_the_first_start_to_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine("promtool")
-def test_prometheus_own_client_gets_in_by_password_and_by_token(tmp_path: Path) -> None:
+def test_prometheus_authenticates_by_password_and_by_token(tmp_path: Path) -> None:
     promtool = engine("promtool")
-    users = Users(tmp_path / "data", rounds=CHEAP_ROUNDS)
+    users = UserFile(tmp_path / "data", rounds=CHEAP_ROUNDS)
     users.add(ANN, PASSWORD)
     token = users.add_token("promtool")
     config = tmp_path / "http.yml"
@@ -105,7 +105,7 @@ def test_prometheus_own_client_gets_in_by_password_and_by_token(tmp_path: Path) 
         assert "API token" in refused.stderr
 
 
-def test_on_loopback_it_is_open_unless_asked_to_be_closed(tmp_path: Path) -> None:
+def test_loopback_needs_no_login_unless_login_is_always(tmp_path: Path) -> None:
     with running(tmp_path, "--listen", "127.0.0.1:0") as (port, token):
         assert token == ""
         assert httpx2.get(f"http://127.0.0.1:{port}/api/session").json() == {"open": True}
@@ -117,7 +117,7 @@ def test_on_loopback_it_is_open_unless_asked_to_be_closed(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
-def test_under_tls_without_users_our_login_stands_with_a_secure_cookie(tmp_path: Path) -> None:
+def test_tls_uses_a_secure_cookie(tmp_path: Path) -> None:
     make = (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
         " -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout key.pem -out cert.pem"
@@ -125,27 +125,27 @@ def test_under_tls_without_users_our_login_stands_with_a_secure_cookie(tmp_path:
     subprocess.run(make.split(), cwd=tmp_path, check=True, capture_output=True)
     config = tmp_path / "web.yml"
     config.write_text("tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n")
-    Users(tmp_path / "data", rounds=CHEAP_ROUNDS).add(ANN, PASSWORD)
+    UserFile(tmp_path / "data", rounds=CHEAP_ROUNDS).add(ANN, PASSWORD)
     argv = ("--listen", "0.0.0.0:0", "--web-config-file", str(config))
     trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
     with (
         running(tmp_path / "data", *argv) as (port, _),
         httpx2.Client(base_url=f"https://127.0.0.1:{port}", verify=trust) as client,
     ):
-        answer = client.post("/api/login", json={"user": ANN, "password": PASSWORD})
-        assert answer.headers["set-cookie"].startswith("__Host-gpuscope_session=")
-        assert answer.headers["set-cookie"].endswith("; Secure")
+        response = client.post("/api/login", json={"user": ANN, "password": PASSWORD})
+        assert response.headers["set-cookie"].startswith("__Host-gpuscope_session=")
+        assert response.headers["set-cookie"].endswith("; Secure")
         assert client.get("/api/session").json()["user"] == ANN
 
 
-def test_a_server_asks_too(tmp_path: Path) -> None:
+def test_the_server_command_requires_a_login(tmp_path: Path) -> None:
     with running(tmp_path, "--listen", "0.0.0.0:0", command=("server",)) as (port, token):
         assert token
         base = f"http://127.0.0.1:{port}"
         assert httpx2.get(f"{base}/-/ready").status_code == 200
         assert httpx2.get(f"{base}/metrics").status_code == 401
         assert httpx2.post(f"{base}/api/v1/write", content=b"x").status_code == 401
-        Users(tmp_path, rounds=CHEAP_ROUNDS).add(ANN, PASSWORD)
+        UserFile(tmp_path, rounds=CHEAP_ROUNDS).add(ANN, PASSWORD)
         wrong_kind = httpx2.post(f"{base}/api/v1/write", content=b"x", auth=(ANN, PASSWORD))
         assert wrong_kind.status_code in (400, 415), "let in, and then judged"
         assert httpx2.get(f"{base}/metrics", auth=(ANN, PASSWORD)).status_code == 200

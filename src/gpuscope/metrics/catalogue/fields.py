@@ -1,7 +1,7 @@
-"""Every field there is, with its name in each family: native rows, DCGM's ids and nvidia-smi's columns joined.
+"""All fields with their names in each family: native metrics, DCGM field ids and nvidia-smi columns.
 
-They meet in the reading they speak of (`clock_hertz.sm`). A field that only DCGM or only nvidia-smi knows
-stands alone.
+They are joined by their reading (`clock_hertz.sm`). A field that only DCGM or only nvidia-smi has is listed
+alone.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ BINARY = KIND_NAMES["b"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    name: str  # as `dcgmi dmon -l` prints it, or the reading's own name
+    name: str  # as in `dcgmi dmon -l`, or the name of the reading
     unit: str
     help: str
-    reading: str  # where it is found in a reading; empty if only DCGM's own words have it
+    reading: str  # path in a reading; empty if only DCGM's unchanged values have it
     dcgm_id: int | None
     short_name: str
     names: dict[str, str]  # by family
 
     def is_here(self, devices: Sequence[Device], driver: Driver) -> bool:
-        """Whether the driver, a GPU or an instance gave it."""
+        """Whether the driver, a GPU or an instance has this field."""
         of_driver = DRIVER_READINGS.get(self.dcgm_id or 0)
         if of_driver is not None and getattr(driver, of_driver) is not ABSENT:
             return True
@@ -62,7 +62,7 @@ def all_fields() -> list[Field]:
         if metric is not None:
             names["native"] = _native_name(metric, row.reading)
             seen["native"].add(metric.name)
-        if row.names and row.is_of_gpus and row.kind != BINARY:  # what a counters file can hold
+        if row.names and row.is_of_gpus and row.kind != BINARY:  # allowed in a counters file
             names["dcgm"] = dcgm_names.get(row.id) or row.names[0]
         if row.reading in columns:
             names["nvidia_smi"] = columns[row.reading]

@@ -1,7 +1,7 @@
-"""A row of the catalogue, and how it finds its number in a reading.
+"""Reads a number from a reading by its path.
 
-`reading` is a path into `Device`, `MigInstance` or another reading: an attribute (`power_watts`), or an
-attribute and a key of its mapping (`clock_hertz.sm`, `ecc_errors.corrected.volatile`).
+A path is an attribute of `Device`, `MigInstance` or another reading (`power_watts`), or an attribute and a key
+of its mapping (`clock_hertz.sm`, `ecc_errors.corrected.volatile`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpuscope.readings import ABSENT, Maybe
 
 
 def reader(path: str) -> Callable[[object], Maybe[float]]:
-    """A function that reads `path` from a reading; whatever is not there reads as ABSENT."""
+    """A function that returns the value at `path` in a reading, or ABSENT."""
     attribute, *keys = path.split(".")
     if not keys:
         return lambda thing: getattr(thing, attribute, ABSENT)

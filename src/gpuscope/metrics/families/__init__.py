@@ -1,8 +1,8 @@
-"""How readings are named: each folder here is one set of metrics (`--families a,b`).
+"""Metric families: each folder is one set of metrics (`--families a,b`).
 
-Its `builder.py` has a `FAMILY`, its `table.py` the metrics' names, types and help. A builder turns a snapshot
-into metric families. It may keep state (a window of XIDs, a sticky value); one builder serves one listener. A
-folder is imported only when its family is served.
+Its `builder.py` defines `FAMILY`, its `table.py` the names, types and help of the metrics. A builder converts a
+snapshot to metric families. It may keep state (a window of XIDs); each listener has its own builder. A folder
+is imported only when its family is served.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class FamilySpec:
     name: str
     summary: str
     build: Callable[[Settings], Builder]
-    openmetrics: bool = False  # compat families answer text 0.0.4 only: OpenMetrics would rename their counters
+    openmetrics: bool = (
+        False  # compat families support text 0.0.4 only: OpenMetrics would rename their counters
+    )
 
 
 def family_names() -> tuple[str, ...]:
@@ -37,6 +39,6 @@ def family_names() -> tuple[str, ...]:
 
 def load_family(name: str) -> FamilySpec:
     if name not in family_names():
-        raise UsageError(f"unknown metric family {name!r}; there are {', '.join(family_names())}")
+        raise UsageError(f"unknown metric family {name!r}; choose from {', '.join(family_names())}")
     spec: FamilySpec = importlib.import_module(f"gpuscope.metrics.families.{name}.builder").FAMILY
     return spec

@@ -82,7 +82,7 @@ class EmbeddedApi:
         if small:
             return work(_NEVER_CANCELLED)  # the event loop does not run meanwhile, so no client can disconnect
         cancelled = threading.Event()
-        request.on_leave = cancelled.set
+        request.on_disconnect = cancelled.set
         try:
             return await asyncio.wrap_future(self._threads().submit(request.peer, work, cancelled))
         except asyncio.CancelledError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import PromQLError
 from gpuscope.server.api.responses import LargeBody, error_answer
-from gpuscope.server.http.messages import AnswerBroken, Response
+from gpuscope.server.http.messages import Response, ResponseAborted
 
 RETRY_SECONDS = "5"
 
@@ -59,13 +59,12 @@ class _LargeAnswer:
             try:
                 piece = await loop.run_in_executor(self._workers, next, self._rest, None)
             except PromQLError as error:
-                raise AnswerBroken(
-                    str(error)
-                ) from error  # the head is sent: only a broken connection can show it
+                # The head is sent: only a broken connection can show the error.
+                raise ResponseAborted(str(error)) from error
             if piece is None:
                 return
             yield piece
-        raise AnswerBroken("query timed out in sending the answer")
+        raise ResponseAborted("query timed out in sending the answer")
 
     async def close(self) -> None:
         if self._timer is not None:

@@ -17,7 +17,7 @@ from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.labels import quote
 from gpuscope.series import Matcher
 from gpuscope.server.api.go_values import parse_duration_ms, parse_int, parse_time_ms
-from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Request
+from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Request
 from gpuscope.store.value_matching import predicate
 
 MAX_OTHER_PARAMETERS = 100
@@ -179,7 +179,7 @@ async def read_body(request: Request) -> bytes:
         return await request.body.read(MAX_FORM_BYTES)
     except BodyTooLarge:
         raise ApiError("bad_data", f"the form is larger than {MAX_FORM_BYTES} bytes") from None
-    except ClientLeft:
+    except ClientDisconnected:
         raise ApiError("canceled", "the request ended early") from None
 
 

@@ -16,7 +16,7 @@ from gpuscope.engines.http_connection import EngineConnection, EngineResponse
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.parameters import ApiError, read_body
 from gpuscope.server.api.responses import JSON, error_answer
-from gpuscope.server.http.messages import AnswerBroken, Request, Response
+from gpuscope.server.http.messages import Request, Response, ResponseAborted
 from gpuscope.server.http.routing import Route
 
 PATHS = (
@@ -66,7 +66,7 @@ async def _pieces(response: EngineResponse) -> AsyncIterator[bytes]:
         async for piece in response.raw_pieces():
             yield piece
     except EngineError as error:
-        raise AnswerBroken from error
+        raise ResponseAborted from error
     finally:
         await response.close()
 

@@ -11,7 +11,7 @@ import asyncio
 
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.remote_write.receiver import INVALID, Received, Receiver
-from gpuscope.server.http.messages import BodyTooLarge, ClientLeft, Header, Request, Response, text
+from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Header, Request, Response, text
 from gpuscope.server.http.routing import Route
 from gpuscope.store import StoreError
 from gpuscope.varint import WireError
@@ -45,7 +45,7 @@ def write_route(receiver: Receiver) -> Route:
             return version
         try:
             packed = await request.body.read(limit)
-        except ClientLeft:
+        except ClientDisconnected:
             return text("the request ended early", 400)
         except BodyTooLarge:
             LIMITS_REACHED.count("write_max_request_bytes")

@@ -1,5 +1,5 @@
-"""HTTP/1.1 for the agent and the server alike: asyncio's sockets, httptools' parser, coroutines as handlers.
+"""An HTTP/1.1 server for the agent and the server: asyncio's sockets, httptools' parser, coroutine handlers.
 
-`messages` is what handlers see, `routing` finds the handler, `connection` speaks the protocol, `listening`
-opens and closes. Why it is our own: docs/decisions/0010-one-http-server.md.
+`messages` defines requests and responses, `routing` selects the handler, `connection` implements the protocol,
+`server` listens and accepts. docs/decisions/0010-one-http-server.md says why the project has its own.
 """

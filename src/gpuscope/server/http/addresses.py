@@ -1,7 +1,7 @@
 """Client addresses: parsed once, compared with networks, and grouped for limits.
 
-An address comes from a socket or, behind a trusted proxy, from a header: hostile text. What is not an address
-is None. An IPv4 address mapped into IPv6 counts as IPv4.
+An address comes from a socket or, behind a trusted proxy, from a header, which is untrusted text. Text that is
+not an address parses to None. An IPv4 address mapped into IPv6 counts as IPv4.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Sequence
 from functools import lru_cache
 
-MAX_ADDRESS_LENGTH = 45  # of IPv6, with an IPv4 address for its end
+MAX_ADDRESS_LENGTH = 45  # IPv6 text that ends in a dotted IPv4 address
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -32,12 +32,12 @@ def _parse_address(text: str) -> Address | None:
         address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 on a socket of both kinds
+    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 on a dual-stack socket
     return mapped or address
 
 
 def limit_key(address: str) -> str:
-    """What limits count by: an IPv6 customer has a whole /64 to send from, which counts as one address."""
+    """The key under which limits count an address: IPv4 by address, IPv6 by /64, which one customer owns."""
     parsed = parse_address(address)
     if isinstance(parsed, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((parsed, 64), strict=False))

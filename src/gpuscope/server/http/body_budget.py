@@ -1,7 +1,7 @@
-"""One budget of bytes for all request bodies in memory, from their first byte to the end of their request.
+"""A shared budget of bytes for all request bodies in memory, held until the request ends.
 
-Half of it for one client address, so that one client cannot keep all others from sending. The first
-`FREE_BYTES` of each body are not counted: logins and queries get through while large bodies wait.
+One client address gets at most half of it, so that one client cannot block all others. The first `FREE_BYTES`
+of each body are not counted: logins and queries succeed while large bodies use up the budget.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FREE_BYTES = 16 << 10
 
 
 @dataclass(slots=True)
-class BodyBudget:
+class RequestBodyBudget:
     max_bytes: int
     held: int = 0
     by_address: dict[str, int] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class BodyBudget:
         self.by_address[address] = own
         return True
 
-    def give_back(self, address: str, count: int) -> None:
+    def release(self, address: str, count: int) -> None:
         self.held -= count
         left = self.by_address.get(address, 0) - count
         if left:

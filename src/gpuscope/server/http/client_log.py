@@ -1,6 +1,6 @@
-"""Log lines that clients cause: so many per minute and kind, then one line that counts the rest.
+"""A rate-limited log for lines that clients cause: `max_lines` per minute and kind, then one summary line.
 
-A kind is a constant text of ours, never a client's: the number of kinds is bounded by the code.
+A kind is a constant of this program, never client text, so the number of kinds is bounded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClientLog:
             self._log.warning(message, *arguments)
 
     def error(self, kind: str, message: str, *arguments: object, error: BaseException | None = None) -> None:
-        """With the traceback of `error`."""
+        """Logs with the traceback of `error`."""
         if self._may_write(kind):
             self._log.error(message, *arguments, exc_info=error)
 
@@ -56,7 +56,7 @@ class ClientLog:
         return True
 
     def summarise(self, now: float | None = None) -> None:
-        """Ends the minutes that are over; whoever has a timer calls it, so that the last count is told too."""
+        """Logs the count of suppressed lines for each minute that is over. Called by the server's timer."""
         if not self._kinds:
             return
         now = self._clock() if now is None else now

@@ -1,7 +1,7 @@
-"""Which connections a listener takes: so many in all, so many per client address.
+"""The limit on a listener's connections, in total and per client address.
 
-A connection counts from the moment it is accepted, before its TLS handshake. Trusted proxies carry many
-clients: they are exempt from the count per address, and their requests are counted by client instead
+A connection counts from the moment it is accepted, before its TLS handshake. Trusted proxies serve many
+clients: they are exempt from the limit per address, and their requests are counted by client instead
 (`login.access`).
 """
 
@@ -19,11 +19,11 @@ from gpuscope.server.http.addresses import Network, is_within, limit_key
 L = TypeVar("L", bound=Limits)
 
 MIN_RESERVED_FILES = 32
-"""Files that are no client's connection: the store, scrapes, the log, the event loop."""
+"""File descriptors for the store, scrapes, the log and the event loop."""
 
 
 @dataclass(slots=True)
-class Admission:
+class ConnectionLimit:
     limits: Limits
     proxies: Sequence[Network] = ()
     total: int = 0
@@ -34,7 +34,7 @@ class Admission:
         return self.total >= self.limits.max_connections
 
     def enter(self, peer: str) -> str | None:
-        """The key to leave with; None if there are too many already."""
+        """Counts a connection. Returns the key for `leave`, or None if a limit is reached."""
         key = "" if is_within(peer, self.proxies) else limit_key(peer)
         if self.is_full:
             LIMITS_REACHED.count("max_connections")
@@ -51,7 +51,7 @@ class Admission:
 
     @contextlib.contextmanager
     def request_of(self, client: str) -> Iterator[bool]:
-        """Counts one request of a client behind a proxy while the block runs; False if it has too many."""
+        """Counts one request of a client behind a proxy while the block runs; yields False at the limit."""
         key = limit_key(client)
         if not self._count(key):
             yield False
@@ -78,8 +78,8 @@ class Admission:
 
 
 def raise_file_limit() -> None:
-    """Lets the process open as many files as the administrator allows: the soft limit is for old programs that
-    use select(), which breaks above 1,024; nothing here does."""
+    """Raises the soft limit on open files to the hard limit. The soft limit exists for programs that use
+    select(), which fails above 1,024 descriptors; this program does not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):  # macOS allows less than its hard limit says
@@ -87,7 +87,7 @@ def raise_file_limit() -> None:
 
 
 def fit_to_files(limits: L, listeners: int = 1) -> L:
-    """The limits with no more connections than this process may open files, less a reserve of a quarter."""
+    """Lowers `max_connections` to three quarters of the files this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return limits

@@ -1,4 +1,4 @@
-"""What a handler is given, and what it gives back."""
+"""Requests and responses: the arguments and results of handlers."""
 
 from __future__ import annotations
 
@@ -8,54 +8,66 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.server.http.body_budget import FREE_BYTES, BodyBudget
+from gpuscope.server.http.body_budget import FREE_BYTES, RequestBodyBudget
 
 TEXT = "text/plain; charset=utf-8"
 
 Header = tuple[str, str]
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
 class BodyTooLarge(Exception):
-    """More than the handler said it would take; the rest was not read."""
+    """The body exceeds the handler's `max_bytes`; the rest was not read."""
 
 
-class ClientLeft(Exception):
+class ClientDisconnected(Exception):
     """The connection ended before the request's body did."""
 
 
 class BodyRefused(Exception):
-    """The body is malformed, too slow, or one too many. The connection answers instead of the handler."""
+    """The body is malformed, too slow, or over the shared budget. The connection sends `response`."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status)
         self.response = response
 
 
-class AnswerBroken(Exception):
-    """The pieces of an answer end too early, and who makes them has said why; the client's connection ends."""
+class ResponseAborted(Exception):
+    """The response's pieces end early; the producer has logged why. The connection is aborted."""
 
 
-class Body:
-    """What comes after a request's head, kept as it arrives. `on_read` is called when somebody begins to want
-    it: of a body that nobody reads only the beginning is taken from the client. What is kept counts against
-    `budget`, in the name of `address`, until `release`."""
+class RequestBody:
+    """A request's body, buffered as it arrives. `on_read` is called when a handler starts to read it: until
+    then only the beginning is read from the socket. Buffered bytes count against `budget`, under `address`,
+    until `release`."""
 
     __slots__ = (
-        "_address", "_broken_off", "_budget", "_content", "_counted", "_on_read", "_refusal", "_waiter",
-        "is_complete", "is_read", "size",
+        "_address",
+        "_budget",
+        "_content",
+        "_counted",
+        "_is_aborted",
+        "_on_read",
+        "_refusal",
+        "_waiter",
+        "is_complete",
+        "is_read",
+        "size",
     )  # fmt: skip
 
     def __init__(
-        self, on_read: Callable[[], None] = _nothing, budget: BodyBudget | None = None, address: str = ""
+        self,
+        on_read: Callable[[], None] = _do_nothing,
+        budget: RequestBodyBudget | None = None,
+        address: str = "",
     ) -> None:
         self.size = 0
         self.is_complete = False
         self.is_read = False
-        self._broken_off = False
+        self._is_aborted = False
         self._refusal: Response | None = None
         self._on_read = on_read
         self._budget = budget
@@ -75,39 +87,39 @@ class Body:
                 self.refuse(text("too many large requests at once; try again", 503, (("retry-after", "5"),)))
                 return
             self._counted += count
-        self._content += part  # not a list: of a body sent byte by byte that would take forty times as much
+        self._content += part  # not a list: for a body sent byte by byte that takes forty times the memory
         self._wake()
 
     def end(self) -> None:
         self.is_complete = True
         self._wake()
 
-    def break_off(self) -> None:
-        self._broken_off = True
+    def abort(self) -> None:
+        self._is_aborted = True
         self._wake()
 
     def refuse(self, response: Response) -> None:
-        """Whoever reads it gets BodyRefused; what came is dropped."""
+        """Makes `read` raise BodyRefused and drops the buffered bytes."""
         self._refusal = self._refusal or response
         self.release()
         self._wake()
 
     def release(self) -> None:
-        """Nobody needs it any more."""
+        """Drops the buffered bytes and returns them to the budget."""
         self._content = bytearray()
         if self._budget is not None and self._counted:
-            self._budget.give_back(self._address, self._counted)
+            self._budget.release(self._address, self._counted)
             self._counted = 0
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def read(self, most: int) -> bytes:
-        """All of it, once; BodyTooLarge as soon as there is more than `most`, ClientLeft if it breaks off."""
-        while not self.is_complete and self.size <= most and self._refusal is None:
-            if self._broken_off:
-                raise ClientLeft
+    async def read(self, max_bytes: int) -> bytes:
+        """Returns the whole body, once; raises BodyTooLarge or, for a truncated body, ClientDisconnected."""
+        while not self.is_complete and self.size <= max_bytes and self._refusal is None:
+            if self._is_aborted:
+                raise ClientDisconnected
             self._waiter = asyncio.get_running_loop().create_future()
             if not self.is_read:
                 self.is_read = True
@@ -117,7 +129,7 @@ class Body:
         if self._refusal is not None:
             raise BodyRefused(self._refusal)
         content, self._content = self._content, bytearray()
-        if self.size > most:
+        if self.size > max_bytes:
             raise BodyTooLarge
         return bytes(content)
 
@@ -126,19 +138,19 @@ class Body:
 class Request:
     method: str
     path: str  # unquoted
-    headers: Sequence[Header] = ()  # names in lower case, in their order
-    query: bytes = b""  # as it came
+    headers: Sequence[Header] = ()  # names in lower case, in the order received
+    query: bytes = b""  # not decoded
     raw_path: bytes = b""
     peer: str = ""  # the address at the other end of the connection
     secure: bool = False
-    body: Body = field(default_factory=Body)
-    on_leave: Callable[[], None] = _nothing
-    """Called if the client goes away while it waits for its answer."""
+    body: RequestBody = field(default_factory=RequestBody)
+    on_disconnect: Callable[[], None] = _do_nothing
+    """Called if the client disconnects before the response is complete."""
     state: dict[str, Any] = field(default_factory=dict)
-    """What one handler leaves for the next."""
+    """Values that one handler passes to the next."""
 
     def header(self, name: str, default: str = "") -> str:
-        """The first of that name."""
+        """The first value of this header."""
         for key, value in self.headers:
             if key == name:
                 return value
@@ -147,8 +159,8 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Response:
-    """The answer to one request; who passes it on may add headers. With `pieces` it goes out as they come, and
-    `close` is called when they are out or nobody wants them."""
+    """The response to one request; wrapping handlers may add headers. With `pieces` the body is streamed, and
+    `close` is called when streaming ends for any reason."""
 
     body: bytes = b""
     status: int = 200
@@ -159,17 +171,17 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-Guard = Callable[[Request, str], Awaitable[Response | None]]
-"""Answers instead of the handler, or lets the request through with None; the text is the client's address."""
+RequestGuard = Callable[[Request, str], Awaitable[Response | None]]
+"""Checks a request from a client address: returns a refusal, or None to pass it to the handler."""
 
 
-def guarded(handler: Handler, guard: Guard) -> Handler:
+def with_guard(handler: Handler, guard: RequestGuard) -> Handler:
     async def answer(request: Request) -> Response:
         return await guard(request, request.peer) or await handler(request)
 
     return answer
 
 
-def text(words: str, status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
-    """A line of plain text; what cannot be written as UTF-8 is replaced."""
-    return Response(f"{words}\n".encode("utf-8", "replace"), status, TEXT, headers)
+def text(line: str, status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
+    """A response of one line of plain text; characters that UTF-8 cannot encode are replaced."""
+    return Response(f"{line}\n".encode("utf-8", "replace"), status, TEXT, headers)

@@ -1,4 +1,4 @@
-"""The head of an answer, as bytes."""
+"""Encodes a response's status line and headers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from http import HTTPStatus
 
 from gpuscope.server.http.messages import Response
 
-_STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}" for one in HTTPStatus}
-_STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request"  # Prometheus' status for a query that was left
-_DATE = "date: %a, %d %b %Y %H:%M:%S GMT"  # in English: nothing here sets a locale for times
-_AS_IT_IS = "x-content-type-options: nosniff"
-"""No browser shall take an answer for something else than it says it is."""
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
+_STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request"  # Prometheus' status for a cancelled query
+_DATE = "date: %a, %d %b %Y %H:%M:%S GMT"  # in English: the program sets no locale
+_NO_SNIFF = "x-content-type-options: nosniff"
+"""Browsers must not guess another content type than the declared one."""
 
 
 class _Date:
-    """The `date` line, made anew when the second is another."""
+    """The `date` line, rendered once per second."""
 
     second = 0
     line = ""
@@ -35,7 +35,7 @@ def has_body(status: int) -> bool:
 
 
 def encode_head(response: Response, *, close: bool, length: int | None = None, chunked: bool = False) -> bytes:
-    lines = [_STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} ", _date.now(), _AS_IT_IS]
+    lines = [_STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} ", _date.now(), _NO_SNIFF]
     if has_body(response.status):
         lines.append(f"content-type: {response.content_type}")
         if length is not None:

@@ -1,7 +1,7 @@
-"""Which handler answers which path and method.
+"""Selects the handler for a request by path and method.
 
-A path is exact, or has `{name}` for one segment, or ends in `{name...}` for all the rest. The first route wins
-that knows both path and method, exact ones before the others. What no route's path is, is somebody else's.
+A path is exact, or contains `{name}` for one segment, or ends in `{name...}` for all remaining segments. Exact
+paths match before patterns; among patterns the first match wins. Unmatched paths go to the fallback handler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Route:
 
 
 def not_allowed(methods: Iterable[str]) -> Response:
-    """To another method than these, which are taken here."""
+    """The 405 response for a path that accepts only these methods."""
     return text("Method Not Allowed", 405, (("allow", ", ".join(sorted(methods))),))
 
 
@@ -32,10 +32,10 @@ async def not_found(request: Request) -> Response:
 
 
 class Router:
-    """A handler made of routes, and of `otherwise` for the paths that are in none of them."""
+    """A handler that dispatches to routes, and to `fallback` for paths that no route matches."""
 
-    def __init__(self, routes: Sequence[Route], otherwise: Handler = not_found) -> None:
-        self._otherwise = otherwise
+    def __init__(self, routes: Sequence[Route], fallback: Handler = not_found) -> None:
+        self._fallback = fallback
         self._exact: dict[tuple[str, str], Handler] = {}
         self._patterns: list[tuple[re.Pattern[str], Route]] = []
         for route in routes:
@@ -55,7 +55,7 @@ class Router:
                 return route.handler
         methods = self._methods(request.path)
         if not methods:
-            return self._otherwise
+            return self._fallback
 
         async def refuse(request: Request) -> Response:
             return not_allowed(methods)

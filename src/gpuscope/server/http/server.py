@@ -1,7 +1,7 @@
-"""A listening address and the connections made to it.
+"""A listening address and its connections.
 
-Connections are accepted here and not by asyncio's server: that one calls nobody before a TLS handshake is
-over, so that nothing could be counted, and writes a traceback for each accept that fails.
+This module accepts connections itself instead of using asyncio's server, which reports a connection only after
+its TLS handshake, so that handshakes could not be limited, and logs a traceback for each failed accept.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from collections.abc import Callable, Sequence
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.http.addresses import Network, limit_key
-from gpuscope.server.http.body_budget import BodyBudget
+from gpuscope.server.http.body_budget import RequestBodyBudget
 from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.connection import Connection
-from gpuscope.server.http.connection_limit import Admission
+from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.http.fair_queue import FairQueue
 from gpuscope.server.http.messages import Handler, text
 from gpuscope.server.http.response_head import encode_head
 
 BACKLOG = 512
 MAX_ACCEPTS_IN_A_ROW = 64
-"""Before connections that are open have their turn."""
-LOOK_SECONDS = 1.0
-"""One look at all connections' clocks, instead of a timer for each of their requests."""
+"""New connections per loop iteration, so that open connections are served in between."""
+EXPIRY_CHECK_SECONDS = 1.0
+"""Interval of the check of all connections' deadlines; a timer per request would cost more."""
 NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 PAUSE_SECONDS = 0.5
-"""Without accepting, when the process can open no more files; clients wait in the backlog meanwhile."""
-MAX_TLS_GOODBYE_SECONDS = 5.0
+"""Pause in accepting when the process has no free file descriptor; clients wait in the backlog."""
+TLS_SHUTDOWN_SECONDS = 5.0
 
 log = logging.getLogger("gpuscope.http")
 
@@ -42,7 +42,7 @@ PeerCheck = Callable[[asyncio.BaseTransport], bool]
 
 
 class Server:
-    """Must be started and stopped inside a running event loop."""
+    """An HTTP server. Start and stop it inside a running event loop."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Server:
     ) -> None:
         self.handler = handler
         self.limits = limits or Limits()
-        self.budget = BodyBudget(self.limits.max_request_bodies_bytes)
+        self.budget = RequestBodyBudget(self.limits.max_request_bodies_bytes)
         self.log = ClientLog(log, self.limits.max_client_log_lines)
         self.accepts_peer = accepts_peer
         self.connections: set[Connection] = set()
@@ -63,13 +63,13 @@ class Server:
         self.is_stopping = False
         self.scheme = "https" if tls else "http"
         self._tls = tls
-        self._admission = Admission(self.limits, proxies)
-        self._admitted: dict[Connection, asyncio.Task[None]] = {}  # with the task that opens it; oldest first
+        self._connection_limit = ConnectionLimit(self.limits, proxies)
+        self._admitted: dict[Connection, asyncio.Task[None]] = {}  # value: its opening task; oldest first
         self._sockets: list[socket.socket] = []
-        self._looking: asyncio.Task[None] | None = None
+        self._timer: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listens, and returns the port: a new one if 0 was asked for."""
+        """Listens and returns the port, which the kernel chooses if `port` is 0."""
         loop = asyncio.get_running_loop()
         self.queue = FairQueue(loop)
         try:
@@ -78,16 +78,16 @@ class Server:
             raise UsageError(
                 f"cannot listen on {host or '*'}:{port}: {_reason(error)}; choose another with --listen"
             ) from None
-        for one in self._sockets:
-            loop.add_reader(one, self._accept, one)
-        self._looking = loop.create_task(self._look())
+        for listening in self._sockets:
+            loop.add_reader(listening, self._accept, listening)
+        self._timer = loop.create_task(self._expire_connections())
         bound: int = self._sockets[0].getsockname()[1]
         return bound
 
     def leave(self, connection: Connection) -> None:
         self.connections.discard(connection)
         if self._admitted.pop(connection, None) is not None:
-            self._admission.leave(connection.limit_key)
+            self._connection_limit.leave(connection.limit_key)
 
     # ---- accepting
 
@@ -105,7 +105,7 @@ class Server:
                 return
             accepted.setblocking(False)
             if not self._admit(accepted, str(address[0])):
-                return  # what made room is closed when the loop turns: until then its file is open
+                return  # the evicted connection keeps its file open until the loop's next iteration
 
     def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
         loop = asyncio.get_running_loop()
@@ -118,41 +118,41 @@ class Server:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _admit(self, accepted: socket.socket, peer: str) -> bool:
-        """False if another connection had to make room."""
-        key = self._admission.enter(peer)
+        """Returns False if another connection was evicted for this one."""
+        key = self._connection_limit.enter(peer)
         is_full = key is None
-        if is_full and self._make_room("" if self._admission.is_full else limit_key(peer)):
-            key = self._admission.enter(peer)
+        if is_full and self._make_room("" if self._connection_limit.is_full else limit_key(peer)):
+            key = self._connection_limit.enter(peer)
         if key is None:
-            self.log.warning("refused connections", "too many connections; one of %s was refused", peer)
+            self.log.warning("refused connections", "too many connections; refused one from %s", peer)
             if self._tls is None:
-                _say_too_many(accepted)
+                _send_too_many(accepted)
             accepted.close()
             return not is_full
         loop = asyncio.get_running_loop()
         connection = Connection(self, loop, key)
         opening = loop.create_task(self._open(connection, accepted))
-        # Cancelled before its first step, it has closed nothing.
+        # A task that is cancelled before its first step does not close the socket itself.
         opening.add_done_callback(lambda task: accepted.close() if task.cancelled() else None)
         self._admitted[connection] = opening
         return not is_full
 
     def _make_room(self, key: str) -> bool:
-        """Closes the oldest connection that has not asked anything yet, else one that waits between requests:
-        of the address with this key, or of any if it is empty.
+        """Closes the oldest connection without a complete request, or else one that is idle between requests.
+        Considers only connections of the address with this key, or all if it is empty.
 
-        Without this, slow clients on many addresses would shut out everybody for as long as a head may take,
-        and a client that opens a connection for each request, and closes none, would shut itself out.
+        Without this, slow clients on many addresses would block everybody for the head timeout, and a client
+        that opens a connection per request and closes none would block itself.
         """
-        waiting = [
-            one
-            for one in self._admitted
-            if (not key or one.limit_key == key) and (one not in self.connections or one.is_waiting)
+        evictable = [
+            known
+            for known in self._admitted
+            if (not key or known.limit_key == key) and (known not in self.connections or known.is_waiting)
         ]
-        if not waiting:
+        if not evictable:
             return False
-        has_not_asked = (one for one in waiting if one not in self.connections or not one.has_asked)
-        chosen = next(has_not_asked, None) or min(waiting, key=lambda one: one.expires_at)
+        unused = (known for known in evictable if known not in self.connections or not known.has_sent_request)
+        chosen = next(unused, None) or min(evictable, key=lambda known: known.expires_at)
         opening = self._admitted[chosen]
         if chosen in self.connections:
             chosen.abort()
@@ -162,105 +162,105 @@ class Server:
         return True
 
     async def _open(self, connection: Connection, accepted: socket.socket) -> None:
-        """Through the TLS handshake, if there is one."""
+        """Performs the TLS handshake, if any, and attaches the connection to the socket."""
         loop = asyncio.get_running_loop()
-        patience = self.limits.tls_handshake_timeout if self._tls else None
-        goodbye = MAX_TLS_GOODBYE_SECONDS if self._tls else None
+        handshake_timeout = self.limits.tls_handshake_timeout if self._tls else None
+        shutdown_timeout = TLS_SHUTDOWN_SECONDS if self._tls else None
         try:
-            if patience is not None:
-                await _first_byte(accepted, patience)
+            if handshake_timeout is not None:
+                await _wait_for_first_byte(accepted, handshake_timeout)
             await loop.connect_accepted_socket(
                 lambda: connection,
                 accepted,
                 ssl=self._tls,
-                ssl_handshake_timeout=patience,
-                ssl_shutdown_timeout=goodbye,
+                ssl_handshake_timeout=handshake_timeout,
+                ssl_shutdown_timeout=shutdown_timeout,
             )
         except BaseException as error:
-            if connection not in self.connections:  # else it leaves when it is lost
+            if connection not in self.connections:  # otherwise connection_lost calls leave
                 self.leave(connection)
             if isinstance(error, (TimeoutError, ConnectionAbortedError)):
                 LIMITS_REACHED.count("tls_handshake_timeout")
-            # ssl.SSLError and time-outs are OSErrors and the client's doing; cancelled is who made room.
+            # ssl.SSLError and timeouts are OSErrors caused by the client; an evicted connection is cancelled.
             if not isinstance(error, (OSError, asyncio.CancelledError)):
                 self.log.error("failed handshakes", "opening a connection failed", error=error)
 
-    # ---- clocks
+    # ---- deadlines
 
-    async def _look(self) -> None:
+    async def _expire_connections(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(EXPIRY_CHECK_SECONDS)
             now = loop.time()
-            for connection in [one for one in self.connections if one.expires_at < now]:
+            for connection in [connection for connection in self.connections if connection.expires_at < now]:
                 connection.expire(now)
             self.log.summarise()
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
-        """Takes no more requests; those that are being answered have so long to be."""
-        if self._looking is None:
+        """Stops accepting requests; requests in progress have `grace_seconds` to finish."""
+        if self._timer is None:
             return
         self.is_stopping = True
         loop = asyncio.get_running_loop()
-        for one in self._sockets:
-            loop.remove_reader(one)
-            one.close()
+        for listening in self._sockets:
+            loop.remove_reader(listening)
+            listening.close()
         ends_at = loop.time() + grace_seconds
         for connection in list(self.connections):
             connection.close()
-        while any(one.is_busy for one in self.connections) and loop.time() < ends_at:
+        while any(connection.is_busy for connection in self.connections) and loop.time() < ends_at:
             await asyncio.sleep(0.01)
-        self._looking.cancel()
+        self._timer.cancel()
         opening = [task for task in self._admitted.values() if not task.done()]
         for task in opening:
             task.cancel()
         for connection in list(self.connections):
             connection.abort()
-        await asyncio.gather(self._looking, *opening, return_exceptions=True)
+        await asyncio.gather(self._timer, *opening, return_exceptions=True)
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host, all on one port."""
-    found = await asyncio.get_running_loop().getaddrinfo(
+    """Opens a socket for each address of the host, all on one port."""
+    addresses = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     opened: list[socket.socket] = []
     with contextlib.ExitStack() as undo:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        for family, kind, protocol, _, address in dict.fromkeys(addresses):
             try:
-                one = socket.socket(family, kind, protocol)
-            except OSError:  # this machine has no IPv6, say
+                listening = socket.socket(family, kind, protocol)
+            except OSError:  # the kernel has no IPv6, for example
                 continue
-            undo.callback(one.close)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            undo.callback(listening.close)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            chosen = opened[0].getsockname()[1] if opened else port
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound_port = opened[0].getsockname()[1] if opened else port
             try:
-                one.bind((address[0], chosen, *address[2:]))
+                listening.bind((address[0], bound_port, *address[2:]))
             except OSError as error:
-                if error.errno != errno.EADDRNOTAVAIL or len(found) == 1:
+                if error.errno != errno.EADDRNOTAVAIL or len(addresses) == 1:
                     raise
                 continue  # IPv6 is switched off by sysctl
-            one.listen(BACKLOG)
-            one.setblocking(False)
-            opened.append(one)
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+            opened.append(listening)
         if not opened:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
         undo.pop_all()
     return opened
 
 
-async def _first_byte(accepted: socket.socket, patience: float) -> None:
-    """Waits until there is something to read; closes the connection of a client that is silent for too long.
+async def _wait_for_first_byte(accepted: socket.socket, handshake_timeout: float) -> None:
+    """Waits until the socket is readable; closes it after the timeout.
 
-    asyncio's TLS takes 300 KiB for a connection from the start, which a silent one must not cost.
+    asyncio's TLS allocates 300 KiB per connection, which a silent client must not cost.
     """
     loop = asyncio.get_running_loop()
-    came: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(accepted, lambda: None if came.done() else came.set_result(None))
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(accepted, lambda: None if readable.done() else readable.set_result(None))
     try:
-        await asyncio.wait_for(came, patience)
+        await asyncio.wait_for(readable, handshake_timeout)
     except BaseException:
         loop.remove_reader(accepted)
         accepted.close()
@@ -268,16 +268,16 @@ async def _first_byte(accepted: socket.socket, patience: float) -> None:
     loop.remove_reader(accepted)
 
 
-def _say_too_many(accepted: socket.socket) -> None:
+def _send_too_many(accepted: socket.socket) -> None:
     response = text("too many connections; try again", 503, (("retry-after", "5"),))
     with contextlib.suppress(OSError):
-        accepted.recv(1 << 16)  # closed with something unread, the client would not see the answer
+        accepted.recv(1 << 16)  # closing with unread input resets the connection
     with contextlib.suppress(OSError):
         accepted.send(encode_head(response, length=len(response.body), close=True) + response.body)
 
 
 def _reason(error: OSError) -> str:
-    """Without asyncio's own words around it."""
+    """The error's text without asyncio's wording."""
     if isinstance(error, socket.gaierror) or error.errno is None:
         return str(error.strerror or error)
     return os.strerror(error.errno)

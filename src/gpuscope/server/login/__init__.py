@@ -1,6 +1,6 @@
-"""Who may ask: Host and origin rules for everybody, and a login where the server is reached from outside.
+"""Access control: Host and origin rules for every request, and a login for servers that other machines reach.
 
-In comes an HTTP request's head, out comes who it is, or a refusal in one sentence. Nobody is known on an open
-server. What a newcomer would get wrong: the rules against other sites hold on an open loopback server as well,
-because any page in the user's browser can send requests to it.
+Input: the head of a request. Output: a client identity, or a refusal. An open server (loopback, no login) has
+no identities. The host and origin rules apply to it too, because any web page in the user's browser can send
+requests to a loopback address.
 """

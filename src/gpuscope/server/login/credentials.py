@@ -1,7 +1,7 @@
-"""What proves who somebody is, and how it is kept: passwords by bcrypt, random secrets by their SHA-256.
+"""Hashes credentials: passwords with bcrypt, random secrets with SHA-256.
 
-Session ids, API tokens and the setup token are 256 random bits, so a fast digest of them is enough; passwords
-are not, so they cost bcrypt's time, for a user that does not exist as for one that does.
+Session ids, API tokens and the setup token are 256 random bits, so a fast digest is enough. Passwords can be
+guessed, so they need bcrypt. A check takes the same time whether the user exists or not.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import secrets
 import unicodedata
 
 ROUNDS = 12
-SHORTEST_PASSWORD = 10
-LONGEST_PASSWORD = 1024
-TOKEN_PREFIX = "gpuscope_"  # noqa: S105 - lets secret scanners find one that leaked
+MIN_PASSWORD_LENGTH = 10
+MAX_PASSWORD_LENGTH = 1024
+TOKEN_PREFIX = "gpuscope_"  # noqa: S105 - lets secret scanners find a leaked token
 
-_NOBODY_TAIL = b"XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
+_UNKNOWN_USER_TAIL = b"XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
 
 
 def new_secret() -> str:
@@ -32,39 +32,39 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def password_fault(user: str, password: str) -> str:
-    """Why this cannot be a password, or nothing."""
-    if len(password) < SHORTEST_PASSWORD:
-        return f"the password is shorter than {SHORTEST_PASSWORD} characters"
-    if len(password) > LONGEST_PASSWORD:
-        return f"the password is longer than {LONGEST_PASSWORD} characters"
+def password_error(user: str, password: str) -> str:
+    """The reason why this password is not acceptable, or ""."""
+    if len(password) < MIN_PASSWORD_LENGTH:
+        return f"the password is shorter than {MIN_PASSWORD_LENGTH} characters"
+    if len(password) > MAX_PASSWORD_LENGTH:
+        return f"the password is longer than {MAX_PASSWORD_LENGTH} characters"
     if password.casefold() == user.casefold() or len(set(password)) < 4:
-        return "the password is too easy to guess: it is the user's name, or a few characters repeated"
+        return "the password is too easy to guess: it equals the user name or repeats a few characters"
     return ""
 
 
 def hash_password(password: str, rounds: int = ROUNDS) -> str:
     import bcrypt
 
-    return bcrypt.hashpw(_fit(password), bcrypt.gensalt(rounds)).decode("ascii")
+    return bcrypt.hashpw(_to_bcrypt_input(password), bcrypt.gensalt(rounds)).decode("ascii")
 
 
 def check_password(password: str, stored: str | None, rounds: int = ROUNDS) -> bool:
-    """False for a user without an entry, after the same time as for a wrong password."""
+    """False if `stored` is None, after the same time as for a wrong password."""
     import bcrypt
 
-    nobody = b"$2b$%02d$" % rounds + _NOBODY_TAIL
+    unknown_user = b"$2b$%02d$" % rounds + _UNKNOWN_USER_TAIL
     try:
-        matches = bcrypt.checkpw(_fit(password), stored.encode("ascii") if stored else nobody)
-    except ValueError:  # somebody edited the file
+        matches = bcrypt.checkpw(_to_bcrypt_input(password), stored.encode("ascii") if stored else unknown_user)
+    except ValueError:  # the stored hash is malformed
         return False
     return matches and stored is not None
 
 
-def _fit(password: str) -> bytes:
-    """bcrypt takes 72 bytes, which is 24 Korean syllables: any length goes in by its digest.
+def _to_bcrypt_input(password: str) -> bytes:
+    """A digest of the password: bcrypt reads at most 72 bytes, which is only 24 Korean syllables.
 
-    One password typed on two keyboards can differ in composition only, so it is composed first.
+    NFC first, because keyboards differ in whether they send composed or decomposed characters.
     """
     composed = unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
     return base64.b64encode(hmac.digest(b"gpuscope password 1", composed, "sha256"))

@@ -1,4 +1,4 @@
-"""Refusals as HTTP answers, in the JSON shape of Prometheus' errors."""
+"""Renders refusals as HTTP responses, in the JSON format of Prometheus' errors."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import math
 
 import orjson
 
+from gpuscope.server.api_types.session import ErrorAnswer, LoginAnswer, LogoutAnswer, SessionAnswer
 from gpuscope.server.http.messages import Header, Response
 from gpuscope.server.login.password_checks import Refusal
 
 
-def refuse(refusal: Refusal, *, setup: bool = False) -> Response:
-    body: dict[str, object] = {"status": "error", "errorType": refusal.kind, "error": refusal.sentence}
+def refusal_response(refusal: Refusal, *, setup: bool = False) -> Response:
+    body: ErrorAnswer = {"status": "error", "errorType": refusal.kind, "error": refusal.sentence}
     headers: list[Header] = []
     if refusal.status == 401:
-        body |= {"login": True, "setup": setup}
-        # Bearer, although passwords are taken too: a Basic challenge would open the browser's own dialog.
+        body["login"], body["setup"] = True, setup
+        # Bearer, although basic auth works too: a Basic challenge would open the browser's own dialog.
         headers.append(("www-authenticate", 'Bearer realm="gpuscope"'))
     if refusal.wait_seconds:
         headers.append(("retry-after", str(math.ceil(refusal.wait_seconds))))
-    return to_json(body, refusal.status, tuple(headers))
+    return json_response(body, refusal.status, tuple(headers))
 
 
-def to_json(body: dict[str, object], status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
+LoginJson = ErrorAnswer | SessionAnswer | LoginAnswer | LogoutAnswer
+
+
+def json_response(body: LoginJson, status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
     return Response(orjson.dumps(body), status, "application/json", (("cache-control", "no-store"), *headers))

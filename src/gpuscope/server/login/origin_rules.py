@@ -1,8 +1,8 @@
-"""Which names this server answers to, and which web sites may make a browser ask it.
+"""Rules on the Host header and on the origin of browser requests.
 
-Against DNS rebinding: a page of evil.example whose name was pointed at 127.0.0.1 still sends its own name as
-Host. Against forged requests: browsers say where a request comes from, in Sec-Fetch-Site or Origin, and a page
-cannot change that. Programs (Grafana, Prometheus, curl) send neither.
+Host, against DNS rebinding: if evil.example resolves to 127.0.0.1, a page from there still sends its own name
+as Host. Origin, against cross-site request forgery: browsers send Sec-Fetch-Site or Origin, which a page cannot
+change. Programs (Grafana, Prometheus, curl) send neither.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from gpuscope.server.http.addresses import parse_address
 from gpuscope.server.login.client_request import ClientRequest
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
+WILDCARD_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - for comparison only
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-READING_POSTS = re.compile(
+QUERY_POSTS = re.compile(
     r"/api/v1/(query|query_range|query_exemplars|series|labels|label/[^/]+/values|format_query|parse_query)"
 )
-"""PromQL sent as a form, because it is too long for an address: it changes nothing."""
+"""PromQL sent in a form, as long queries are. These requests change nothing."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[^\s:\[\]/@]+)(?::([0-9]{1,5}))?", re.ASCII)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 def split_host(text: str | None) -> tuple[str, str] | None:
-    """Name and port of a Host header; None if it is not one."""
+    """Name and port of a Host header; None if it is malformed."""
     match = _HOST.fullmatch((text or "").lower())
     if match is None:
         return None
@@ -44,9 +44,9 @@ class HostRule:
 
     @classmethod
     def build(cls, listen_host: str, allowed: Iterable[str], own_names: Iterable[str] = ()) -> HostRule:
-        """`own_names` are this machine's; they count only for a server that listens on every address."""
+        """`own_names` are this machine's names; they count only for a server that listens on all addresses."""
         words = [word.lower().strip("[]").rstrip(".") for word in allowed]
-        everywhere = listen_host in EVERY_ADDRESS
+        everywhere = listen_host in WILDCARD_ADDRESSES
         names = {*LOOPBACK_HOSTS, *(word for word in words if not word.startswith("*"))}
         names |= {name.lower() for name in own_names if name} if everywhere else {listen_host.lower()}
         suffixes = tuple(word[1:] for word in words if word.startswith("*."))
@@ -57,7 +57,7 @@ class HostRule:
         if split is None:
             return False
         name = split[0]
-        # A name can be pointed elsewhere by its owner; an address in Host is where the browser really went.
+        # A name can be made to resolve to any address; an address in Host is the browser's real destination.
         return (
             name in self.names
             or name.endswith(self.suffixes)
@@ -66,45 +66,51 @@ class HostRule:
         )
 
 
-def host_fault(rule: HostRule, asked: ClientRequest) -> str:
-    if rule.allows(asked.host):
+def host_error(rule: HostRule, client_request: ClientRequest) -> str:
+    if rule.allows(client_request.host):
         return ""
     return (
-        f"this server does not answer to the name {(asked.host or '')[:100]!r}; "
-        "if it should, add the name to --allowed-hosts"
+        f"this server is not configured for the host name {(client_request.host or '')[:100]!r}; "
+        "add the name to --allowed-hosts to allow it"
     )
 
 
-def forgery_fault(asked: ClientRequest, *, is_page: bool = False) -> str:
-    """Why this looks like another site's doing, or nothing; `is_page` if a file of our page is asked for."""
-    site = (asked.header("sec-fetch-site") or "").lower()
-    if asked.method in SAFE_METHODS:
-        # A link to our page is fine. An <img> or <iframe> of another site that runs our costliest query is not,
-        # nor is a window it opens on the API: each can be repeated without the user.
-        is_link = asked.header("sec-fetch-mode") == "navigate" and asked.header("sec-fetch-dest") == "document"
+def cross_site_error(client_request: ClientRequest, *, is_page: bool = False) -> str:
+    """The reason to refuse a request that another site may have caused, or ""."""
+    site = (client_request.header("sec-fetch-site") or "").lower()
+    if client_request.method in SAFE_METHODS:
+        # A link to the page is allowed. An <img> or <iframe> that runs an expensive query is not, nor is a
+        # window that another site opens on the API: each can be repeated without the user.
+        is_link = (
+            client_request.header("sec-fetch-mode") == "navigate"
+            and client_request.header("sec-fetch-dest") == "document"
+        )
         if site == "cross-site" and not (is_link and is_page):
-            return "another site may not make a browser ask here"
+            return "cross-site requests are not allowed"
         return ""
     if site:
         return "" if site in ("same-origin", "none") else "only this server's own page may send this"
-    origin = asked.header("origin")
-    if origin == "" or is_own_origin(origin, asked):
+    origin = client_request.header("origin")
+    if origin == "" or is_own_origin(origin, client_request):
         return ""
     return "only this server's own page may send this"
 
 
-def has_proof_of_origin(asked: ClientRequest) -> bool:
-    """That a browser said it, and it was us: for what a browser attaches by itself, a cookie for one."""
-    return bool(asked.header("sec-fetch-site") or asked.header("origin")) and not forgery_fault(asked)
+def has_proof_of_origin(client_request: ClientRequest) -> bool:
+    """True if browser headers prove that this server's page sent the request. Required where the browser
+    attaches the credential by itself, such as a cookie."""
+    return bool(
+        client_request.header("sec-fetch-site") or client_request.header("origin")
+    ) and not cross_site_error(client_request)
 
 
-def changes_something(asked: ClientRequest) -> bool:
-    return asked.method not in SAFE_METHODS and not READING_POSTS.fullmatch(asked.path)
+def is_change(client_request: ClientRequest) -> bool:
+    return client_request.method not in SAFE_METHODS and not QUERY_POSTS.fullmatch(client_request.path)
 
 
-def is_own_origin(origin: str | None, asked: ClientRequest) -> bool:
+def is_own_origin(origin: str | None, client_request: ClientRequest) -> bool:
     scheme, mark, rest = (origin or "").lower().partition("://")
-    claimed, own = split_host(rest), split_host(asked.host)
+    claimed, own = split_host(rest), split_host(client_request.host)
     if not mark or scheme not in _DEFAULT_PORTS or claimed is None or own is None:
         return False
     port = _DEFAULT_PORTS[scheme]

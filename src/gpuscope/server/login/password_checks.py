@@ -1,8 +1,8 @@
-"""Checks passwords: known ones at once, others by bcrypt in a small pool of threads, within rate limits.
+"""Checks passwords with bcrypt in a small thread pool, within rate limits, and caches verified ones.
 
-The same for the login form, basic auth and the users of a web configuration file. Every attempt counts against
-the client's address and the user until it succeeds. A password that was right is remembered by a keyed digest,
-which a change of the stored hash makes worthless: proven users never wait behind strangers.
+Used by the login form, basic auth and the users of a web configuration file. Each attempt counts against the
+client's address and the user until it succeeds. The cache key includes the stored hash, so a changed password
+invalidates it; verified users never wait for the checks of unknown clients.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.http.addresses import limit_key
 from gpuscope.server.http.client_log import ClientLog
-from gpuscope.server.login.credentials import LONGEST_PASSWORD, digest
+from gpuscope.server.login.credentials import MAX_PASSWORD_LENGTH, digest
 from gpuscope.server.login.rate_limit import RateLimit
 
-MAX_PASSWORDS_KNOWN = 1000
-CHECKED_AT_ONCE = 2
+MAX_VERIFIED_PASSWORDS = 1000
+CHECK_THREADS = 2
 MAX_NAME_LENGTH = 128
-MAX_WAIT_OF_ADDRESS = 900.0
-MAX_WAIT_OF_USER = 60.0
+MAX_ADDRESS_WAIT_SECONDS = 900.0
+MAX_USER_WAIT_SECONDS = 60.0
 
 log = logging.getLogger("gpuscope")
 
@@ -40,7 +40,7 @@ class Refusal:
 
 
 WRONG = Refusal(401, "unauthorized", "wrong user or password")
-CROWDED = Refusal(503, "unavailable", "too many are logging in now; try again in a moment", 2.0)
+QUEUE_FULL = Refusal(503, "unavailable", "too many logins in progress; try again", 2.0)
 
 
 def too_many(wait: float) -> Refusal:
@@ -48,8 +48,8 @@ def too_many(wait: float) -> Refusal:
 
 
 @dataclass(slots=True)
-class Attempts:
-    """Wrong secrets by client address and by user; the log says whose."""
+class LoginAttempts:
+    """Counts and logs failed attempts by client address and by user."""
 
     limits: Limits
     by_address: RateLimit
@@ -57,16 +57,21 @@ class Attempts:
     log: ClientLog
 
     @classmethod
-    def of(cls, limits: Limits) -> Attempts:
+    def from_limits(cls, limits: Limits) -> LoginAttempts:
         return cls(
             limits,
-            RateLimit(free=limits.max_password_attempts_per_address, longest_wait=MAX_WAIT_OF_ADDRESS),
-            RateLimit(free=limits.max_password_attempts_per_user, longest_wait=MAX_WAIT_OF_USER),
+            RateLimit(
+                free_attempts=limits.max_password_attempts_per_address,
+                max_wait_seconds=MAX_ADDRESS_WAIT_SECONDS,
+            ),
+            RateLimit(
+                free_attempts=limits.max_password_attempts_per_user, max_wait_seconds=MAX_USER_WAIT_SECONDS
+            ),
             ClientLog(log, limits.max_client_log_lines),
         )
 
-    def wait_of(self, client: str, user: str | None = None) -> float:
-        """Seconds until this one may try again; 0 is now."""
+    def wait_seconds_of(self, client: str, user: str | None = None) -> float:
+        """Seconds until the next attempt is allowed; 0 if it is allowed now."""
         address = self.by_address.wait(limit_key(client))
         name = self.by_user.wait(digest(user)) if user is not None else 0.0
         if address:
@@ -85,53 +90,53 @@ class Attempts:
         if user is not None:
             self.by_user.forget(digest(user))
 
-    def tell(self, client: str, what: str) -> None:
-        self.log.warning("refused logins", "a login from %s was refused: %s", limit_key(client), what)
+    def log_refusal(self, client: str, what: str) -> None:
+        self.log.warning("refused logins", "refused a login from %s: %s", limit_key(client), what)
 
 
 @dataclass(slots=True)
-class PasswordChecks:
-    attempts: Attempts
-    check: Callable[[str, str], bool]  # slow: bcrypt
-    stored_of: Callable[[str], str | None]  # the stored hash, so that a change of it is seen
+class PasswordChecker:
+    attempts: LoginAttempts
+    verify: Callable[[str, str], bool]  # slow: bcrypt
+    stored_of: Callable[[str], str | None]  # returns the user's stored hash
     _key: bytes = field(default_factory=lambda: os.urandom(32))
-    _proven: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    _verified: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     _pool: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(CHECKED_AT_ONCE, thread_name_prefix="gpuscope-password")
+        default_factory=lambda: ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="gpuscope-password")
     )
     _waiting: int = 0
 
     async def refusal(self, client: str, user: str, password: str) -> Refusal | None:
-        """None if the password is right."""
-        if len(user) > MAX_NAME_LENGTH or len(password) > LONGEST_PASSWORD:
+        """Returns None if the password is correct."""
+        if len(user) > MAX_NAME_LENGTH or len(password) > MAX_PASSWORD_LENGTH:
             return WRONG
-        mark = self._mark(user, password)
-        if mark in self._proven:
-            self._proven.move_to_end(mark)
+        cache_key = self._cache_key(user, password)
+        if cache_key in self._verified:
+            self._verified.move_to_end(cache_key)
             return None
-        if wait := self.attempts.wait_of(client, user):
+        if wait := self.attempts.wait_seconds_of(client, user):
             return too_many(wait)
         if self._waiting >= self.attempts.limits.max_password_queue:
             LIMITS_REACHED.count("max_password_queue")
-            return CROWDED
+            return QUEUE_FULL
         self.attempts.count(client, user)
-        if not await self._slowly(user, password):
-            self.attempts.tell(client, "wrong user or password")
+        if not await self._verify_in_pool(user, password):
+            self.attempts.log_refusal(client, "wrong user or password")
             return WRONG
         self.attempts.forget(client, user)
-        self._proven[mark] = None
-        while len(self._proven) > MAX_PASSWORDS_KNOWN:
-            self._proven.popitem(last=False)
+        self._verified[cache_key] = None
+        while len(self._verified) > MAX_VERIFIED_PASSWORDS:
+            self._verified.popitem(last=False)
         return None
 
-    def _mark(self, user: str, password: str) -> bytes:
+    def _cache_key(self, user: str, password: str) -> bytes:
         parts = repr((user, password, self.stored_of(user)))
         return hmac.digest(self._key, parts.encode("utf-8", "backslashreplace"), "sha256")
 
-    async def _slowly(self, user: str, password: str) -> bool:
-        """In threads of its own: strangers must not take all cores, nor the threads of queries."""
+    async def _verify_in_pool(self, user: str, password: str) -> bool:
+        """Uses a pool of its own, so that wrong passwords occupy neither all cores nor the query threads."""
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self.check, user, password)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self.verify, user, password)
         finally:
             self._waiting -= 1

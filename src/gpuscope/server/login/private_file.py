@@ -1,8 +1,8 @@
-"""A small JSON document that only its owner may read, shared by the server and the `user` command.
+"""A small JSON document with mode 0600, shared by the server and the `user` command.
 
-Writes replace the file whole under a lock, so that a reader sees the old or the new one and two writers do not
-lose each other's change. A reader looks at the file's identity each time and parses it again only when it is
-another file. A file that became unreadable while we run leaves the last good document in force.
+A write replaces the whole file under a lock: readers see the old or the new document, and concurrent writers do
+not lose changes. A reader checks inode, time and size on each read and parses the file only if they changed. If
+the file becomes unreadable while the server runs, the last valid document stays in use.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
 
 log = logging.getLogger("gpuscope")
@@ -26,7 +27,7 @@ log = logging.getLogger("gpuscope")
 T = TypeVar("T")
 Document = dict[str, Any]
 Check = Callable[[Document], Document]
-"""Makes a known shape of whatever the file held, or raises ValueError."""
+"""Validates and completes a document, or raises ValueError."""
 
 MAX_BYTES = 16 << 20
 
@@ -37,42 +38,40 @@ class PrivateFile:
         self._check = check
         self._identity: tuple[int, ...] | None = None
         self._document: Document = check({})
-        self._trouble = ""
+        self._episode = EpisodeLog(log, str(path), level=logging.ERROR, recovered="readable again")
         self._changing = threading.Lock()
 
     def open(self) -> None:
-        """Reads it for the first time: here a damaged file is the user's to mend, not ours to overwrite."""
+        """Reads the file for the first time. A damaged file is an error and is never overwritten."""
         try:
             self._document, self._identity = self._load()
         except (OSError, ValueError) as error:
-            raise UsageError(f"{self.path}: {_why(error)}; mend it or move it away") from None
+            raise UsageError(f"{self.path}: {_reason(error)}; repair the file or move it away") from None
         with contextlib.suppress(OSError):
-            self._close_to_others()
+            self._restrict_mode()
 
-    def _close_to_others(self) -> None:
-        """Mode 0600, however it came to be otherwise: restored from a copy, say."""
+    def _restrict_mode(self) -> None:
+        """Sets mode 0600; a restored backup may have another mode."""
         if not self.path.stat().st_mode & 0o077:
             return
         try:
             self.path.chmod(0o600)
-            log.warning("%s could be read by others on this machine; its mode is 0600 now", self.path)
+            log.warning("%s was readable by other users of this machine; changed its mode to 0600", self.path)
         except PermissionError:
-            log.warning("%s can be read by others on this machine: chmod 600 it", self.path)
+            log.warning("%s is readable by other users of this machine; run chmod 600 on it", self.path)
 
     def read(self) -> Document:
-        """The current document; not to be changed."""
+        """The current document. Callers must not modify it."""
         try:
             if self._stat() != self._identity:
                 self._document, self._identity = self._load()
-            self._trouble = ""
+            self._episode.succeeded()
         except (OSError, ValueError) as error:
-            if str(error) != self._trouble:
-                log.error("%s: %s; what it said before stays in force", self.path, _why(error))
-            self._trouble = str(error)
+            self._episode.failed(f"{_reason(error)}; the last valid content stays in use")
         return self._document
 
     def update(self, change: Callable[[Document], T]) -> T:
-        """Applies `change` to a fresh copy and writes that; an exception in it leaves the file as it was."""
+        """Applies `change` to a fresh copy and writes it; if `change` raises, the file stays unchanged."""
         with self._changing, self._locked():
             document, _ = self._load()
             result = change(document)
@@ -81,17 +80,17 @@ class PrivateFile:
 
     def _stat(self) -> tuple[int, ...]:
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return ()
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _load(self) -> tuple[Document, tuple[int, ...]]:
         identity = self._stat()
         if not identity:
             return self._check({}), identity
         if identity[2] > MAX_BYTES:
-            raise ValueError("it is too large to be ours")
+            raise ValueError(f"larger than {MAX_BYTES} bytes")
         return self._check(orjson.loads(self.path.read_bytes())), identity
 
     @contextlib.contextmanager
@@ -109,27 +108,27 @@ class PrivateFile:
             os.close(handle)
 
     def _write(self, document: Document) -> None:
-        beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
-        handle = self._create(beside)
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+        handle = self._create(temporary)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
                 file.flush()
                 os.fsync(handle)
-            beside.replace(self.path)
+            temporary.replace(self.path)
         except BaseException:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     def _create(self, path: Path) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        # `sudo gpuscope user add` must not leave a file that the server's own user cannot read. Only what was
-        # just made is given away: the folder's owner could have put a link to somebody else's file there.
+        # `sudo gpuscope user add` must not leave a file that the server's user cannot read. Only a file that
+        # was just created changes its owner: the folder's owner could place a link to another user's file.
         if os.geteuid() == 0:
             folder = self.path.parent.stat()
             os.fchown(handle, folder.st_uid, folder.st_gid)
         return handle
 
 
-def _why(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else f"not a file of ours: {error}"
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else f"invalid content: {error}"

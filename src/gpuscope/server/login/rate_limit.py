@@ -1,8 +1,8 @@
-"""How often one may try: free at first, then a wait that doubles with each failure.
+"""A rate limit per key: some free attempts, then a wait that doubles with each failure.
 
-An attempt counts as failed from its start, so that a hundred at once are a hundred and not one; success takes
-the count back. Memory is bounded by forgetting whoever tried least recently: to push a name out, a
-stranger needs as many attempts as there are places, and each of them costs bcrypt's time.
+An attempt counts as failed from its start, so that concurrent attempts all count; success resets the key.
+Memory is bounded: the least recently used key is dropped. To displace a key, an attacker needs `max_keys`
+attempts with other keys, each of which costs bcrypt's time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Tries:
+class _Attempts:
     count: int = 0
     allowed_at: float = 0.0
     last_at: float = 0.0
@@ -24,42 +24,42 @@ class RateLimit:
     def __init__(
         self,
         *,
-        free: int,
-        longest_wait: float,
+        free_attempts: int,
+        max_wait_seconds: float,
         first_wait: float = 1.0,
-        places: int = 10_000,
+        max_keys: int = 10_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._free = free
+        self._free_attempts = free_attempts
         self._first_wait = first_wait
-        self._longest_wait = longest_wait
-        self._places = places
+        self._max_wait_seconds = max_wait_seconds
+        self._max_keys = max_keys
         self._clock = clock
-        self._tries: OrderedDict[Hashable, _Tries] = OrderedDict()
+        self._attempts: OrderedDict[Hashable, _Attempts] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._tries)
+        return len(self._attempts)
 
     def wait(self, key: Hashable) -> float:
-        """Seconds until this one may try again; 0 is now."""
-        tries = self._tries.get(key)
-        return 0.0 if tries is None else max(0.0, tries.allowed_at - self._clock())
+        """Seconds until the next attempt is allowed; 0 if it is allowed now."""
+        attempts = self._attempts.get(key)
+        return 0.0 if attempts is None else max(0.0, attempts.allowed_at - self._clock())
 
     def count(self, key: Hashable) -> None:
-        """Counts an attempt, which `forget` takes back when it succeeds."""
+        """Counts an attempt; call `forget` if it succeeds."""
         now = self._clock()
-        tries = self._tries.pop(key, None)
-        # Twice the longest wait in peace wipes the slate.
-        if tries is None or now - tries.last_at > 2 * self._longest_wait:
-            tries = _Tries()
-        tries.count += 1
-        tries.last_at = now
-        if tries.count >= self._free:
-            doublings = min(tries.count - self._free, 30)
-            tries.allowed_at = now + min(self._first_wait * 2**doublings, self._longest_wait)
-        self._tries[key] = tries
-        while len(self._tries) > self._places:
-            self._tries.popitem(last=False)
+        attempts = self._attempts.pop(key, None)
+        # A key without attempts for twice the maximum wait starts anew.
+        if attempts is None or now - attempts.last_at > 2 * self._max_wait_seconds:
+            attempts = _Attempts()
+        attempts.count += 1
+        attempts.last_at = now
+        if attempts.count >= self._free_attempts:
+            doublings = min(attempts.count - self._free_attempts, 30)
+            attempts.allowed_at = now + min(self._first_wait * 2**doublings, self._max_wait_seconds)
+        self._attempts[key] = attempts
+        while len(self._attempts) > self._max_keys:
+            self._attempts.popitem(last=False)
 
     def forget(self, key: Hashable) -> None:
-        self._tries.pop(key, None)
+        self._attempts.pop(key, None)

@@ -1,7 +1,7 @@
-"""The users and API tokens of one data folder: `users.json`, mode 0600, only hashes in it.
+"""The users and API tokens of one data folder: `users.json`, mode 0600, which holds only hashes.
 
-A file and not the history's SQLite, because the `user` command must change it while the server runs and holds
-the store, and because `server --store` has no store at all. Changes by either are seen at once by the other.
+Users are not in the store's SQLite file, because the `user` command changes them while the server holds the
+store, and because `server --store` has no store. The server sees each change at once.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from gpuscope.server.login.credentials import (
     digest,
     hash_password,
     new_token,
-    password_fault,
+    password_error,
 )
 from gpuscope.server.login.private_file import Document, PrivateFile
 
 FILE_NAME = "users.json"
 MAX_NAMES = 1000
 
-# No colon: basic auth could not carry it. No spaces or control characters: names go into logs and headers.
+# No colon, because of basic auth. No spaces or control characters: names are written to logs and headers.
 _NAME = re.compile(r"[\w@+][\w.@+-]{0,63}")
 
 
 class UserError(GpuscopeError):
-    """What was asked cannot be done; the sentence says why."""
+    """An invalid change of users or tokens; the message says why."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ApiToken:
     name: str
     writes: bool
     created_at: float
@@ -47,11 +47,11 @@ class Token:
 def clean_name(name: str) -> str:
     composed = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(composed):
-        raise UserError(f"{name[:80]!r} is not a name: use up to 64 letters, digits and . _ - @ +")
+        raise UserError(f"{name[:80]!r} is not a valid name: use up to 64 letters, digits and . _ - @ +")
     return composed
 
 
-class Users:
+class UserFile:
     def __init__(self, folder: Path, rounds: int = ROUNDS, clock: Callable[[], float] = time.time) -> None:
         self._file = PrivateFile(folder / FILE_NAME, _check)
         self._rounds = rounds
@@ -63,39 +63,39 @@ class Users:
         return self._file.path
 
     def names(self) -> dict[str, float]:
-        """Each user with the time of creation."""
+        """Each user's name and creation time."""
         return {name: entry["created"] for name, entry in self._file.read()["users"].items()}
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[ApiToken]:
         return [_token(name, entry) for name, entry in self._file.read()["tokens"].items()]
 
     def password_of(self, name: str) -> str | None:
-        """The stored hash; sessions remember its digest, so that a new password ends them."""
+        """The stored hash. Sessions record its digest, so that a new password ends them."""
         entry = self._file.read()["users"].get(name)
         return entry["password"] if entry else None
 
     def check(self, name: str, password: str) -> bool:
-        """Takes bcrypt's time; call it in a thread."""
+        """Slow (bcrypt): call it in a thread."""
         return check_password(password, self.password_of(unicodedata.normalize("NFC", name)), self._rounds)
 
-    def token(self, secret: str) -> Token | None:
-        wanted = digest(secret)
+    def token(self, secret: str) -> ApiToken | None:
+        wanted_digest = digest(secret)
         for name, entry in self._file.read()["tokens"].items():
-            if entry["sha256"] == wanted:
+            if entry["sha256"] == wanted_digest:
                 return _token(name, entry)
         return None
 
     def add(self, name: str, password: str, *, first: bool = False) -> None:
-        """`first` refuses when there is a user already, whoever was quicker."""
+        """With `first`, fails if any user exists."""
         name, hashed = clean_name(name), self._hash(name, password)
 
         def change(document: Document) -> None:
             users = document["users"]
             if first and users:
-                raise UserError("there is a user already; log in instead")
+                raise UserError("a user exists already; log in instead")
             if name in users:
-                raise UserError(f"user {name!r} exists; `gpuscope user passwd {name}` gives a new password")
-            _keep_bounded(users)
+                raise UserError(f"user {name!r} exists; `gpuscope user passwd {name}` sets a new password")
+            _check_room(users)
             users[name] = {"password": hashed, "created": self._clock()}
 
         self._file.update(change)
@@ -106,26 +106,26 @@ class Users:
         hashed = self._hash(name, password)
 
         def change(document: Document) -> None:
-            _known(document["users"], name, "user")["password"] = hashed
+            _existing(document["users"], name, "user")["password"] = hashed
 
         self._file.update(change)
 
     def remove(self, name: str) -> None:
         def change(document: Document) -> None:
-            _known(document["users"], name, "user")
+            _existing(document["users"], name, "user")
             del document["users"][name]
 
         self._file.update(change)
 
     def add_token(self, name: str, *, writes: bool = False) -> str:
-        """The token itself, which exists only in this answer."""
+        """Returns the token. Only its digest is stored."""
         name, secret = clean_name(name), new_token()
 
         def change(document: Document) -> None:
             tokens = document["tokens"]
             if name in tokens:
-                raise UserError(f"token {name!r} exists; `gpuscope user revoke {name}` ends it")
-            _keep_bounded(tokens)
+                raise UserError(f"token {name!r} exists; `gpuscope user revoke {name}` revokes it")
+            _check_room(tokens)
             tokens[name] = {"sha256": digest(secret), "writes": writes, "created": self._clock()}
 
         self._file.update(change)
@@ -133,39 +133,39 @@ class Users:
 
     def revoke_token(self, name: str) -> None:
         def change(document: Document) -> None:
-            _known(document["tokens"], name, "token")
+            _existing(document["tokens"], name, "token")
             del document["tokens"][name]
 
         self._file.update(change)
 
     def _entry(self, name: str) -> Document:
-        return _known(self._file.read()["users"], name, "user")
+        return _existing(self._file.read()["users"], name, "user")
 
     def _hash(self, name: str, password: str) -> str:
-        if fault := password_fault(name, password):
-            raise UserError(fault)
+        if error := password_error(name, password):
+            raise UserError(error)
         return hash_password(password, self._rounds)
 
 
-def _known(table: Document, name: str, kind: str) -> Document:
+def _existing(table: Document, name: str, kind: str) -> Document:
     if name not in table:
-        raise UserError(f"there is no {kind} {name[:80]!r}; `gpuscope user list` shows who there is")
+        raise UserError(f"there is no {kind} {name[:80]!r}; `gpuscope user list` lists users and tokens")
     entry: Document = table[name]
     return entry
 
 
-def _keep_bounded(table: Document) -> None:
+def _check_room(table: Document) -> None:
     if len(table) >= MAX_NAMES:
-        raise UserError(f"there are {MAX_NAMES} already; remove some first")
+        raise UserError(f"the limit of {MAX_NAMES} entries is reached; remove some first")
 
 
-def _token(name: str, entry: Document) -> Token:
-    return Token(name, entry["writes"], entry["created"])
+def _token(name: str, entry: Document) -> ApiToken:
+    return ApiToken(name, entry["writes"], entry["created"])
 
 
 def _check(document: Document) -> Document:
     if not isinstance(document, dict) or document.get("version", 1) != 1:
-        raise ValueError("it is of another version")
+        raise ValueError("unknown file version")
     return {
         "version": 1,
         "users": _table(document.get("users", {}), {"password": str, "created": (int, float)}),
@@ -180,5 +180,5 @@ def _table(table: object, shape: dict[str, type | tuple[type, ...]]) -> Document
         if not isinstance(entry, dict) or not all(
             isinstance(entry.get(key), kind) for key, kind in shape.items()
         ):
-            raise ValueError(f"the entry {name[:80]!r} is not whole")
+            raise ValueError(f"the entry {name[:80]!r} is incomplete")
     return table

@@ -1,8 +1,8 @@
-"""Exporters the agent can stand in for: each module `*_exporter` here is one, and has a `STAND_IN`.
+"""Stand-ins for other exporters: each module `*_exporter` defines one as `STAND_IN`.
 
-A stand-in takes the original's port, paths, probes, families and documented flags and environment, so that
-nothing else has to change. What of those we cannot honour is one warning that names it. Our own explicit flags
-win.
+A stand-in has the original's port, paths, probes, metric families, flags and environment variables, so that
+nothing else has to change. An unsupported flag logs one warning that names it. Explicit gpuscope flags take
+precedence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuscope.settings import Settings
 log = logging.getLogger("gpuscope")
 
 Configure = Callable[[Settings, Sequence[str], Mapping[str, str]], tuple[ListenerPlan, Sequence[str]]]
-"""(our settings, the exporter's own arguments, environment) -> (what to serve, warnings)."""
+"""(gpuscope's settings, the exporter's arguments, environment) -> (listener plan, warnings)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def _modules() -> dict[str, str]:
     return {name if name in _SPELLED_WITH_UNDERSCORE else name.replace("_", "-"): name for name in names}
 
 
-# The exporters' own spelling: users type the name they know.
+# The exporters' official names; the others use hyphens.
 _SPELLED_WITH_UNDERSCORE = ("nvidia_gpu_exporter", "node_exporter")
 
 
@@ -46,19 +46,17 @@ def stand_in_names() -> tuple[str, ...]:
 
 def load_stand_in(name: str) -> StandIn:
     if name not in _modules():
-        raise UsageError(f"--as: unknown exporter {name!r}; there are {', '.join(stand_in_names())}")
+        raise UsageError(f"--as: unknown exporter {name!r}; known are {', '.join(stand_in_names())}")
     stand_in: StandIn = importlib.import_module(f"gpuscope.server.stand_ins.{_modules()[name]}").STAND_IN
     return stand_in
 
 
 def plan_listeners(settings: Settings, stand_ins: Sequence[tuple[str, Sequence[str]]]) -> list[ListenerPlan]:
-    """Our own listener, or one for each `--as NAME` with the arguments behind it."""
+    """The agent's own listener, or one per `--as NAME` with the arguments after it."""
     if not stand_ins:
         return [own_listener(settings)]
     if settings.listen is not None and len(stand_ins) > 1:
-        raise UsageError(
-            "--listen: which of the exporters? With several --as, use each exporter's own address flag"
-        )
+        raise UsageError("--listen is ambiguous with several --as; use each exporter's own address flag")
     plans = []
     for name, argv in stand_ins:
         plan, warnings = load_stand_in(name).configure(settings, argv, os.environ)
@@ -82,7 +80,7 @@ def _with_our_flags(plan: ListenerPlan, settings: Settings) -> ListenerPlan:
 
 
 def settings_for(plans: Sequence[ListenerPlan], settings: Settings) -> Settings:
-    """Our settings with what the stand-ins were told about the sources; what the user set himself stays."""
+    """The settings with the stand-ins' source settings, for those that the user did not set."""
     default = Settings()
     changes = {
         name: value

@@ -1,4 +1,4 @@
-"""Stands in for dcgm-exporter: port 9400, `/health`, `DCGM_FI_*`, all its flags and environment variables."""
+"""The stand-in for dcgm-exporter: port 9400, `/health`, `DCGM_FI_*`, all its flags and variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_ar
 from gpuscope.setting_values import parse_listen
 from gpuscope.settings import Settings
 
-FASTEST_SECONDS = 0.1  # below it the driver answers with the same numbers again
+MIN_INTERVAL_SECONDS = 0.1  # the driver updates its values no faster
 
 
 def _configure(
@@ -25,15 +25,15 @@ def _configure(
     except ValueError as error:
         raise UsageError(f"--address: {options.address!r} is {error}") from None
     builder = build_with(settings, options)
-    wanted = _reading_settings(options, builder)
-    if "collectors" in options.given:  # so that DCGM is asked for the ids it lists
-        wanted["counters"] = options.collectors
+    source_settings = _reading_settings(options, builder)
+    if "collectors" in options.given:  # so that the fields it lists are read from DCGM
+        source_settings["counters"] = options.collectors
     if "remote_hostengine_info" in options.given:
-        wanted["dcgm_host"] = options.remote_hostengine_info
+        source_settings["dcgm_host"] = options.remote_hostengine_info
     if options.hpc_job_mapping_dir:
-        wanted["job_map_dir"] = options.hpc_job_mapping_dir
+        source_settings["job_map_dir"] = options.hpc_job_mapping_dir
     if options.kubernetes:
-        wanted |= _kubernetes_settings(options)
+        source_settings |= _kubernetes_settings(options)
     plan = ListenerPlan(
         title="GPU Exporter",
         host=host,
@@ -42,31 +42,31 @@ def _configure(
         builders=(builder,),
         probes=("/health",),
         web_config_file=options.web_config_file,
-        source_settings=wanted,
+        source_settings=source_settings,
     )
     return plan, warnings
 
 
 def _reading_settings(options: DcgmOptions, builder: DcgmBuilder) -> dict[str, object]:
-    """`-c`: how often the fields of its counters file are read; 0 leaves that to us."""
-    wanted: dict[str, object] = {"dcgm_fields": builder.field_ids()}
+    """`-c`: the read interval of the fields in the counters file; 0 means gpuscope's default."""
+    source_settings: dict[str, object] = {"dcgm_fields": builder.field_ids()}
     if options.collect_interval <= 0:
-        return wanted
-    seconds = max(FASTEST_SECONDS, options.collect_interval / 1000)
-    wanted["dcgm_interval"] = seconds
+        return source_settings
+    seconds = max(MIN_INTERVAL_SECONDS, options.collect_interval / 1000)
+    source_settings["dcgm_interval"] = seconds
     if seconds < Settings().interval:
-        wanted["interval"] = seconds
-    return wanted
+        source_settings["interval"] = seconds
+    return source_settings
 
 
 def _kubernetes_settings(options: DcgmOptions) -> dict[str, object]:
-    """What its pod labels need: the kubelet's socket, and for the pods' own labels the API server."""
-    wanted: dict[str, object] = {"kubelet_socket": options.pod_resources_kubelet_socket}
+    """Settings for pod labels: the kubelet's socket, and the API server for the pods' own labels."""
+    source_settings: dict[str, object] = {"kubelet_socket": options.pod_resources_kubelet_socket}
     if options.nvidia_resource_names:
-        wanted["resource_names"] = options.nvidia_resource_names
+        source_settings["resource_names"] = options.nvidia_resource_names
     if options.kubernetes_enable_pod_labels:
-        wanted |= {"pod_labels": ("*",), "kubernetes_api": True}
-    return wanted
+        source_settings |= {"pod_labels": ("*",), "kubernetes_api": True}
+    return source_settings
 
 
 STAND_IN = StandIn("dcgm-exporter", _configure)

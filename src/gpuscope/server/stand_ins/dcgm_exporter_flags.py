@@ -1,7 +1,7 @@
-"""dcgm-exporter's own flags and environment variables, so that it can be replaced with nothing else changed.
+"""Parses dcgm-exporter's flags and environment variables.
 
-All 38 are understood; a flag wins over its variable. What cannot be honoured gives one warning that names it
-and says what to do instead. Parsing follows Go's flag package: `-flag`, `--flag`, `-flag=value`, no bundling.
+All 38 flags are known; a flag takes precedence over its variable. An unsupported one gives a warning that says
+what to do instead. Parsing follows Go's flag package: `-flag`, `--flag`, `-flag=value`, no bundling.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _number(text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise ValueError("is not a whole number") from None
+        raise ValueError("is not an integer") from None
 
 
 _SWITCH_WORDS = {
@@ -45,7 +45,7 @@ def _words(text: str) -> tuple[str, ...]:
 def _one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
+            raise ValueError(f"is not one of {', '.join(choices)}")
         return text
 
     return parse
@@ -57,13 +57,13 @@ def _selector(text: str) -> DeviceSelector:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """`unmet` says what to do instead where the option cannot be honoured; empty where it can."""
+    """`unsupported` says what to do instead of an unsupported option; empty for a supported one."""
 
     flag: str
     env: str
     parse: Callable[[str], Any]
     alias: str = ""
-    unmet: str = ""
+    unsupported: str = ""
 
     @property
     def name(self) -> str:
@@ -71,9 +71,9 @@ class _Option:
 
 
 _LEVELS = ("NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB")
-_NO_DUMPS = "no debug dumps are written; --log-level debug says what happens"
-_NO_CLAIMS = "resource claims get pod, namespace and container labels only in the native family"
-_NO_DCGM_LOG = "DCGM's own log stays with the host engine"
+_NO_DUMPS = "gpuscope writes no debug dumps; use --log-level debug"
+_NO_CLAIMS = "resource claims have pod, namespace and container labels only in the native family"
+_NO_DCGM_LOG = "DCGM's log is configured in the host engine"
 
 OPTIONS: tuple[_Option, ...] = (
     _Option("collectors", "DCGM_EXPORTER_COLLECTORS", _text, "f"),
@@ -123,11 +123,11 @@ OPTIONS: tuple[_Option, ...] = (
     _Option("dump-retention", "DCGM_EXPORTER_DUMP_RETENTION", _number, "", _NO_DUMPS),
     _Option("dump-compression", "DCGM_EXPORTER_DUMP_COMPRESSION", _switch, "", _NO_DUMPS),
     _Option("kubernetes-enable-dra", "KUBERNETES_ENABLE_DRA", _switch, "", _NO_CLAIMS),
-    # Nothing is validated at start and GPUs are always followed, so these four ask for what is so anyway.
+    # These three have no effect: nothing is validated at start, and GPU changes are always followed.
     _Option("disable-startup-validate", "DISABLE_STARTUP_VALIDATE", _switch),
     _Option("enable-gpu-bind-unbind-watch", "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", _switch),
     _Option("gpu-bind-unbind-poll-interval", "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL", _text),
-    _Option("enable-pprof", "DCGM_EXPORTER_ENABLE_PPROF", _switch, "", "there is no /debug/pprof here"),
+    _Option("enable-pprof", "DCGM_EXPORTER_ENABLE_PPROF", _switch, "", "gpuscope has no /debug/pprof"),
     _Option(
         "web-systemd-socket",
         "DCGM_EXPORTER_SYSTEMD_SOCKET",
@@ -152,16 +152,16 @@ def parse_dcgm_exporter_args(
     rest = _parse_flags(argv, values)
     options = DcgmOptions(**values, given=frozenset(values))
     warnings = [
-        f"--{option.flag} is not honoured: {option.unmet}"
+        f"--{option.flag} is not supported: {option.unsupported}"
         for option in OPTIONS
-        if option.unmet and getattr(options, option.name) != getattr(DcgmOptions(), option.name)
+        if option.unsupported and getattr(options, option.name) != getattr(DcgmOptions(), option.name)
     ]
     warnings += [f"argument {word!r} is ignored, as dcgm-exporter does" for word in rest]
     return options, tuple(warnings)
 
 
 def _parse_flags(argv: Sequence[str], values: dict[str, Any]) -> Iterable[str]:
-    """Fills `values`; what stands behind the last flag is returned."""
+    """Adds the flags to `values`; returns the arguments after the last flag."""
     words = list(argv)
     lists: dict[str, tuple[str, ...]] = {}
     while words and words[0].startswith("-") and words[0] != "-":
@@ -180,7 +180,7 @@ def _parse_flags(argv: Sequence[str], values: dict[str, Any]) -> Iterable[str]:
             else:
                 text = words.pop(0)
         value = _parse(option, text, word.partition("=")[0])
-        if option.parse is _words:  # given twice, it is one list; given at all, the variable's is not used
+        if option.parse is _words:  # a repeated flag extends the list and replaces the variable's
             value = lists[option.name] = (*lists.get(option.name, ()), *value)
         values[option.name] = value
     return words

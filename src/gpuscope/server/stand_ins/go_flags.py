@@ -1,7 +1,6 @@
-"""Command lines of other exporters, as kingpin reads them: `--flag=value`, `--flag value`, `--[no-]switch`.
+"""Parses command lines of other exporters as kingpin does: `--flag=value`, `--flag value`, `--[no-]switch`.
 
-A table says which flags an exporter has and what becomes of them. A flag it does not have is the user's
-mistake; one we understand but cannot honour is a warning that names it.
+A table lists an exporter's flags. An unknown flag is an error; a known but unsupported flag is a warning.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from gpuscope.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """`unmet` is empty where the flag is honoured, else what to know or to do instead."""
+    """`unsupported` says what to do instead of an unsupported flag; empty for a supported one."""
 
     switch: bool = False
-    unmet: str = ""
+    unsupported: str = ""
 
 
 def parse_flags(
@@ -41,7 +40,7 @@ def parse_flags(
             if not words:
                 raise UsageError(f"{word} of {exporter} needs a value")
             text = words.pop(0)
-        if flag.unmet:
-            warnings.append(f"--{name} is not honoured: {flag.unmet}")
+        if flag.unsupported:
+            warnings.append(f"--{name} is not supported: {flag.unsupported}")
         values[name] = text
     return values, list(dict.fromkeys(warnings))

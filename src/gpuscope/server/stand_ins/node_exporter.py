@@ -1,4 +1,4 @@
-"""Stands in for node_exporter, as far as family `host` goes: port 9100, its paths, its web flags."""
+"""The stand-in for node_exporter, limited to the family `host`: port 9100, its paths, its web flags."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ _FLAGS = {
     "web.listen-address": Flag(),
     "web.telemetry-path": Flag(),
     "web.config.file": Flag(),
-    "web.systemd-socket": Flag(switch=True, unmet="give the address with --web.listen-address"),
+    "web.systemd-socket": Flag(switch=True, unsupported="give the address with --web.listen-address"),
     "web.disable-exporter-metrics": Flag(switch=True),
-    "web.max-requests": Flag(unmet="connections have limits of their own here"),
+    "web.max-requests": Flag(unsupported="use gpuscope's own connection limits"),
     "path.procfs": Flag(),
     "path.sysfs": Flag(),
     "path.rootfs": Flag(),
-    "path.udev.data": Flag(unmet="udev's data is not read"),
-    "log.level": Flag(unmet="use --log-level"),
-    "log.format": Flag(unmet="the log is text"),
-    "runtime.gomaxprocs": Flag(unmet="there is no Go runtime here"),
+    "path.udev.data": Flag(unsupported="udev's data is not read"),
+    "log.level": Flag(unsupported="use --log-level"),
+    "log.format": Flag(unsupported="the log is text"),
+    "runtime.gomaxprocs": Flag(unsupported="gpuscope has no Go runtime"),
 }
-_COLLECTORS_HERE = (
+_COLLECTORS = (
     "cpu", "diskstats", "filesystem", "loadavg", "meminfo", "netdev", "stat", "time", "uname", "vmstat",
 )  # fmt: skip
 
 
 def _collector_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Parts the `--[no-]collector.X` flags from the others; one warning names all that are not honoured."""
-    rest, unmet = [], []
+    """Separates the `--[no-]collector.X` flags from the others; one warning names all unsupported ones."""
+    rest, unsupported = [], []
     for word in argv:
         name = word.removeprefix("--").removeprefix("no-")
         if not name.startswith("collector."):
             rest.append(word)
-        elif word.removeprefix("--collector.") not in _COLLECTORS_HERE:
-            unmet.append(word)
-    kept = ", ".join(_COLLECTORS_HERE)
-    return rest, [f"not honoured: {' '.join(unmet)}; the collectors here are {kept}"] if unmet else []
+        elif word.removeprefix("--collector.") not in _COLLECTORS:
+            unsupported.append(word)
+    supported = ", ".join(_COLLECTORS)
+    return rest, [
+        f"not supported: {' '.join(unsupported)}; the collectors are {supported}"
+    ] if unsupported else []
 
 
 def _configure(

@@ -1,4 +1,4 @@
-"""Stands in for nvidia_gpu_exporter 1.x: port 9835, `nvidia_smi_*`, its flags."""
+"""The stand-in for nvidia_gpu_exporter 1.x: port 9835, `nvidia_smi_*`, its flags."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
 from gpuscope.setting_values import parse_duration, parse_listen
 from gpuscope.settings import Settings
 from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
-from gpuscope.sources.nvidia_smi.source import queryable_fields
+from gpuscope.sources.nvidia_smi.smi_source import queryable_fields
 
-_TIMEOUTS = "connections have limits of their own here"
+_TIMEOUTS = "use gpuscope's own connection limits"
 _FLAGS = {
     "web.listen-address": Flag(),
     "web.telemetry-path": Flag(),
     "web.config.file": Flag(),
-    "web.systemd-socket": Flag(switch=True, unmet="give the address with --web.listen-address"),
-    "web.network": Flag(unmet="it listens on TCP"),
-    "web.read-timeout": Flag(unmet=_TIMEOUTS),
-    "web.read-header-timeout": Flag(unmet=_TIMEOUTS),
-    "web.write-timeout": Flag(unmet=_TIMEOUTS),
-    "web.idle-timeout": Flag(unmet=_TIMEOUTS),
-    "web.max-requests": Flag(unmet=_TIMEOUTS),
-    "web.timeout-offset": Flag(unmet="numbers are read in the background, so a scrape never waits for them"),
-    "web.enable-pprof": Flag(switch=True, unmet="there is no /debug/pprof here"),
+    "web.systemd-socket": Flag(switch=True, unsupported="give the address with --web.listen-address"),
+    "web.network": Flag(unsupported="gpuscope listens on TCP"),
+    "web.read-timeout": Flag(unsupported=_TIMEOUTS),
+    "web.read-header-timeout": Flag(unsupported=_TIMEOUTS),
+    "web.write-timeout": Flag(unsupported=_TIMEOUTS),
+    "web.idle-timeout": Flag(unsupported=_TIMEOUTS),
+    "web.max-requests": Flag(unsupported=_TIMEOUTS),
+    "web.timeout-offset": Flag(
+        unsupported="values are read in the background, so a scrape never waits for them"
+    ),
+    "web.enable-pprof": Flag(switch=True, unsupported="gpuscope has no /debug/pprof"),
     "nvidia-smi-command": Flag(),
     "query-field-names": Flag(),
     "query-field-names-exclude": Flag(),
@@ -39,10 +41,10 @@ _FLAGS = {
     "collect.compute-apps": Flag(switch=True),
     "collect.compute-apps-mig": Flag(switch=True),
     "collect.pcie-throughput": Flag(switch=True),
-    "demo-config": Flag(unmet="--source demo has scenarios of its own"),
-    "shutdown-on-error": Flag(switch=True, unmet="it keeps serving and says what fails"),
-    "log.level": Flag(unmet="use --log-level"),
-    "log.format": Flag(unmet="the log is text"),
+    "demo-config": Flag(unsupported="--source demo has scenarios of its own"),
+    "shutdown-on-error": Flag(switch=True, unsupported="gpuscope keeps serving and reports the failed source"),
+    "log.level": Flag(unsupported="use --log-level"),
+    "log.format": Flag(unsupported="the log is text"),
 }
 _BACKENDS = {"exec": "nvidia-smi", "nvml": "nvml", "demo": "demo"}
 
@@ -57,25 +59,25 @@ def _duration(values: Mapping[str, str], flag: str) -> float | None:
 
 
 def _source_settings(values: Mapping[str, str]) -> dict[str, object]:
-    wanted: dict[str, object] = {}
+    source_settings: dict[str, object] = {}
     backend = values.get("collect.backend")
     if backend is not None:
         if backend not in _BACKENDS:
             raise UsageError(f"--collect.backend: {backend!r} is not one of {', '.join(_BACKENDS)}")
-        wanted["source"] = _BACKENDS[backend]
+        source_settings["source"] = _BACKENDS[backend]
     if "nvidia-smi-command" in values:
-        wanted["nvidia_smi_command"] = values["nvidia-smi-command"]
+        source_settings["nvidia_smi_command"] = values["nvidia-smi-command"]
     interval = _duration(values, "collect.interval")
     if interval:
-        wanted["nvidia_smi_interval"] = interval
+        source_settings["nvidia_smi_interval"] = interval
     timeout = _duration(values, "collect.timeout")
     if timeout:
-        wanted["nvidia_smi_timeout"] = timeout
-    return wanted
+        source_settings["nvidia_smi_timeout"] = timeout
+    return source_settings
 
 
 def _check(options: Options, settings: Settings, values: Mapping[str, str]) -> None:
-    """Refuses what nvidia_gpu_exporter refuses to start with."""
+    """Rejects the options that nvidia_gpu_exporter rejects at start."""
     uses_command = options.backend == "exec"
     if options.compute_apps_mig and uses_command:
         raise UsageError(
@@ -89,7 +91,7 @@ def _check(options: Options, settings: Settings, values: Mapping[str, str]) -> N
             "--collect.pcie-throughput: nvidia-smi has no such numbers; use --collect.backend=nvml"
         )
     unknown = [field for field in options.query_field_names if field not in KNOWN_FIELDS]
-    if unknown and uses_command:  # a driver newer than our list may have it
+    if unknown and uses_command:  # a newer driver may have fields that KNOWN_FIELDS lacks
         own = settings.view(NvidiaSmiSettings)
         command = values.get("nvidia-smi-command", own.nvidia_smi_command)
         listed = queryable_fields(command, own.nvidia_smi_timeout)
@@ -111,7 +113,7 @@ def _configure(
 ) -> tuple[ListenerPlan, Sequence[str]]:
     values, warnings = parse_flags("nvidia_gpu_exporter", argv, _FLAGS)
     fields = values.get("query-field-names", "AUTO")
-    # nvidia-smi is what the original runs by default, and a failure of it must show as one.
+    # The original runs nvidia-smi by default, so a failure of nvidia-smi must be visible as its failure.
     default_backend = "exec" if settings.source in ("auto", "nvidia-smi") else ""
     options = Options(
         backend=values.get("collect.backend", default_backend),

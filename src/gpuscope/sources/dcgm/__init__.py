@@ -1,8 +1,8 @@
-"""GPUs as DCGM sees them: one long-lived `dcgmi dmon` stream, DCGM 1.x to 4.6.
+"""Source `dcgm`: one long-running `dcgmi dmon` stream, for DCGM 1.x to 4.6.
 
-Gives devices, MIG instances and profiling before Hopper; no processes. The stream's fields are watched by the
-host engine at the agent's interval. On a machine with MIG a second stream reads the instances, because DCGM 3
-drops every GPU without MIG from a stream that has any instance in it.
+Output: devices, MIG instances and profiling also before Hopper; no processes. The host engine watches the
+fields at the agent's interval. On a machine with MIG a second stream reads the instances, because DCGM 3 drops
+every GPU without MIG from a stream that contains an instance.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import logging
 import time
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import SourceError
 from gpuscope.readings import Reading
 from gpuscope.readings.dcgm_fields import PROFILING_IDS
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
 from gpuscope.sources.dcgm.dcgmi import dcgmi_command, run
-from gpuscope.sources.dcgm.devices import DeviceMaker, Values, to_driver
-from gpuscope.sources.dcgm.dmon_table import Entity
+from gpuscope.sources.dcgm.devices import DeviceBuilder, Values, to_driver
+from gpuscope.sources.dcgm.dmon_table import DmonEntity
 from gpuscope.sources.dcgm.field_ids import id_lists, parse_field_list, profiling_steps, usable_ids, wanted_ids
 from gpuscope.sources.dcgm.hierarchy import MigSlot, parse_hierarchy
 from gpuscope.sources.dcgm.plan import DcgmSettings
@@ -25,10 +26,11 @@ from gpuscope.sources.dcgm.stream import DmonStream
 
 log = logging.getLogger("gpuscope.source")
 
-ANSWER_SECONDS = 10.0  # for a command that runs once, and for a stream's first rows
+ANSWER_SECONDS = 10.0  # time limit of a single command and of a stream's first rows
 ALL_INSTANCES = ("-i", "*/*")
 
-# 256 minus: not supported, module not loaded, in use, profiling not supported / library error / multi-pass.
+# DCGM's return codes as exit codes (256 - code): not supported, module not loaded, in use, profiling not
+# supported, profiling library error, profiling multi-pass.
 _REFUSALS = frozenset({250, 223, 222, 220, 219, 218})
 
 
@@ -39,7 +41,9 @@ class DcgmSource:
         self._host = ["--host", host] if host else []
         self._interval = settings.interval
         self._silence = max(5.0, 5 * settings.interval)
-        self._makes = DeviceMaker()
+        self._device_builder = DeviceBuilder()
+        self._profiling_log = EpisodeLog(log, "source dcgm", recovered="all profiling fields are read again")
+        self._instance_log = EpisodeLog(log, "source dcgm", recovered="MIG instances are read again")
         self._streams: list[DmonStream] = []
         self._rejected = 0
         self._settings = settings
@@ -51,15 +55,15 @@ class DcgmSource:
         self._read_at = time.monotonic()
 
     def read(self, due: frozenset[Tier]) -> Reading:
-        self._skip_what_is_old()
+        self._drop_old_rows()
         if Tier.SLOW in due and not self._just_opened:
             self._follow_changes()
         self._just_opened = False
-        rows: dict[Entity, Values] = {}
+        rows: dict[DmonEntity, Values] = {}
         for stream in self._streams:
             for row in stream.rows():
                 rows[row.entity] = {**rows.get(row.entity, {}), **row.values}
-        devices = self._makes.to_devices(rows, self._slots)
+        devices = self._device_builder.to_devices(rows, self._slots)
         return Reading(driver=to_driver(rows.values()), devices=devices, failures=self._count_failures())
 
     def close(self) -> None:
@@ -69,7 +73,7 @@ class DcgmSource:
 
     def _count_failures(self) -> dict[str, int]:
         rejected = sum(stream.rejected for stream in self._streams)
-        failures = {"row": rejected - self._rejected, "uuid": self._makes.nameless}
+        failures = {"row": rejected - self._rejected, "uuid": self._device_builder.without_uuid}
         self._rejected = rejected
         return {call: count for call, count in failures.items() if count}
 
@@ -80,40 +84,42 @@ class DcgmSource:
     def _read_slots(self) -> tuple[MigSlot, ...] | None:
         try:
             return parse_hierarchy(self._run("discovery", "-c"))
-        except SourceError as error:  # DCGM before 2.0 has no such option, and no MIG either
+        except SourceError as error:  # DCGM before 2.0 has neither this option nor MIG
             log.debug("source dcgm: no MIG hierarchy: %s", error)
             return None
 
-    def _skip_what_is_old(self) -> None:
-        """Nobody read for a while: the pipes are full of old rows, and dmon waits to write another old one."""
+    def _drop_old_rows(self) -> None:
+        """Restarts the streams after a pause without reads: the pipes are full of old rows."""
         now = time.monotonic()
         if now - self._read_at > self._silence:
             self._start_streams()
         self._read_at = now
 
     def _follow_changes(self) -> None:
-        """A running stream sees neither a new MIG instance nor a new field; it has to be started again."""
+        """Restarts the streams after a change: a running stream gets no new MIG instances or fields."""
         slots = self._read_slots()
         ids = usable_ids(wanted_ids(self._settings), self._known)
         if slots is None:
             slots = self._slots
         if slots != self._slots or ids != self._ids:
-            log.info("source dcgm: MIG instances or wanted fields changed; the stream is started again")
+            log.info("source dcgm: MIG instances or requested fields changed; restarting the stream")
             self._slots, self._ids = slots, ids
             self._start_streams()
 
     def _start_streams(self) -> None:
-        """Starts what is needed and waits for the first rows, with as much profiling as is allowed."""
+        """Starts the streams and waits for the first rows, with as much profiling as DCGM allows."""
         steps = profiling_steps(self._ids)
         for step, ids in enumerate(steps):
             try:
                 self._open_streams(ids)
+                if step == 0:
+                    self._profiling_log.succeeded()
                 return
             except SourceError as error:
                 self.close()
                 if step + 1 == len(steps) or not _is_refusal(error):
                     raise
-                _say_what_is_left(steps[step + 1], error)
+                self._profiling_log.failed(_profiling_refused(steps[step + 1], error))
             except BaseException:
                 self.close()
                 raise
@@ -127,10 +133,12 @@ class DcgmSource:
         for stream in list(self._streams):
             try:
                 stream.wait_for_rows(ANSWER_SECONDS + self._interval)
+                if stream in of_instances:
+                    self._instance_log.succeeded()
             except SourceError as error:
                 if stream not in of_instances or _is_refusal(error):
                     raise
-                log.warning("source dcgm: MIG instances cannot be read, whole GPUs can: %s", error)
+                self._instance_log.failed(f"MIG instances cannot be read, whole GPUs can: {error}")
                 self._streams.remove(stream)
                 stream.close()
 
@@ -144,13 +152,9 @@ def _is_refusal(error: SourceError) -> bool:
     return error.code in _REFUSALS or "setting watches" in str(error)
 
 
-def _say_what_is_left(ids: tuple[int, ...], error: SourceError) -> None:
+def _profiling_refused(ids: tuple[int, ...], error: SourceError) -> str:
     left = [field_id for field_id in ids if field_id in PROFILING_IDS]
-    log.warning(
-        "source dcgm: profiling refused (%s); going on %s",
-        error,
-        f"with {left}" if left else "without profiling",
-    )
+    return f"profiling refused ({error}); continuing {f'with fields {left}' if left else 'without profiling'}"
 
 
 SOURCE = SourceSpec(

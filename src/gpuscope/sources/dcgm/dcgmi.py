@@ -1,7 +1,8 @@
-"""Running `dcgmi` once: its standard output, or a sentence that says what is wrong and what to do.
+"""Runs `dcgmi` once: returns its standard output or raises an error with reason and fix.
 
-Every run has a time-out: a stopped host engine never answers and never hangs up. The whole process group is
-killed, because the command may be a wrapper (sudo, docker exec) whose child would live on.
+Every run has a time limit, because a stopped host engine neither answers nor closes the connection. The whole
+process group is killed, because the command may be a wrapper (sudo, docker exec) whose child would keep
+running.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ def dcgmi_command(settings: Settings) -> list[str]:
     except ValueError as error:
         raise UsageError(f"--dcgmi-command: {command!r}: {error}") from None
     if not words:
-        raise UsageError("--dcgmi-command is empty; give the command, for instance dcgmi")
+        raise UsageError("--dcgmi-command is empty; set it to a command, for example dcgmi")
     return words
 
 
 def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """The command in a process group of its own, with both outputs as pipes."""
-    # With CUDA_VISIBLE_DEVICES set, dcgmi prints twelve lines of warning on standard error at every start.
+    """Starts the command in its own process group, with both outputs as pipes."""
+    # With CUDA_VISIBLE_DEVICES, dcgmi prints twelve lines of warnings to standard error at every start.
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     try:
         return subprocess.Popen(
@@ -52,22 +53,22 @@ def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         )
     except FileNotFoundError:
         raise SourceMissing(
-            f"{command[0]} is not here; install datacenter-gpu-manager, or say where it is with --dcgmi-command"
+            f"{command[0]} was not found; install datacenter-gpu-manager, or set its path with --dcgmi-command"
         ) from None
     except OSError as error:
         raise SourceError(f"{command[0]} cannot be run: {error.strerror}") from None
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends the command and what it started, and reaps it."""
-    if process.poll() is None:  # once reaped, its number may be somebody else's
-        # A setuid wrapper's group is not ours to kill; it ends when its pipe closes.
+    """Kills the command with its children, and reaps it."""
+    if process.poll() is None:  # the PID of a reaped process may belong to another process
+        # We may not kill the group of a setuid wrapper; it ends when its pipe closes.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel; reaped when it comes out
+    with contextlib.suppress(subprocess.TimeoutExpired):  # blocked in the kernel; reaped when it ends
         process.wait(5)
 
 
@@ -77,7 +78,7 @@ def run(command: Sequence[str], timeout_seconds: float) -> str:
         output, errors = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         raise SourceError(
-            f"{_said(command)} gave no answer in {timeout_seconds:g} s; the DCGM host engine may hang"
+            f"{_command_text(command)} did not answer in {timeout_seconds:g} s; the DCGM host engine may hang"
         ) from None
     finally:
         kill(process)
@@ -87,19 +88,19 @@ def run(command: Sequence[str], timeout_seconds: float) -> str:
 
 
 def failure(command: Sequence[str], code: int, output: bytes) -> SourceError:
-    """What the command said about its end, in one sentence."""
+    """The command's exit and its error message in one sentence."""
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith("Error")] or lines
+    errors = [line for line in lines if line.startswith("Error")] or lines
     ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    sentence = f"{_said(command)} {ending}"
-    if said:
-        sentence += ": " + said[-1][:300].rstrip(".")
+    sentence = f"{_command_text(command)} {ending}"
+    if errors:
+        sentence += ": " + errors[-1][:300].rstrip(".")
     if code in _HINTS:
         sentence += "; " + _HINTS[code]
     return SourceError(sentence, code)
 
 
-def _said(command: Sequence[str]) -> str:
-    """The command without its long list of ids."""
+def _command_text(command: Sequence[str]) -> str:
+    """The command without long lists of ids."""
     words = [word for word in command if len(word) < 60]
     return "`" + " ".join(words[:3]) + "`"

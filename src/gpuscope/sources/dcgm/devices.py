@@ -1,7 +1,8 @@
-"""DCGM's values by field id become devices in base units; the values themselves go along word for word.
+"""Converts DCGM's values by field id to devices in base units, and keeps the unchanged values.
 
-A lost GPU keeps its row and loses everything in it, its UUID included, so UUIDs are remembered by entity. On a
-MIG instance's row only fields that DCGM keeps per instance are the instance's: the others repeat the GPU's.
+A lost GPU keeps its row but all values in it are blank, also its UUID, so UUIDs are remembered by entity. In
+the row of a MIG instance only fields that DCGM has per instance are the instance's; the others repeat the
+GPU's.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from gpuscope.readings.dcgm_fields import (
     dcgm_fields,
 )
 from gpuscope.readings.device import GpuOrInstance
-from gpuscope.sources.dcgm.dmon_table import Entity, Value
+from gpuscope.sources.dcgm.dmon_table import DmonEntity, Value
 from gpuscope.sources.dcgm.field_ids import CUDA_VERSION_ID, INDEX_ID, UUID_ID
 from gpuscope.sources.dcgm.hierarchy import MigSlot
 
 Values = Mapping[int, Value]
 
-_ALIVE_IDS = (100, 101, 150, 155, 203, 204, 251, 252)  # a GPU that gives none of these has left the bus
+_ALIVE_IDS = (100, 101, 150, 155, 203, 204, 251, 252)  # a GPU without any of these has left the bus
 _PROFILE_ID = 50  # the name field; on an instance's row it holds the profile
 _INSTANCE_LEVELS = frozenset({4, 5})
 _PART_ATTRIBUTES = frozenset(field.name for field in fields(GpuOrInstance))
@@ -50,27 +51,27 @@ _INSTANCE_TARGETS: Mapping[int, _Target] = {
 }
 
 
-class DeviceMaker:
-    """Remembers what a row without a UUID is called."""
+class DeviceBuilder:
+    """Builds devices; remembers the UUID of each row, because a lost GPU's row has none."""
 
     def __init__(self) -> None:
-        self._uuids: dict[Entity, Uuid] = {}
-        self.nameless = 0
+        self._uuids: dict[DmonEntity, Uuid] = {}
+        self.without_uuid = 0
 
-    def to_devices(self, rows: Mapping[Entity, Values], slots: Iterable[MigSlot]) -> tuple[Device, ...]:
-        """`nameless` counts afterwards the rows that could not be matched to a UUID."""
-        self.nameless = 0
+    def to_devices(self, rows: Mapping[DmonEntity, Values], slots: Iterable[MigSlot]) -> tuple[Device, ...]:
+        """Sets `without_uuid` to the number of rows whose UUID is not known."""
+        self.without_uuid = 0
         slots = tuple(slots)
         gpus = (item for item in rows.items() if item[0].kind == "GPU")
         devices = (self._to_device(entity, values, rows, slots) for entity, values in gpus)
         return tuple(sorted((device for device in devices if device is not None), key=lambda d: d.index))
 
     def _to_device(
-        self, entity: Entity, values: Values, rows: Mapping[Entity, Values], slots: tuple[MigSlot, ...]
+        self, entity: DmonEntity, values: Values, rows: Mapping[DmonEntity, Values], slots: tuple[MigSlot, ...]
     ) -> Device | None:
         uuid = self._uuid(entity, values, "GPU-")
         if uuid is None:
-            self.nameless += 1
+            self.without_uuid += 1
             return None
         index = values.get(INDEX_ID)
         instances = (self._to_instance(uuid, slot, rows) for slot in slots if slot.gpu == entity.id)
@@ -83,12 +84,12 @@ class DeviceMaker:
             **_attributes(values, _DEVICE_TARGETS),
         )
 
-    def _to_instance(self, gpu: Uuid, slot: MigSlot, rows: Mapping[Entity, Values]) -> MigInstance | None:
-        entity = Entity("GPU-I", slot.entity)
+    def _to_instance(self, gpu: Uuid, slot: MigSlot, rows: Mapping[DmonEntity, Values]) -> MigInstance | None:
+        entity = DmonEntity("GPU-I", slot.entity)
         values = rows.get(entity)
         if values is None:
             return None
-        # Before driver 470 an instance had no UUID of its own, and this is how it was called.
+        # Before driver 470 an instance had no UUID of its own; this was its name.
         uuid = self._uuid(entity, values, "MIG-") or Uuid(
             f"MIG-{gpu}/{slot.gpu_instance}/{slot.compute_instance}"
         )
@@ -102,7 +103,7 @@ class DeviceMaker:
             **_attributes(values, _INSTANCE_TARGETS),
         )
 
-    def _uuid(self, entity: Entity, values: Values, prefix: str) -> Uuid | None:
+    def _uuid(self, entity: DmonEntity, values: Values, prefix: str) -> Uuid | None:
         uuid = values.get(UUID_ID)
         if isinstance(uuid, str) and uuid.startswith(prefix):
             self._uuids[entity] = Uuid(uuid)
@@ -126,7 +127,7 @@ def _attributes(values: Values, targets: Mapping[int, _Target]) -> dict[str, Any
 
 
 def to_driver(rows: Iterable[Values]) -> Maybe[Driver]:
-    """The versions every GPU's row repeats, from the first row that has them."""
+    """The versions from the first row that has them; every GPU's row repeats them."""
     for values in rows:
         found: dict[str, Any] = {
             attribute: values[field_id] for field_id, attribute in DRIVER_READINGS.items() if field_id in values

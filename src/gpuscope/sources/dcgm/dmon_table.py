@@ -1,8 +1,10 @@
-"""The table `dcgmi dmon` prints: lines go in, one row per entity comes out, cells by the offsets of the header.
+"""Parses the table of `dcgmi dmon`. Input: lines; output: one row per entity, cells by the offsets of the
+header.
 
-Columns belong to the requested ids by position; short names repeat and change between versions. What is not a
-value (N/A, blank markers, a cell cut to `…...`) is not in the row. A line that does not fit its header exactly
-is rejected whole: DCGM 3 prints nothing for a missing cell, and every later number would be another field's.
+Columns map to the requested ids by position, because short names repeat and change between versions. Cells
+without a value (N/A, blank markers, a cell truncated to `…...`) are left out. A line that does not fit its
+header exactly is rejected: DCGM 3 prints nothing for a missing cell, so every later number would belong to
+another field.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from gpuscope.readings.dcgm_fields import is_blank, kind_of
 
 Value = int | float | str
 
-LONGEST_PUSH = 512  # the ways to read a row are searched; rubbish must not keep us searching
+MAX_SHIFT = 512  # limits the search for ways to split a row
 
 _WORD = re.compile(r"\S+")
 _LOOKS_LIKE_A_ROW = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]*(?: Core)?\s+)?\d")
@@ -27,21 +29,21 @@ _DECIMAL = re.compile(r"-?\d{1,40}\.\d{1,20}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
-    """`kind` as dmon says it: GPU, GPU-I, GPU-CI, …; DCGM 1.x says only a number and means a GPU."""
+class DmonEntity:
+    """`kind` is dmon's word: GPU, GPU-I, GPU-CI, …; DCGM 1.x prints only a number, which is a GPU."""
 
     kind: str
     id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    entity: Entity
+class DmonRow:
+    entity: DmonEntity
     values: Mapping[int, Value]  # by field id
 
 
 class DmonTable:
-    """Understands one stream. `rejected` counts the lines that looked like rows and could not be trusted."""
+    """Parses one stream. `rejected` counts lines that look like rows but do not fit the header."""
 
     def __init__(self, field_ids: Sequence[int]) -> None:
         self._ids = tuple(field_ids)
@@ -49,8 +51,8 @@ class DmonTable:
         self._layout: _LeftAligned | _RightAligned | None = None
         self.rejected = 0
 
-    def feed(self, line: str) -> Row | None:
-        """The row in this line; None for headers, blank lines, messages and what cannot be trusted."""
+    def feed(self, line: str) -> DmonRow | None:
+        """The row in this line; None for headers, blank lines, messages and rejected lines."""
         line = line.rstrip("\r\n")
         if line.startswith("#"):
             self._layout = self._read_header(line)
@@ -67,7 +69,7 @@ class DmonTable:
             for field_id, kind, cell in zip(self._ids, self._kinds, cells, strict=True)
             if (value := _to_value(cell, kind)) is not None
         }
-        return Row(Entity(entity[1] or "GPU", int(entity[2])), values)
+        return DmonRow(DmonEntity(entity[1] or "GPU", int(entity[2])), values)
 
     def _read_header(self, line: str) -> _LeftAligned | _RightAligned:
         right_aligned = line.startswith("# ")  # `# Entity` up to DCGM 2.3, `#Entity` after
@@ -86,7 +88,7 @@ Split = tuple[re.Match[str], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class _LeftAligned:
-    """DCGM 2.4 and newer: a cell starts where its header does, is padded, and is cut when it is too long."""
+    """DCGM 2.4 and newer: a cell starts at its header's column, is padded, and is truncated if too long."""
 
     spans: tuple[tuple[int, int], ...]
     length: int
@@ -98,7 +100,7 @@ class _LeftAligned:
         cells = []
         for start, end in self.spans:
             cell = line[start:end].rstrip()
-            # Two blanks of padding belong to every column, so this length is the longest a cell can have.
+            # Every column has two spaces of padding, so this is the maximum length of a cell.
             is_cut = cell.endswith("...") and len(cell) >= end - start - 2
             cells.append("" if is_cut else cell.lstrip())
         return entity, cells
@@ -106,10 +108,10 @@ class _LeftAligned:
 
 @dataclass(frozen=True, slots=True)
 class _RightAligned:
-    """DCGM 1.x to 2.3: a cell ends where its header does, moved by the entity's number and by longer cells.
+    """DCGM 1.x to 2.3: a cell ends at its header's column, shifted by the entity's number and longer cells.
 
-    A value as wide as its column gets one blank in front and pushes all that follows. Texts have blanks too, so
-    a pushed row may be read in several ways; it is taken only if exactly one of them fits.
+    A value as wide as its column gets one space before it and shifts all following cells. Texts contain spaces
+    too, so a shifted row can be split in several ways; it is accepted only if exactly one way fits.
     """
 
     widths: tuple[int, ...]
@@ -120,7 +122,7 @@ class _RightAligned:
         if entity is None:
             return None
         pushed = len(line) - entity.end() - sum(self.widths)
-        if not 0 <= pushed <= LONGEST_PUSH:
+        if not 0 <= pushed <= MAX_SHIFT:
             return None
         ways = self._ways(line, 0, entity.end(), pushed, {})
         return (entity, ways[0]) if len(ways) == 1 else None
@@ -128,7 +130,7 @@ class _RightAligned:
     def _ways(
         self, line: str, column: int, at: int, pushed: int, known: dict[tuple[int, int], list[tuple[str, ...]]]
     ) -> list[tuple[str, ...]]:
-        """At most two ways to read the rest of the line, of which `pushed` characters are still unexplained."""
+        """At most two ways to split the rest of the line, which has `pushed` characters too many."""
         if column == len(self.widths):
             return [()] if pushed == 0 else []
         if (column, at) not in known:

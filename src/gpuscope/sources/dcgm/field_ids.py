@@ -1,7 +1,7 @@
-"""Which fields the stream asks for, and how this DCGM's own list of fields is read.
+"""The fields that the stream requests, and the parser of DCGM's own list of fields.
 
-One id that DCGM does not know ends the whole run, so the wanted ids are checked against `dcgmi dmon -l` first.
-Profiling ids are asked for as many as the GPUs allow: all, then the few that every profiled GPU has, then none.
+One unknown id ends the whole run, so the requested ids are first checked against `dcgmi dmon -l`. The stream
+requests as many profiling ids as the GPUs allow: all, then those that every profiled GPU has, then none.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from gpuscope.settings import Settings
 UUID_ID = 54
 INDEX_ID = 52
 CUDA_VERSION_ID = 5
-MAX_IDS = 127  # in one `-e` list; one more and DCGM says "Bad parameter"
+MAX_IDS = 127  # in one `-e` list; with more, DCGM reports "Bad parameter"
 
-# The driver measures PCIe throughput for 20 ms per call and direction; every second on every GPU that is too
-# much for a number most never ask DCGM for. The profiling units count it for nothing.
+# The driver measures PCIe throughput for 20 ms per call and direction, too long for every second and GPU. The
+# profiling fields have the same number without that cost.
 _COSTLY_IDS = frozenset({200, 201})
 
-# What the dcgm families export and no reading holds: XID, NVLink errors and throughput, vGPU licence.
+# Fields that the dcgm families export but no reading contains: XID, NVLink errors and throughput, vGPU licence.
 _FAMILY_IDS = (230, 254, 409, 419, 429, 439, 449, 526)
 
-# What dcgm-exporter works out itself, by the number it gives it, and the field it comes from.
-_BEHIND_OWN_COUNTERS = {9001: 230, 9002: 112, 9004: P2P_BITMAP_ID}
+# dcgm-exporter's own counters by id -> the field they are computed from.
+_OWN_COUNTER_SOURCES = {9001: 230, 9002: 112, 9004: P2P_BITMAP_ID}
 
 DEFAULT_IDS = (
     UUID_ID,
@@ -48,7 +48,7 @@ DEFAULT_IDS = (
 
 BASIC_PROFILING_IDS = frozenset({1001, 1002, 1003, 1004, 1005, 1009, 1010})
 
-# What the exporters of 2018 asked DCGM 1.x for: every DCGM has these.
+# The fields that the exporters of 2018 requested from DCGM 1.x; every DCGM has them.
 EARLIEST_IDS = frozenset(
     {UUID_ID, 100, 101, 140, 150, 155, 202, 203, 204, 206, 207, 230, 251, 252}
     | {*range(240, 247), *range(310, 314), 390, 391, 392, 409, 419, 429, 439}
@@ -58,9 +58,9 @@ _LIST_ROW = re.compile(r"(\S+)\s+(\S+)\s+(\d+)\s*\Z")
 
 
 def wanted_ids(settings: Settings) -> tuple[int, ...]:
-    """The ids for our readings, those added by id, and those of the counters file; each once."""
+    """The ids of our readings, of --fields and of the counters file, without duplicates."""
     ids = [*DEFAULT_IDS, *_added_ids(settings.fields), *_counters_file_ids(settings.counters)]
-    ids += [_BEHIND_OWN_COUNTERS.get(field_id, field_id) for field_id in settings.dcgm_fields]
+    ids += [_OWN_COUNTER_SOURCES.get(field_id, field_id) for field_id in settings.dcgm_fields]
     if "dcgm_legacy" in settings.families:
         ids += sorted(_COSTLY_IDS)
     return tuple(dict.fromkeys(ids))
@@ -74,7 +74,7 @@ def _added_ids(fields: Sequence[str]) -> Iterator[int]:
 
 
 def _counters_file_ids(path: str) -> Iterator[int]:
-    """Only what is asked for is looked up here; the family that exports it says what is wrong with the file."""
+    """The ids of known names. Errors in the file are reported by the family that exports it."""
     if not path:
         return
     try:
@@ -89,15 +89,15 @@ def _counters_file_ids(path: str) -> Iterator[int]:
 
 
 def parse_field_list(text: str) -> frozenset[int]:
-    """The ids in the output of `dcgmi dmon -l`, under whichever banner and in whichever columns."""
+    """The ids in the output of `dcgmi dmon -l`, independent of its banner and columns."""
     rows = (_LIST_ROW.match(line.strip()) for line in text.splitlines())
     return frozenset(int(row[3]) for row in rows if row)
 
 
 def usable_ids(wanted: Iterable[int], known: frozenset[int]) -> tuple[int, ...]:
-    """Of the wanted ids those this DCGM has; binary fields have no text and are never asked for."""
+    """The requested ids that this DCGM has, without binary fields, which dmon cannot print."""
     fields = dcgm_fields()
-    known = known or EARLIEST_IDS  # a list we cannot read says nothing
+    known = known or EARLIEST_IDS  # the list could not be parsed
     return tuple(
         field_id
         for field_id in wanted
@@ -106,7 +106,7 @@ def usable_ids(wanted: Iterable[int], known: frozenset[int]) -> tuple[int, ...]:
 
 
 def profiling_steps(ids: Sequence[int]) -> list[tuple[int, ...]]:
-    """The id lists to try, one after the other, until the profiling module accepts one."""
+    """The id lists to try in order until the profiling module accepts one."""
     steps = [
         tuple(ids),
         tuple(i for i in ids if i not in PROFILING_IDS or i in BASIC_PROFILING_IDS),
@@ -116,7 +116,7 @@ def profiling_steps(ids: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def id_lists(ids: Sequence[int]) -> list[tuple[int, ...]]:
-    """`ids` cut into lists that fit one stream each; every list has the UUID, which names its rows."""
+    """`ids` split into lists for one stream each; every list has the UUID, which identifies the rows."""
     others = [field_id for field_id in ids if field_id != UUID_ID]
     size = MAX_IDS - 1
     return [(UUID_ID, *others[at : at + size]) for at in range(0, len(others), size)] or [(UUID_ID,)]

@@ -1,7 +1,8 @@
-"""Which MIG instance is which: `dcgmi discovery -c` goes in, one slot per GPU instance comes out.
+"""Maps DCGM's MIG entity numbers to GPUs and instances. Input: `dcgmi discovery -c`; output: one slot per
+instance.
 
-The number in `GPU-I 2` is DCGM's own and says neither the GPU nor the driver's instance id; only this table
-does. A machine without MIG, or a DCGM without the command, has no slots.
+The number in `GPU-I 2` is DCGM's own and contains neither the GPU nor the driver's instance id; only this table
+has both. A machine without MIG, or a DCGM without the command, has no slots.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _COMPUTE = re.compile(r"->\s*CI (\d+)/(\d+)/(\d+)\s*\|[^|]*\(EntityID: (\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class MigSlot:
-    """`entity` is the number dmon prints behind GPU-I; the other ids are DCGM's GPU and the driver's own."""
+    """`entity` is dmon's number after GPU-I; `gpu` is DCGM's GPU id, the other ids are the driver's."""
 
     entity: int
     gpu: int

@@ -18,8 +18,8 @@ FIRST_PROFILING_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class DcgmSettings:
-    dcgmi_command: str = setting("dcgmi", str, "how to run dcgmi", "COMMAND")
-    dcgm_host: str = setting("", str, "DCGM host engine to ask (default: dcgmi's own)", "HOST:PORT")
+    dcgmi_command: str = setting("dcgmi", str, "command that runs dcgmi", "COMMAND")
+    dcgm_host: str = setting("", str, "address of the DCGM host engine (default: dcgmi's default)", "HOST:PORT")
 
 
 def _has_dcgmi(settings: Settings) -> bool:

@@ -1,8 +1,8 @@
-"""One running `dcgmi dmon`: its rows as they arrive, read without blocking and without a thread.
+"""One running `dcgmi dmon`: reads its rows without blocking and without a thread.
 
-Each entity's latest row is kept with the time it came, so a sample that is still being written does no harm.
-The stream raises when the command has ended, and when no row came for `silence_seconds`: a host engine that
-hangs neither answers nor hangs up, so silence is the only sign.
+The latest row of each entity is kept with its arrival time, so an incomplete sample does no harm. The stream
+raises when the command has ended and when no row arrived for `silence_seconds`: a hung host engine neither
+answers nor closes the connection.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import IO
 
 from gpuscope.errors import SourceError
 from gpuscope.sources.dcgm.dcgmi import failure, kill, start
-from gpuscope.sources.dcgm.dmon_table import DmonTable, Entity, Row
+from gpuscope.sources.dcgm.dmon_table import DmonEntity, DmonRow, DmonTable
 
-LONGEST_LINE = 1 << 20
-KEPT_ERROR_BYTES = 8192
+MAX_LINE_BYTES = 1 << 20
+MAX_ERROR_BYTES = 8192
 QUIET_SECONDS = 0.05
-FIRST_QUIET_SECONDS = 0.2  # once per start; the price of a GPU missing from the first reading is higher
+FIRST_QUIET_SECONDS = 0.2  # once per start, so that no GPU is missing from the first reading
 MAX_ENTITIES = 4096
 CHUNK_BYTES = 65536
-MAX_CHUNKS = 64  # a command that prints without end must not keep us reading for ever
+MAX_CHUNKS = 64  # per read, so that endless output does not block the reader
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    row: Row
+    row: DmonRow
     at: float  # monotonic
 
 
@@ -40,9 +40,9 @@ class DmonStream:
         self._command = tuple(command)
         self._silence = silence_seconds
         self._table = DmonTable(field_ids)
-        self._rows: dict[Entity, Arrived] = {}
+        self._rows: dict[DmonEntity, Arrived] = {}
         self._unfinished = b""
-        self._said = b""  # the end of standard error, and of whatever else was no row
+        self._errors = b""  # the end of standard error, and error lines of standard output
         self._last_row_at = time.monotonic()
         self._process = start(command)
         self._out, self._err = (_unblocked(pipe) for pipe in (self._process.stdout, self._process.stderr))
@@ -54,21 +54,21 @@ class DmonStream:
         return self._table.rejected
 
     def wait_for_rows(self, seconds: float) -> None:
-        """Returns when the first rows are there; raises what ended the stream, or that nothing came."""
+        """Waits for the first rows; raises if the stream ends or no row arrives."""
         deadline = time.monotonic() + seconds
         while not self._rows:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._silent(seconds)
             self._more_within(min(left, 0.5))
-        # A sample has no end mark: it is complete when its first entity comes again or nothing more comes.
+        # A sample has no end mark: it is complete when its first entity repeats or no more rows arrive.
         entities = 0
         while len(self._rows) > entities:
             entities = len(self._rows)
             self._more_within(FIRST_QUIET_SECONDS)
 
-    def rows(self) -> list[Row]:
-        """The latest row of every entity that still gets rows."""
+    def rows(self) -> list[DmonRow]:
+        """The latest row of every entity, without entities that get no rows any more."""
         self._drain()
         self._finish_line()
         now = time.monotonic()
@@ -80,7 +80,7 @@ class DmonStream:
         kill(self._process)
 
     def _finish_line(self) -> None:
-        """Gives a sample that is just being written a moment to be complete."""
+        """Waits briefly for the rest of an incomplete line."""
         if self._unfinished:
             self._more_within(QUIET_SECONDS)
 
@@ -89,11 +89,11 @@ class DmonStream:
             self._drain()
 
     def _drain(self) -> None:
-        self._said = (self._said + _read_all(self._err)[0])[-KEPT_ERROR_BYTES:]
+        self._errors = (self._errors + _read_all(self._err)[0])[-MAX_ERROR_BYTES:]
         data, ended = _read_all(self._out)
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
-        if len(self._unfinished) > LONGEST_LINE:
-            raise SourceError(f"dcgmi dmon printed more than {LONGEST_LINE} bytes without a line end")
+        if len(self._unfinished) > MAX_LINE_BYTES:
+            raise SourceError(f"dcgmi dmon printed more than {MAX_LINE_BYTES} bytes without a line end")
         for line in lines:
             self._take(line)
         if ended:
@@ -106,19 +106,19 @@ class DmonStream:
             self._rows[row.entity] = Arrived(row, self._last_row_at)
             if len(self._rows) > MAX_ENTITIES:
                 raise SourceError(f"dcgmi dmon printed more than {MAX_ENTITIES} GPUs and instances")
-        elif line.startswith(b"Error"):  # DCGM 2 and a missing host engine complain on standard output
-            self._said = (self._said + line + b"\n")[-KEPT_ERROR_BYTES:]
+        elif line.startswith(b"Error"):  # DCGM 2 and a missing host engine print errors to standard output
+            self._errors = (self._errors + line + b"\n")[-MAX_ERROR_BYTES:]
 
     def _ended(self) -> SourceError:
         try:
             code = self._process.wait(1)
-        except subprocess.TimeoutExpired:  # closed its output and lives on: of no use either way
+        except subprocess.TimeoutExpired:  # it closed its output but still runs
             code = -1
-        self._said += _read_all(self._err)[0]
-        return failure(self._command, code, self._said)
+        self._errors += _read_all(self._err)[0]
+        return failure(self._command, code, self._errors)
 
     def _silent(self, seconds: float) -> SourceError:
-        sentence = f"dcgmi dmon gave no row for {seconds:.0f} s"
+        sentence = f"dcgmi dmon printed no row for {seconds:.0f} s"
         if self.rejected:
             return SourceError(f"{sentence}; {self.rejected} lines did not fit its own header")
         return SourceError(f"{sentence}; the DCGM host engine may hang (systemctl restart nvidia-dcgm)")
@@ -132,7 +132,7 @@ def _unblocked(pipe: IO[bytes] | None) -> int:
 
 
 def _read_all(descriptor: int) -> tuple[bytes, bool]:
-    """What a non-blocking pipe holds now, and whether its writer has gone."""
+    """The available bytes of a non-blocking pipe, and whether its writer has closed it."""
     chunks: list[bytes] = []
     for _ in range(MAX_CHUNKS):
         try:

@@ -15,14 +15,14 @@ class DemoSettings:
     scenario: tuple[str, ...] = setting(
         (),
         parse_words,
-        "what happens in the simulated fleet: NAME or NAME@+2m, several with commas or repeated",
+        "events in the simulated fleet: NAME or NAME@+2m; comma-separated or repeated",
         "NAME",
         group=_GROUP,
     )
     seed: int = setting(
-        1, parse_count, "which simulated fleet: the same seed gives the same numbers", "N", group=_GROUP
+        1, parse_count, "seed of the simulated fleet; the same seed gives the same values", "N", group=_GROUP
     )
-    demo_gpus: int = setting(8, parse_count, "how many simulated GPUs a node", "N", group=_GROUP)
+    demo_gpus: int = setting(8, parse_count, "number of simulated GPUs per node", "N", group=_GROUP)
     demo_model: str = setting(
         "", str, "model of the simulated GPUs (default: a mixed fleet)", "MODEL", group=_GROUP
     )

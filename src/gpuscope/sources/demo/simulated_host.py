@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import pi, sin
 
-from gpuscope.readings import Filesystem, Host
+from gpuscope.readings import Filesystem, HostReading
 
 GIB = 1024.0**3
 _MODES = {"user": 0.74, "system": 0.17, "iowait": 0.05, "softirq": 0.03, "irq": 0.004, "nice": 0.006}
@@ -33,12 +33,14 @@ class Machine:
     aarch64: bool = False
 
 
-def read_host(machine: Machine, at: float, busy_seconds: Callable[[float], float], held_gpus: int) -> Host:
+def read_host(
+    machine: Machine, at: float, busy_seconds: Callable[[float], float], held_gpus: int
+) -> HostReading:
     """`busy_seconds(t)`: of all GPUs together, from boot until t."""
     uptime = max(0.0, at - machine.boot)
     busy = busy_seconds(at)
     loads = [_load(machine, at, window, busy, busy_seconds) for window in (60.0, 300.0, 900.0)]
-    return Host(
+    return HostReading(
         uname={
             "sysname": "Linux",
             "release": "6.8.0-85-generic",

@@ -1,7 +1,7 @@
-"""The machine around the GPUs, from /proc and /sys: node_exporter's numbers without node_exporter.
+"""Source `host`: the machine's CPU, memory, disks and network from /proc and /sys, as node_exporter reads them.
 
-One read gives a `Host`. Each file fails alone: what it would have given is absent, the rest is there. A file
-this kernel does not have is no failure. Counters are the kernel's own, since boot.
+One read returns a `HostReading`. If one file fails, only its numbers are absent. A file that this kernel does
+not have is not a failure. Counters are the kernel's, since boot.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import SourceMissing
-from gpuscope.readings import Host, Reading
+from gpuscope.readings import HostReading, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
-from gpuscope.sources.host.cpu import SteadyCpu
-from gpuscope.sources.host.mounts import Mount, PatientStat, parse_mountinfo, to_filesystems
+from gpuscope.sources.host.cpu import MonotonicCpu
+from gpuscope.sources.host.mounts import FilesystemSizes, Mount, parse_mountinfo, to_filesystems
 from gpuscope.sources.host.proc_files import (
-    Disk,
+    DiskStats,
     parse_diskstats,
     parse_loadavg,
     parse_meminfo,
@@ -32,7 +32,7 @@ from gpuscope.sources.host.proc_files import (
 
 INTERVAL_SECONDS = 5.0
 DEADLINE_SECONDS = 20.0
-DISK_IDENTITY = {  # node_disk_info's label -> udev's properties, the first that is there
+DISK_IDENTITY = {  # node_disk_info's label -> udev properties; the first that exists is used
     "model": ("ID_MODEL",),
     "path": ("ID_PATH",),
     "revision": ("ID_REVISION",),
@@ -40,7 +40,7 @@ DISK_IDENTITY = {  # node_disk_info's label -> udev's properties, the first that
     "wwn": ("ID_WWN",),
 }
 
-Fields = dict[str, Any]  # of Host
+Fields = dict[str, Any]  # of HostReading
 
 
 class HostSource:
@@ -48,8 +48,8 @@ class HostSource:
         self._procfs = settings.path_procfs.rstrip("/")
         self._sysfs = settings.path_sysfs.rstrip("/")
         self._rootfs = settings.path_rootfs.rstrip("/")
-        self._cpu = SteadyCpu()
-        self._sizes = PatientStat()
+        self._cpu = MonotonicCpu()
+        self._sizes = FilesystemSizes()
         self._mountinfo = ""
         self._mounts: list[Mount] = []
         self._disk_info: dict[str, Mapping[str, str]] = {}
@@ -74,9 +74,9 @@ class HostSource:
                 fields.update(read())
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, RuntimeError):  # the last: no thread to be had for statvfs
+            except (OSError, ValueError, RuntimeError):  # RuntimeError: no thread could be started for statvfs
                 failures[name] = 1
-        return Reading(host=Host(**fields), failures=failures)
+        return Reading(host=HostReading(**fields), failures=failures)
 
     def close(self) -> None:
         pass
@@ -124,8 +124,8 @@ class HostSource:
             "disk_info": {disk.name: self._disk_info[disk.name] for disk in disks},
         }
 
-    def _read_disk_info(self, disk: Disk) -> dict[str, str]:
-        """Unknown parts are empty and an unknown disk does not rotate: so says node_exporter."""
+    def _read_disk_info(self, disk: DiskStats) -> dict[str, str]:
+        """As in node_exporter, an unknown property is empty and an unknown disk is not rotational."""
         try:
             udev = parse_udev(_read_text(f"{self._rootfs}/run/udev/data/b{disk.major}:{disk.minor}"))
         except OSError:
@@ -146,12 +146,12 @@ class HostSource:
         }
 
     def _read_filesystems(self) -> Fields:
-        # In a container our own mounts say nothing of the machine's; those of its first process do.
+        # In a container our own mounts are not the machine's; those of process 1 are.
         try:
             text = self._text("1/mountinfo")
         except OSError:
             text = self._text("self/mountinfo")
-        if text != self._mountinfo:  # hundreds of lines on a busy container host, and seldom new
+        if text != self._mountinfo:  # hundreds of lines on a container host, which rarely change
             self._mountinfo, self._mounts = text, parse_mountinfo(text, self._rootfs)
         mounts = self._mounts
         found, failed = to_filesystems(mounts, self._sizes.read(mount.path for mount in mounts))
@@ -166,7 +166,7 @@ def _read_text(path: str) -> str:
 def open_host(settings: Settings) -> HostSource:
     if not Path(settings.path_procfs, "stat").exists():
         raise SourceMissing(
-            f"no procfs at {settings.path_procfs}: mount it there, or say where it is with --path-procfs"
+            f"no procfs at {settings.path_procfs}: mount it there, or set its path with --path-procfs"
         )
     return HostSource(settings)
 

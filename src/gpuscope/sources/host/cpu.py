@@ -1,8 +1,8 @@
-"""CPU seconds that do not run backwards.
+"""CPU seconds as counters that never decrease.
 
-The kernel's idle and iowait times may step back a little, which a counter must not: a rate would see a reset.
-A small step back keeps the last value; idle time that falls by more than `HOTPLUG_SECONDS` means the CPU went
-away and came back, and all its times begin anew. This is what node_exporter does.
+The kernel's idle and iowait times may decrease slightly, which a rate would see as a counter reset. After a
+small decrease the last value is kept. If idle time decreases by more than `HOTPLUG_SECONDS`, the CPU was
+removed and added again, and all its times restart. node_exporter does the same.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _GUEST_MODES = ("user", "nice")
 Seconds = dict[tuple[str, str], float]
 
 
-class SteadyCpu:
+class MonotonicCpu:
     def __init__(self) -> None:
         self._last: dict[str, list[float]] = {}
         self._keys: dict[str, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]] = {}
 
     def advance(self, ticks_by_cpu: Mapping[str, Sequence[float]]) -> tuple[Seconds, Seconds]:
-        """Seconds by (cpu, mode), and those of them spent in guests; a CPU that is offline has none."""
+        """Seconds by (cpu, mode), and the part spent in guests; an offline CPU has none."""
         last: dict[str, list[float]] = {}
         seconds: Seconds = {}
         guest_seconds: Seconds = {}

@@ -1,8 +1,8 @@
-"""What is mounted and how full it is, without ever waiting for a file server that is gone.
+"""Mounted filesystems and their sizes, without blocking on an unreachable file server.
 
-Goes in: /proc/1/mountinfo. Comes out: sizes, or the reason there are none. `statvfs` on a dead NFS mount never
-returns, so it runs in a thread that is left behind when it hangs; a mount that hangs is not asked again before
-its call has come back.
+Input: /proc/1/mountinfo; output: sizes, or the reason why there are none. `statvfs` on an unreachable NFS mount
+never returns, so it runs in a thread that is abandoned when it hangs. A mount that hangs is not queried again
+before its call has returned.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FSTYPES_EXCLUDED = re.compile(
     r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay"
     r"|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs"
 )
-TIMED_OUT = "mountpoint timeout"  # node_exporter's words
-PATIENCE_SECONDS = 1.0  # with one call
-LONGEST_READ_SECONDS = 3.0  # with all of them: the other numbers of the host wait meanwhile
+TIMED_OUT = "mountpoint timeout"  # node_exporter's text
+CALL_TIMEOUT_SECONDS = 1.0
+MAX_READ_SECONDS = 3.0  # for all mounts; the other host numbers wait for them
 MAX_STUCK = 4
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -37,7 +37,7 @@ StatVfs = Callable[[str], os.statvfs_result]
 @dataclass(frozen=True, slots=True)
 class Mount:
     device: str
-    path: str  # where we reach it
+    path: str  # as this process sees it
     mountpoint: str  # as node_exporter labels it
     fstype: str
     read_only: bool
@@ -46,7 +46,7 @@ class Mount:
 
 
 def parse_mountinfo(text: str, rootfs: str = "/") -> list[Mount]:
-    """The mounts worth a metric, each (device, mountpoint, type) once: the same may be mounted twice."""
+    """The mounts to export, each (device, mountpoint, type) once: a filesystem may be mounted twice."""
     rootfs = rootfs.rstrip("/")
     mounts: dict[tuple[str, str, str], Mount] = {}
     for line in text.split("\n"):
@@ -63,7 +63,7 @@ def _parse_mount(line: str, rootfs: str) -> Mount | None:
         return None
     major, colon, minor = left[2].partition(":")
     fstype, device, super_options = right[0], right[1], right[2].split(",")
-    # The label undoes only these two escapes, as node_exporter's does; the path to ask for undoes them all.
+    # The label decodes only these two escapes, as in node_exporter; the path for statvfs decodes all.
     mountpoint = left[4]
     if mountpoint == rootfs or mountpoint.startswith(rootfs + "/"):
         mountpoint = mountpoint[len(rootfs) :] or "/"
@@ -99,7 +99,7 @@ def to_filesystems(
                 )
             )
             continue
-        # f_bsize and not f_frsize: node_exporter multiplies by what statfs calls the block size.
+        # f_bsize, not f_frsize: node_exporter multiplies by the block size of statfs.
         unit = float(size.f_bsize)
         found.append(
             Filesystem(
@@ -119,8 +119,8 @@ def to_filesystems(
 
 
 @dataclass(slots=True)
-class _Round:
-    """One thread's walk over the paths; `current` tells on which it hangs."""
+class _StatvfsThread:
+    """One thread that queries the paths in order; `current` is the path of its pending call."""
 
     paths: Sequence[str]
     statvfs: StatVfs
@@ -137,26 +137,26 @@ class _Round:
             try:
                 result: os.statvfs_result | str = self.statvfs(path)
             except OSError as error:
-                result = _go_words(error)
+                result = _go_error_text(error)
             except ValueError as error:  # a path with a NUL in it
                 result = str(error)
             self.results[path] = result
         self.done.set()
 
 
-def _go_words(error: OSError) -> str:
-    """The label's text in node_exporter's own words, which begin with a small letter."""
+def _go_error_text(error: OSError) -> str:
+    """The error text as node_exporter writes it: Go starts it with a lower-case letter."""
     words = error.strerror or "unknown error"
     return words[:1].lower() + words[1:]
 
 
-class PatientStat:
-    """Asks for the sizes of filesystems; `TIMED_OUT` for those that do not answer."""
+class FilesystemSizes:
+    """Reads the sizes of filesystems; `TIMED_OUT` for those that do not answer."""
 
-    def __init__(self, statvfs: StatVfs = os.statvfs, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, statvfs: StatVfs = os.statvfs, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> None:
         self._statvfs = statvfs
-        self._patience = patience_seconds
-        self._stuck: list[_Round] = []
+        self._timeout = timeout_seconds
+        self._stuck: list[_StatvfsThread] = []
 
     def read(self, paths: Iterable[str]) -> dict[str, os.statvfs_result | str]:
         self._stuck = [stuck for stuck in self._stuck if not stuck.done.is_set()]
@@ -164,23 +164,23 @@ class PatientStat:
         results: dict[str, os.statvfs_result | str] = dict.fromkeys(wanted, TIMED_OUT)
         hanging = {stuck.current for stuck in self._stuck}
         rest = [path for path in wanted if path not in hanging]
-        deadline = time.monotonic() + LONGEST_READ_SECONDS
+        deadline = time.monotonic() + MAX_READ_SECONDS
         while rest and len(self._stuck) < MAX_STUCK and time.monotonic() < deadline:
             walk = self._walk(rest, deadline)
             results.update(walk.results.copy())
             rest = [path for path in rest if results[path] == TIMED_OUT and path != walk.current]
         return results
 
-    def _walk(self, paths: Sequence[str], deadline: float) -> _Round:
-        """Over until one of the paths hangs."""
-        walk = _Round(paths, self._statvfs)
+    def _walk(self, paths: Sequence[str], deadline: float) -> _StatvfsThread:
+        """Queries the paths until one hangs."""
+        walk = _StatvfsThread(paths, self._statvfs)
         threading.Thread(target=walk.walk, name="statvfs", daemon=True).start()
         at, since = walk.current, time.monotonic()
-        while not walk.done.wait(self._patience):
-            # Slow is not stuck: only a single call that outlasts our patience is given up.
+        while not walk.done.wait(self._timeout):
+            # Only a single call that exceeds the timeout counts as stuck, not the sum of slow calls.
             if walk.current != at:
                 at, since = walk.current, time.monotonic()
-            if time.monotonic() - since >= self._patience or time.monotonic() > deadline:
+            if time.monotonic() - since >= self._timeout or time.monotonic() > deadline:
                 walk.abandoned = True
                 self._stuck.append(walk)
                 break

@@ -1,8 +1,8 @@
-"""The texts of /proc, read as node_exporter reads them: its names, its units, its exclusions.
+"""Parses files of /proc with node_exporter's names, units and exclusions.
 
-Text in, mappings by metric suffix out. A line that is not understood is skipped; a file that is not what it
-should be raises ValueError and takes only its own numbers with it. Lines end at \\n alone: `splitlines` would
-also break a hostile name at a vertical tab or U+2028.
+Input: text; output: mappings by metric suffix. A line that cannot be parsed is skipped; a file in an unexpected
+format raises ValueError. Lines end at \\n only: `splitlines` would also split a hostile name at a vertical tab
+or U+2028.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final
 
 from gpuscope.readings import ABSENT, Maybe
 
-TICKS_PER_SECOND = 100.0  # USER_HZ: what the kernel promises to user space, whatever its own beat
+TICKS_PER_SECOND = 100.0  # USER_HZ: the unit of /proc/stat, independent of the kernel's own timer frequency
 CPU_MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-KERNEL_COUNTS: Final = {  # /proc/stat's word -> metric without "node_"
+KERNEL_COUNTS: Final = {  # key in /proc/stat -> metric without "node_"
     "intr": "intr_total",
     "ctxt": "context_switches_total",
     "processes": "forks_total",
     "procs_running": "procs_running",
     "procs_blocked": "procs_blocked",
 }
-DISK_FIELDS: Final = (  # in /proc/diskstats' order: metric suffix, and what one unit there is in ours
+DISK_FIELDS: Final = (  # in /proc/diskstats' order: metric suffix, factor to base units
     ("reads_completed_total", 1.0),
     ("reads_merged_total", 1.0),
     ("read_bytes_total", 512.0),
@@ -58,12 +58,12 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
 def valid_text(text: str) -> str:
-    """For a label: each run of bytes that were not UTF-8 becomes one replacement character, as Go writes it."""
+    """A label value: each run of bytes that are not UTF-8 becomes one replacement character, as in Go."""
     return text if text.isascii() else _NOT_UTF8.sub("\ufffd", text)
 
 
 @dataclass(slots=True)
-class Stat:
+class KernelStat:
     boot_time_seconds: Maybe[float] = ABSENT
     cpu_ticks: dict[str, list[float]] = field(
         default_factory=dict
@@ -71,8 +71,8 @@ class Stat:
     kernel: dict[str, float] = field(default_factory=dict)
 
 
-def parse_stat(text: str) -> Stat:
-    stat = Stat()
+def parse_stat(text: str) -> KernelStat:
+    stat = KernelStat()
     for line in text.split("\n"):
         word, _, rest = line.partition(" ")
         if word in KERNEL_COUNTS:
@@ -92,7 +92,7 @@ def parse_loadavg(text: str) -> tuple[float, float, float]:
 
 
 def parse_meminfo(text: str) -> dict[str, float]:
-    """By node_exporter's suffix: `Active(anon): 4 kB` is Active_anon_bytes, `HugePages_Free: 4` stays so."""
+    """By node_exporter's suffix: `Active(anon): 4 kB` is Active_anon_bytes; a name without unit is kept."""
     memory = {}
     for name, part, number, unit in _MEMORY_LINE.findall(text):
         suffix = f"{name}_{part}" if part else name
@@ -101,7 +101,7 @@ def parse_meminfo(text: str) -> dict[str, float]:
         else:
             memory[suffix] = float(number)
     if not memory:
-        raise ValueError("no line in /proc/meminfo is understood")
+        raise ValueError("no line in /proc/meminfo could be parsed")
     return memory
 
 
@@ -110,14 +110,14 @@ def parse_vmstat(text: str) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class DiskStats:
     name: str
     major: str
     minor: str
     values: dict[str, float]
 
 
-def parse_diskstats(text: str) -> Iterator[Disk]:
+def parse_diskstats(text: str) -> Iterator[DiskStats]:
     """Partitions, RAM and loop devices are left out, as node_exporter does by default."""
     for line in text.split("\n"):
         cells = line.split()
@@ -126,7 +126,7 @@ def parse_diskstats(text: str) -> Iterator[Disk]:
         values = {
             suffix: float(cell) * unit for (suffix, unit), cell in zip(DISK_FIELDS, cells[3:], strict=False)
         }
-        yield Disk(valid_text(cells[2]), cells[0], cells[1], values)
+        yield DiskStats(valid_text(cells[2]), cells[0], cells[1], values)
 
 
 def parse_net_dev(text: str) -> dict[str, dict[str, float]]:

@@ -1,9 +1,9 @@
-"""XIDs from the kernel log: the only witness of errors that came before the agent or took the driver with them.
+"""XIDs from the kernel log, which also has errors from before the agent started or that made the driver fail.
 
-Reads /dev/kmsg without waiting, else journalctl, else dmesg. Opened anew it begins with the oldest record of
-this boot: events carry their place in the log, and the ledger knows which it has counted. Times are converted
-from the kernel's clock, which stops in suspend and drifts against ours; a record read as it comes cannot be
-older than our last read.
+Reads /dev/kmsg without blocking, else runs journalctl, else dmesg. After opening it starts with the oldest
+record of this boot: events contain their position in the log, by which the XID ledger recognises events it has
+counted. Times are converted from the kernel's clock, which stops in suspend and drifts against the wall clock;
+a new record cannot be older than the last read.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
 from gpuscope.sources.kernel_log.commands import DmesgReader, JournalReader
 from gpuscope.sources.kernel_log.kmsg import KmsgReader
-from gpuscope.sources.kernel_log.record import LogReader, Record
+from gpuscope.sources.kernel_log.record import KernelLogRecord, LogReader
 from gpuscope.sources.kernel_log.xid_line import parse_gpu_line, parse_xid_line
 
 CHANNEL = "kernel_log"
 KMSG = "/dev/kmsg"
 MAX_GPUS = 256
-# A slow read may be overtaken by the next before a snapshot was made of it. So a reading repeats the events of
-# those before; the ledger knows by their place in the log which it has counted.
+# The next reading may replace a reading before a snapshot uses it. A reading therefore repeats the events of
+# the previous ones; the ledger counts each position in the log once.
 READINGS_REPEATED = 2
 
 FIX = (
-    "give the agent CAP_SYSLOG and /dev/kmsg, or put its user into the group systemd-journal; "
-    "until then XIDs come from the driver's events alone"
+    "grant the agent CAP_SYSLOG and access to /dev/kmsg, or add its user to the group systemd-journal; "
+    "until then XIDs come from the driver's events only"
 )
 
 
@@ -44,7 +44,7 @@ class KernelLog:
         self._reader = reader
         self._now = now
         self._since_boot = since_boot
-        self._read_up_to: Maybe[float] = ABSENT  # whatever comes now was written after this
+        self._read_up_to: Maybe[float] = ABSENT  # new records were written after this time
         self._uuid_at: dict[str, Uuid] = {}
         self._events: deque[tuple[XidEvent, ...]] = deque(maxlen=1 + READINGS_REPEATED)
 
@@ -67,7 +67,7 @@ class KernelLog:
     def close(self) -> None:
         self._reader.close()
 
-    def _to_event(self, record: Record) -> XidEvent | None:
+    def _to_event(self, record: KernelLogRecord) -> XidEvent | None:
         gpu = parse_gpu_line(record.text)
         if gpu is not None:
             if len(self._uuid_at) >= MAX_GPUS:
@@ -88,7 +88,7 @@ class KernelLog:
             log_microseconds=record.microseconds,
         )
 
-    def _epoch_of(self, record: Record) -> float:
+    def _epoch_of(self, record: KernelLogRecord) -> float:
         now = self._now()
         at = now - self._since_boot() + record.microseconds / 1e6 if record.at is ABSENT else record.at
         if self._read_up_to is not ABSENT:
@@ -97,21 +97,21 @@ class KernelLog:
 
 
 def open_reader(kmsg_paths: tuple[str, ...], fallbacks: tuple[JournalReader | DmesgReader, ...]) -> LogReader:
-    """The first way to the log that works."""
-    troubles = []
+    """The first reader that can read the log."""
+    errors = []
     for path in kmsg_paths:
         try:
             return KmsgReader.open(path)
         except OSError as error:
-            troubles.append(f"{path}: {error.strerror}")
+            errors.append(f"{path}: {error.strerror}")
     for reader in fallbacks:
         try:
             reader.check()
         except SourceError as error:
-            troubles.append(str(error))
+            errors.append(str(error))
         else:
             return reader
-    raise SourceMissing(f"no way to the kernel log ({'; '.join(troubles)}): {FIX}")
+    raise SourceMissing(f"the kernel log cannot be read ({'; '.join(errors)}): {FIX}")
 
 
 def open_kernel_log(settings: Settings) -> KernelLog:

@@ -1,7 +1,7 @@
-"""The kernel log through `journalctl` or `dmesg`, for where /dev/kmsg is not for us.
+"""Reads the kernel log through `journalctl` or `dmesg` if /dev/kmsg cannot be read.
 
-Neither gives the record's number, only its time since boot. They are run now and then and not left running:
-a follower would cost the agent more memory than it has itself.
+Neither prints a record's sequence number, only its time since boot. They run at intervals: a process that
+follows the log would use more memory than the agent.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe
-from gpuscope.sources.kernel_log.record import MARK, Batch, Record
+from gpuscope.sources.kernel_log.record import DRIVER_PREFIX, Batch, KernelLogRecord
 
 POLL_SECONDS: Final = 10.0
 TIMEOUT_SECONDS: Final = 20.0
-LONGEST_LINE_BYTES: Final = 65536
+MAX_LINE_BYTES: Final = 65536
 
 _DMESG_LINE = re.compile(r"\[ *(\d{1,12})\.(\d{6})\](?:\[[^\]]*\])? (.*)", re.ASCII | re.DOTALL)
 
@@ -28,7 +28,7 @@ Monotonic = Callable[[], float]
 
 
 def each_line(command: Sequence[str], take: Callable[[bytes], None]) -> None:
-    """Gives `take` every line the command prints; it is killed after TIMEOUT_SECONDS."""
+    """Calls `take` for every line of the command's output; kills the command after TIMEOUT_SECONDS."""
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -39,8 +39,8 @@ def each_line(command: Sequence[str], take: Callable[[bytes], None]) -> None:
     timer.daemon = True
     timer.start()
     try:
-        with process:  # which waits for its end
-            while process.stdout is not None and (line := process.stdout.readline(LONGEST_LINE_BYTES)):
+        with process:  # waits for its end
+            while process.stdout is not None and (line := process.stdout.readline(MAX_LINE_BYTES)):
                 take(line)
     finally:
         timer.cancel()
@@ -50,14 +50,14 @@ def each_line(command: Sequence[str], take: Callable[[bytes], None]) -> None:
         raise SourceError(f"{command[0]}: failed with status {process.returncode}")
 
 
-def _batch(records: Iterable[Record]) -> Batch:
-    """In the order of time: without numbers it tells how far the log was read, and CPUs write out of order."""
+def _batch(records: Iterable[KernelLogRecord]) -> Batch:
+    """Sorted by time, because CPUs write out of order and time is the position without sequence numbers."""
     return Batch(tuple(sorted(records, key=lambda record: record.microseconds)))
 
 
 class JournalReader:
-    """journald's copy of the kernel log. Its cursor says where we were; should the journal be rotated away
-    under it, the run fails, the source is opened anew and begins with the oldest message of this boot."""
+    """journald's copy of the kernel log, read from the last cursor. If the journal was rotated past the cursor,
+    the run fails, and the source is opened again and starts with the oldest message of this boot."""
 
     name = "journalctl"
 
@@ -76,23 +76,23 @@ class JournalReader:
         self._cursor = ""
 
     def check(self) -> None:
-        """journalctl shows nothing, and no error, to a user who may not read the kernel's messages."""
+        """Raises SourceError without access: journalctl then prints nothing and reports no error."""
         lines: list[bytes] = []
         each_line((*self._command, "--lines=1"), lines.append)
         if not any(_json_object(line) for line in lines):
-            raise SourceError(f"{self.name}: shows this user no kernel messages")
+            raise SourceError(f"{self.name}: this user cannot see kernel messages")
 
     def read(self) -> Batch | None:
         if self._monotonic() < self._next_read:
             return None
         self._next_read = self._monotonic() + POLL_SECONDS
-        records: list[Record] = []
+        records: list[KernelLogRecord] = []
         last = b""
 
         def take(line: bytes) -> None:
             nonlocal last
             last = line
-            record = parse_journal_line(line) if MARK in line else None
+            record = parse_journal_line(line) if DRIVER_PREFIX in line else None
             if record is not None:
                 records.append(record)
 
@@ -107,17 +107,17 @@ class JournalReader:
         pass
 
 
-def parse_journal_line(line: bytes) -> Record | None:
+def parse_journal_line(line: bytes) -> KernelLogRecord | None:
     entry = _json_object(line) or {}
     message = entry.get("MESSAGE")
-    if isinstance(message, list):  # journald's way to write what is not UTF-8
+    if isinstance(message, list):  # journald writes a message that is not UTF-8 as a list of bytes
         message = bytes(n for n in message if isinstance(n, int) and 0 <= n < 256).decode("utf-8", "replace")
     microseconds = _whole(entry.get("_SOURCE_MONOTONIC_TIMESTAMP", entry.get("__MONOTONIC_TIMESTAMP")))
     if not isinstance(message, str) or microseconds is None:
         return None
     received = _whole(entry.get("__REALTIME_TIMESTAMP"))
     at: Maybe[float] = ABSENT if received is None else received / 1e6
-    return Record(microseconds, message, at=at)
+    return KernelLogRecord(microseconds, message, at=at)
 
 
 def _json_object(line: bytes) -> dict[str, object] | None:
@@ -135,7 +135,7 @@ def _whole(value: object) -> int | None:
 
 
 class DmesgReader:
-    """The kernel's buffer, whole at each run; new is what stands behind the last line we have seen."""
+    """The kernel's buffer, printed as a whole by each run; lines after the last seen line are new."""
 
     name = "dmesg"
 
@@ -158,7 +158,7 @@ class DmesgReader:
         def take(line: bytes) -> None:
             if line == last:
                 lines.clear()
-            elif MARK in line:
+            elif DRIVER_PREFIX in line:
                 lines.append(line)
             self._last_line = line
 
@@ -170,10 +170,10 @@ class DmesgReader:
         pass
 
 
-def parse_dmesg_line(line: str) -> Record | None:
-    """Without a time stamp (printk.time=0) a line cannot be told from its repetition, and is not taken."""
+def parse_dmesg_line(line: str) -> KernelLogRecord | None:
+    """None without a timestamp (printk.time=0), because a repeated line could not be recognised."""
     found = _DMESG_LINE.match(line)
     if found is None:
         return None
     seconds, fraction, text = found.groups()
-    return Record(int(seconds) * 1_000_000 + int(fraction), text.rstrip("\n"))
+    return KernelLogRecord(int(seconds) * 1_000_000 + int(fraction), text.rstrip("\n"))

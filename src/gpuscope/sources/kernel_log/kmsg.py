@@ -1,7 +1,7 @@
-"""/dev/kmsg: the kernel log record by record, each with a number that is never given twice in one boot.
+"""Reads /dev/kmsg: the kernel log by record, each with a sequence number that is unique within one boot.
 
-Every read() of the device is one record; opened anew it begins with the oldest that is still there. EPIPE
-says that records were overwritten before we came; the next read goes on behind the gap.
+Every read() returns one record, starting with the oldest after opening. EPIPE means that records were
+overwritten before they were read; the next read continues after the gap.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import Final
 
 from gpuscope.errors import SourceError
-from gpuscope.sources.kernel_log.record import MARK, Batch, Record
+from gpuscope.sources.kernel_log.record import DRIVER_PREFIX, Batch, KernelLogRecord
 
-LARGEST_RECORD_BYTES: Final = 16384
+MAX_RECORD_BYTES: Final = 16384
 MAX_RECORDS_A_READ: Final = 50_000
 
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
-def parse_kmsg_record(raw: bytes) -> Record | None:
+def parse_kmsg_record(raw: bytes) -> KernelLogRecord | None:
     r"""`3,1234,5678901,-;NVRM: Xid …`: priority and facility, number, microseconds, flags; text with `\x..`."""
     head, _, rest = raw.partition(b";")
     fields = head.split(b",")
@@ -29,9 +29,9 @@ def parse_kmsg_record(raw: bytes) -> Record | None:
         return None
     if len(fields[1]) > 20 or len(fields[2]) > 20:  # neither is longer than 64 bits
         return None
-    line = rest.partition(b"\n")[0]  # behind it: the record's device and subsystem
+    line = rest.partition(b"\n")[0]  # followed by the record's device and subsystem
     text = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), line)
-    return Record(int(fields[2]), text.decode("utf-8", "replace"), int(fields[1]))
+    return KernelLogRecord(int(fields[2]), text.decode("utf-8", "replace"), int(fields[1]))
 
 
 class KmsgReader:
@@ -46,11 +46,11 @@ class KmsgReader:
         return cls(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
 
     def read(self) -> Batch:
-        records: list[Record] = []
+        records: list[KernelLogRecord] = []
         overruns = 0
         for _ in range(MAX_RECORDS_A_READ):
             try:
-                raw = self._read(self._descriptor, LARGEST_RECORD_BYTES)
+                raw = self._read(self._descriptor, MAX_RECORD_BYTES)
             except BlockingIOError:
                 return Batch(tuple(records), True, overruns)
             except OSError as error:
@@ -63,7 +63,7 @@ class KmsgReader:
                 continue
             if not raw:
                 return Batch(tuple(records), True, overruns)
-            if MARK in raw:
+            if DRIVER_PREFIX in raw:
                 record = parse_kmsg_record(raw)
                 if record is not None:
                     records.append(record)

@@ -1,4 +1,4 @@
-"""What the ways to the kernel log have in common: records, in batches."""
+"""Records and batches, which all readers of the kernel log return."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Final, NamedTuple, Protocol
 
 from gpuscope.readings import ABSENT, Maybe
 
-MARK: Final = b"NVRM"  # only records with it are looked into; it stands in every line of the driver's
+DRIVER_PREFIX: Final = b"NVRM"  # in every line of the driver; other records are skipped
 
 
-class Record(NamedTuple):
-    microseconds: int  # since boot, by the kernel's own clock
+class KernelLogRecord(NamedTuple):
+    microseconds: int  # since boot, by the kernel's clock
     text: str
     sequence: Maybe[int] = ABSENT
-    at: Maybe[float] = ABSENT  # seconds since the epoch, where the log says so
+    at: Maybe[float] = ABSENT  # seconds since the epoch, if the log has it
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is new since the last one. `caught_up`: nothing that was there is left for the next."""
+    """New records since the last batch. `caught_up`: all records were read."""
 
-    records: tuple[Record, ...] = ()
+    records: tuple[KernelLogRecord, ...] = ()
     caught_up: bool = True
-    overruns: int = 0  # how often the log was overwritten before we read it
+    overruns: int = 0  # how many times the log was overwritten before it was read
 
 
 class LogReader(Protocol):
-    """Raises SourceError when the log can no longer be read this way."""
+    """Raises SourceError if it cannot read the log any more."""
 
     name: str
 
     def read(self) -> Batch | None:
-        """None when it is not time to look again."""
+        """None if the next read is not due yet."""
         ...
 
     def close(self) -> None: ...

@@ -1,9 +1,9 @@
-"""One line of the kernel log: is it an XID, of which GPU, with which code?
+"""Parses a line of the kernel log: XID code and GPU, or the UUID of a GPU.
 
-The line stays the same in its first half from driver 470 to 610: `NVRM: Xid (PCI:0000:8d:00): 79, …`, with
-ids of the MIG instance behind the address where one is to blame. What follows the code varies (`pid=1234`,
-`pid='<unknown>'`, `name=…` or nothing) and is kept as text: a process chooses its own name. `SXid` lines are
-an NVSwitch's and no GPU's.
+The start of an XID line is the same from driver 470 to 610: `NVRM: Xid (PCI:0000:8d:00): 79, …`, with the ids
+of the MIG instance after the address if one is affected. The text after the code varies (`pid=1234`,
+`pid='<unknown>'`, `name=…` or nothing) and is not parsed, because a process chooses its own name. `SXid` lines
+are about an NVSwitch, not a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gpuscope.readings import Uuid
 
-LONGEST_MESSAGE: Final = 1000
+MAX_MESSAGE_CHARACTERS: Final = 1000
 
 _ADDRESS = r"(?:PCI:)?([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-7])?"
 _XID = re.compile(
@@ -33,7 +33,7 @@ class XidLine(NamedTuple):
 
 
 class GpuLine(NamedTuple):
-    """The driver names a GPU's UUID before its first XID: how a GPU that is lost by now is still known."""
+    """The driver logs a GPU's UUID before its first XID; this identifies GPUs that are lost now."""
 
     pci_bus_id: str
     uuid: Uuid
@@ -44,7 +44,7 @@ def parse_xid_line(text: str) -> XidLine | None:
     if found is None:
         return None
     message, domain, bus, device, xid = found.groups()
-    return XidLine(int(xid), _pci_bus_id(domain, bus, device), message.rstrip()[:LONGEST_MESSAGE])
+    return XidLine(int(xid), _pci_bus_id(domain, bus, device), message.rstrip()[:MAX_MESSAGE_CHARACTERS])
 
 
 def parse_gpu_line(text: str) -> GpuLine | None:

@@ -1,8 +1,8 @@
-"""Source `nvidia-smi`: everything through the command, where the library cannot be loaded or is elsewhere.
+"""Source `nvidia-smi`: reads through the command where the driver library cannot be loaded or is remote.
 
-Two runs a cycle: `--query-gpu` with every field the driver's help lists, and the processes; while a GPU is in
-MIG mode `-q` takes the place of the process query, because it alone says which instance a process is on. A
-lost GPU makes nvidia-smi fail as a whole: then the others are asked for by UUID. See docs/decisions.
+Each cycle runs it twice: `--query-gpu` with every field of the driver's help, and the process query. While a
+GPU is in MIG mode, `-q` replaces the process query, because only `-q` names the instance of a process. A lost
+GPU makes the whole query fail; the other GPUs are then queried by UUID. See docs/decisions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
 from gpuscope.sources.nvidia_smi.command import Command
 from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
-from gpuscope.sources.nvidia_smi.source import NvidiaSmi
+from gpuscope.sources.nvidia_smi.smi_source import NvidiaSmi
 
 
 def _command(settings: Settings) -> Command:

@@ -1,8 +1,8 @@
-"""Processes on the GPUs: from `--query-compute-apps`, or where MIG is on from `-q`, which names the instance.
+"""Processes on the GPUs from `--query-compute-apps` or, with MIG, from `-q`, which names the instance.
 
-A process's name is the user's own text and may hold commas, so a row is read from both ends and the rest is
-the name. A row whose GPU is unknown or whose PID is no number (`[Insufficient Permissions]`) is left out: it
-could not be told whose it is. Memory is absent where the driver does not account it.
+A process name is free text and may contain commas, so a row is parsed from both ends and the rest is the name.
+A row with an unknown GPU or a PID that is not a number (`[Insufficient Permissions]`) is left out, because its
+owner cannot be found. Memory is absent if the driver does not report it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Device, Maybe, Pid, Process, Uuid
 from gpuscope.sources.nvidia_smi.cells import to_number, to_text
 from gpuscope.sources.nvidia_smi.csv_rows import field_of, split_line
-from gpuscope.sources.nvidia_smi.log import LoggedGpu, LoggedProcess, to_integer
+from gpuscope.sources.nvidia_smi.query_log import LoggedGpu, LoggedProcess, to_integer
 
 COMPUTE_APPS_FIELDS = "gpu_uuid,pid,process_name,used_gpu_memory"
 _COLUMNS = COMPUTE_APPS_FIELDS.split(",")
@@ -23,7 +23,7 @@ _KIND = re.compile(r"[MCG](?:\+[MCG])*\Z")  # M+C is an MPS client, C+G a deskto
 
 
 def parse_compute_apps(text: str, known: Iterable[Uuid]) -> tuple[Process, ...]:
-    """Raises SourceError when there is no table in `text`: that is not the same as a table of none."""
+    """Raises SourceError if `text` contains no table, which differs from a table without rows."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if [field_of(header) for header in split_line(line)] == _COLUMNS:
@@ -79,8 +79,8 @@ def _from_log(device: Device, process: LoggedProcess) -> Process:
 
 
 def short_command(name: str) -> Maybe[str]:
-    """`python3` of `/usr/bin/python3 train.py`: arguments may hold secrets and are not ours to show."""
-    said = to_text(name)
-    if said is ABSENT:
+    """`python3` of `/usr/bin/python3 train.py`: arguments may contain secrets and are not exported."""
+    text = to_text(name)
+    if text is ABSENT:
         return ABSENT
-    return PurePosixPath(said.split()[0]).name or said.split()[0]
+    return PurePosixPath(text.split()[0]).name or text.split()[0]

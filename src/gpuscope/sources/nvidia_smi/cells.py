@@ -1,8 +1,8 @@
-"""What a cell says: a number in base units, a switch, a text, or nothing.
+"""Converts a cell to a number in base units, a switch or a text; ABSENT if it has no value.
 
-Strict, unlike the exporter whose metrics the `nvidia_smi` family repeats: a cell is a number only if it is
-nothing but a number and the unit its header promises. `[N/A]`, `[Not Supported]`, `[Insufficient
-Permissions]`, `[Unknown Error]`, `[GPU is lost]`, `ERR!` and whatever else a driver may think of are absent.
+Stricter than nvidia_gpu_exporter, whose metrics the `nvidia_smi` family reproduces: a cell is a number only if
+it consists of a number and the unit in its header. `[N/A]`, `[Not Supported]`, `[Insufficient Permissions]`,
+`[Unknown Error]`, `[GPU is lost]`, `ERR!` and all other texts are absent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuscope.readings import ABSENT, Maybe
 GPU_IS_LOST = "[GPU is lost]"
 
 MULTIPLES = {"": 1.0, "W": 1.0, "C": 1.0, "MHz": 1e6, "MiB": 1024.0 * 1024.0}
-FRACTIONS = {"%": 100.0, "us": 1e6, "ms": 1e3}  # to divide by: 7 * 0.01 is 0.07000000000000001
+FRACTIONS = {"%": 100.0, "us": 1e6, "ms": 1e3}  # divisors, because 7 * 0.01 is 0.07000000000000001
 
 _NUMBER = re.compile(r"([+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?)(?: ?([A-Za-z%]+))?\Z")
 _MASK = re.compile(r"0x[0-9A-Fa-f]{1,16}\Z")
@@ -32,7 +32,7 @@ _NOT_GIVEN = frozenset({"", "n/a", "err!", "unknown error", "not found"})
 
 
 def to_number(cell: str, unit: str = "") -> Maybe[float]:
-    """`98.00 W` in base units. A unit other than the promised one is no number: its scale is a guess."""
+    """`98.00 W` in base units. ABSENT if the cell's unit is not the unit of the header."""
     match = _NUMBER.match(cell)
     if match is None or match[2] not in (None, unit):
         return ABSENT
@@ -47,7 +47,7 @@ def to_switch(cell: str) -> Maybe[float]:
 
 
 def to_count_or_switch(cell: str, unit: str = "") -> Maybe[float]:
-    """`remapped_rows.pending` says Yes or No on some drivers and 1 or 0 on others."""
+    """`remapped_rows.pending` is Yes or No on some drivers, 1 or 0 on others."""
     switch = to_switch(cell)
     return to_number(cell, unit) if switch is ABSENT else switch
 
@@ -66,5 +66,5 @@ def to_mask(cell: str) -> Maybe[int]:
 
 
 def to_text(cell: str) -> Maybe[str]:
-    said = cell.strip()
-    return ABSENT if said.startswith("[") or said.lower() in _NOT_GIVEN else said
+    text = cell.strip()
+    return ABSENT if text.startswith("[") or text.lower() in _NOT_GIVEN else text

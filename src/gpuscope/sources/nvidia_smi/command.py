@@ -1,9 +1,9 @@
-"""Runs nvidia-smi, or whatever stands in front of it, and brings back what it printed.
+"""Runs the nvidia-smi command and returns its output.
 
-In goes the user's command (`nvidia-smi`, `ssh node7 nvidia-smi`, `sudo -n nvidia-smi`, split as a POSIX shell
-would, run without one); out comes the exit code with both outputs as text. A run past its time is killed with
-its whole process group. Over ssh a shell on the far side splits the arguments once more, so none of ours may
-ever hold a character that means something to a shell.
+Input: the configured command (`nvidia-smi`, `ssh node7 nvidia-smi`, `sudo -n nvidia-smi`), split like a POSIX
+shell does but run without a shell; output: exit code, stdout and stderr. A run that exceeds its time is killed
+with its process group. Over ssh the remote shell splits the arguments again, so no argument may contain a
+character that is special to a shell.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import IO, cast
 
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 
-MAX_STDOUT_BYTES = 16 << 20  # a thousand GPUs print 5 MB; rubbish without end must not fill the memory
+MAX_STDOUT_BYTES = 16 << 20  # output for a thousand GPUs has 5 MB; endless output must not fill the memory
 MAX_STDERR_BYTES = 1 << 16
-GRACE_SECONDS = 2.0  # for a killed run to go away
+GRACE_SECONDS = 2.0  # time for a killed run to end
 POLL_SECONDS = 0.1
 
-# Runs that no signal ends, by command line. A source that fails is opened anew, so they cannot be kept in it.
+# Runs that no signal ends, by command line. Not kept in the source, because a failed source is opened again.
 _STUCK: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     exit_code: int
     stdout: str
     stderr: str
@@ -40,8 +40,8 @@ class Answer:
     def ok(self) -> bool:
         return self.exit_code == 0
 
-    def complaint(self) -> str:
-        """The first line that says something: nvidia-smi explains itself on either output."""
+    def error_line(self) -> str:
+        """The first line with text: nvidia-smi prints errors to stdout or stderr."""
         for line in (*self.stderr.split("\n"), *self.stdout.split("\n")):
             words = " ".join("".join(c if c.isprintable() else " " for c in line).split())
             if words:
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Command:
-    """The command line in front of nvidia-smi's own arguments; runs one at a time."""
+    """The command without nvidia-smi's own arguments; runs one at a time."""
 
     def __init__(self, text: str, timeout_seconds: float) -> None:
         try:
@@ -63,15 +63,15 @@ class Command:
         self._timeout = timeout_seconds or float("inf")
 
     def require(self) -> None:
-        """Raises SourceMissing when there is nothing to run."""
+        """Raises SourceMissing if the program does not exist."""
         if shutil.which(self._argv[0]) is None:
             raise SourceMissing(
-                f"{self._argv[0]} is not there; install the NVIDIA driver's utilities or set"
-                " nvidia_smi_command to where it is"
+                f"{self._argv[0]} was not found; install the NVIDIA driver's utilities or set"
+                " nvidia_smi_command to its path"
             )
 
-    def run(self, *arguments: str) -> Answer:
-        """Whatever the exit code. Raises SourceError when it cannot be started or does not end in time."""
+    def run(self, *arguments: str) -> CommandResult:
+        """Returns any exit code. Raises SourceError if the run cannot be started or exceeds its time."""
         self._refuse_while_stuck()
         try:
             process = subprocess.Popen(
@@ -79,7 +79,7 @@ class Command:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # its own group, to be killed whole; no terminal for sudo to ask on
+                start_new_session=True,  # a process group to kill, and no terminal on which sudo could prompt
             )
         except OSError as error:
             raise SourceMissing(f"cannot run {self._name}: {error.strerror or error}") from None
@@ -90,22 +90,24 @@ class Command:
             except BaseException:
                 self._kill(process)
                 raise
-        return Answer(process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
-
-    def must(self, *arguments: str) -> Answer:
-        """Like `run`, and an exit code other than 0 is a SourceError that repeats the complaint."""
-        answer = self.run(*arguments)
-        if not answer.ok:
-            raise self.failure(answer, *arguments)
-        return answer
-
-    def failure(self, answer: Answer, *arguments: str) -> SourceError:
-        how = (
-            f"exited with {answer.exit_code}"
-            if answer.exit_code >= 0
-            else f"was ended by signal {-answer.exit_code}"
+        return CommandResult(
+            process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
         )
-        return SourceError(f"{self._what(arguments)} {how}: {answer.complaint()}", code=answer.exit_code)
+
+    def run_checked(self, *arguments: str) -> CommandResult:
+        """Like `run`, but raises SourceError with the error line for an exit code other than 0."""
+        result = self.run(*arguments)
+        if not result.ok:
+            raise self.failure(result, *arguments)
+        return result
+
+    def failure(self, result: CommandResult, *arguments: str) -> SourceError:
+        how = (
+            f"exited with {result.exit_code}"
+            if result.exit_code >= 0
+            else f"was ended by signal {-result.exit_code}"
+        )
+        return SourceError(f"{self._what(arguments)} {how}: {result.error_line()}", code=result.exit_code)
 
     def _what(self, arguments: tuple[str, ...]) -> str:
         return f"{self._name} {arguments[0].partition('=')[0]}" if arguments else self._name
@@ -119,30 +121,30 @@ class Command:
             while selector.get_map():
                 ended = process.poll() is not None
                 ready = selector.select(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
-                # A helper left behind (ssh's connection master) may hold the pipes open for hours.
+                # A background child (ssh's connection master) may hold the pipes open for hours.
                 if ended and not ready:
                     break
                 for key, _ in ready:
-                    _take(selector, key.fd, printed[key.fd], key.fd == stdout)
+                    _append(selector, key.fd, printed[key.fd], key.fd == stdout)
                 if time.monotonic() >= deadline:
-                    raise self._overdue()
+                    raise self._timeout_error()
         try:
             process.wait(max(0.0, deadline - time.monotonic()) if self._timeout != float("inf") else None)
         except subprocess.TimeoutExpired:
-            raise self._overdue() from None
+            raise self._timeout_error() from None
         return bytes(printed[stdout]), bytes(printed[stderr])
 
-    def _overdue(self) -> SourceError:
+    def _timeout_error(self) -> SourceError:
         return SourceError(f"{self._name} did not answer within {self._timeout:g} s and was killed")
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        # Gone already, or another user's (sudo): it is waited for all the same.
+        # It has ended, or belongs to another user (sudo); wait for it in both cases.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         try:
             process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            _STUCK[self._argv] = process  # in the kernel, in a driver call that no signal ends
+            _STUCK[self._argv] = process  # blocked in a driver call in the kernel, which no signal ends
 
     def _refuse_while_stuck(self) -> None:
         stuck = _STUCK.get(self._argv)
@@ -150,12 +152,12 @@ class Command:
             return
         if stuck.poll() is None:
             raise SourceError(
-                f"{self._name} hangs and cannot be killed (process {stuck.pid}); no second one is started"
+                f"{self._name} hangs and cannot be killed (process {stuck.pid}); no second process is started"
             )
         del _STUCK[self._argv]
 
 
-def _take(selector: selectors.BaseSelector, pipe: int, printed: bytearray, is_stdout: bool) -> None:
+def _append(selector: selectors.BaseSelector, pipe: int, printed: bytearray, is_stdout: bool) -> None:
     chunk = os.read(pipe, 1 << 16)
     if not chunk:
         selector.unregister(pipe)
@@ -163,7 +165,7 @@ def _take(selector: selectors.BaseSelector, pipe: int, printed: bytearray, is_st
         printed += chunk
         if len(printed) > MAX_STDOUT_BYTES:
             raise SourceError(
-                f"nvidia-smi printed more than {MAX_STDOUT_BYTES >> 20} MiB: that is not its output"
+                f"nvidia-smi printed more than {MAX_STDOUT_BYTES >> 20} MiB, which cannot be its own output"
             )
     else:
         printed += chunk[: MAX_STDERR_BYTES - len(printed)]

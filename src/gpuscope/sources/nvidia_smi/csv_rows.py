@@ -1,8 +1,8 @@
-"""The CSV that nvidia-smi prints: a header line, then one line per GPU or process.
+"""Parses nvidia-smi's CSV: a header line, then one line per GPU or process.
 
-Nothing is quoted and cells are not escaped, so a line with more or fewer cells than the header has no
-defined meaning: that line is lost, the others are not. Lines before the header (a login banner of ssh) are
-skipped. A column whose header stands twice belongs to nobody and is left out.
+Cells are neither quoted nor escaped, so a line whose number of cells differs from the header is dropped; other
+lines are kept. Lines before the header (a login banner of ssh) are skipped. A column whose header occurs twice
+is left out.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Rows:
     rows: tuple[dict[str, str], ...]  # header -> cell
-    lost: int = 0  # lines that did not fit the header
+    dropped: int = 0  # lines that did not fit the header
 
 
 def field_of(header: str) -> str:
-    """`memory.total [MiB]` is the answer to the query field `memory.total`."""
+    """The query field of a header: `memory.total` of `memory.total [MiB]`."""
     return header.partition(" [")[0]
 
 
@@ -32,7 +32,7 @@ def split_line(line: str) -> list[str]:
 
 
 def parse_rows(text: str, key_field: str, *, cut_short: bool = False) -> Rows:
-    """Rows of the table whose header has `key_field`. `cut_short`: the last line may be half a line."""
+    """Rows of the table whose header has `key_field`. `cut_short`: the last line may be incomplete."""
     lines = text.split("\n")
     if cut_short and lines and lines[-1]:
         lines[-1] = ""
@@ -45,13 +45,13 @@ def parse_rows(text: str, key_field: str, *, cut_short: bool = False) -> Rows:
 
 def _rows_below(headers: list[str], lines: list[str]) -> Rows:
     repeated = {header for header, count in Counter(headers).items() if count > 1}
-    rows, lost = [], 0
+    rows, dropped = [], 0
     for line in lines:
         if not line.strip():
             continue
         cells = split_line(line)
         if len(cells) != len(headers):
-            lost += 1
+            dropped += 1
             continue
         rows.append({h: c for h, c in zip(headers, cells, strict=True) if h not in repeated})
-    return Rows(tuple(rows), lost)
+    return Rows(tuple(rows), dropped)

@@ -1,8 +1,8 @@
-"""One row of `--query-gpu` becomes a Device: which query field is which reading.
+"""Converts one row of `--query-gpu` to a Device: the table of query fields and readings.
 
-The unit stands in the header (`memory.total [MiB]`), so the table needs none. Cells go along word for word in
-`smi_cells`. A field the driver does not know, or answers with `[N/A]`, leaves its reading absent. Drivers
-before 555 call `clocks_event_reasons` `clocks_throttle_reasons`; both are read.
+The header contains the unit (`memory.total [MiB]`), so the table has none. `smi_cells` keeps the unchanged
+cells. A field that is unknown to the driver or `[N/A]` leaves its reading absent. Drivers before 555 name
+`clocks_event_reasons` `clocks_throttle_reasons`; both are read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _NUMBERS: Final[dict[str, str]] = {
         for error in ("corrected", "uncorrected")
         for lifetime in ("volatile", "aggregate")
         for location in (
-            *("device_memory", "sram", "register_file"),  # "dram" is another name of device_memory
+            *("device_memory", "sram", "register_file"),  # "dram" is a second name for device_memory
             *("l1_cache", "l2_cache", "texture_memory", "cbu"),
         )
     },
@@ -109,7 +109,7 @@ _OTHERS: Final[dict[str, tuple[str, Callable[[str], Maybe[object]]]]] = {
 
 
 def to_device(cells: Mapping[str, str], position: int) -> Device | None:
-    """The GPU of one row; None if the row does not even say which GPU it is. `position` counts the rows."""
+    """The GPU of one row; None if the row has no UUID. `position` is the row's number."""
     uuid = cells.get("uuid", "")
     if not uuid.startswith("GPU-"):
         return None
@@ -136,7 +136,7 @@ def _readings(cells: Mapping[str, str]) -> dict[str, Any]:
 
 
 def put(readings: dict[str, Any], path: str, value: Maybe[object]) -> None:
-    """Sets `clock_hertz.sm` and the like; an absent value sets nothing."""
+    """Sets a reading such as `clock_hertz.sm`, unless the value is absent."""
     if value is ABSENT:
         return
     attribute, *keys = path.split(".")

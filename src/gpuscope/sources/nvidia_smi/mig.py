@@ -1,7 +1,7 @@
-"""MIG instances, put together from two answers: `-L` has their UUIDs and profiles, `-q` the rest.
+"""MIG instances from two outputs: `-L` has their UUIDs and profiles, `-q` the rest.
 
-The two are joined by the parent GPU and the MIG device's index on it. An instance that only one of them knows
-(it was made or destroyed in between) is left out until the next cycle.
+The two are joined by the parent GPU and the MIG device's index. An instance in only one of them (created or
+destroyed in between) is left out until the next cycle.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuscope.readings import MigInstance, Uuid
-from gpuscope.sources.nvidia_smi.log import LoggedMig
+from gpuscope.sources.nvidia_smi.query_log import LoggedMig
 
 _GPU = re.compile(r"GPU ([0-9]{1,9}): .*\(UUID: (GPU-[0-9A-Za-z-]+)\)\s*\Z")
 _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,9}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)\s*\Z")
@@ -31,7 +31,7 @@ class ListedGpu:
 
 
 def parse_list(text: str) -> dict[Uuid, ListedGpu]:
-    """GPUs of `-L` by UUID. A lost GPU prints a complaint instead of its line and is not among them."""
+    """GPUs of `-L` by UUID, without lost GPUs, for which nvidia-smi prints an error."""
     gpus: dict[Uuid, ListedGpu] = {}
     parent: Uuid | None = None
     for line in text.split("\n"):

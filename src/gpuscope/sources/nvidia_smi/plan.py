@@ -11,10 +11,10 @@ from gpuscope.source_plan import SourcePlan, is_down
 @dataclass(frozen=True, kw_only=True)
 class NvidiaSmiSettings:
     nvidia_smi_command: str = setting(
-        "nvidia-smi", str, "how to run nvidia-smi: ssh, sudo or docker exec may stand in front", "COMMAND"
+        "nvidia-smi", str, "command that runs nvidia-smi, for example with ssh, sudo or docker exec", "COMMAND"
     )
-    nvidia_smi_interval: float = setting(5.0, parse_interval, "how often nvidia-smi is run", "5s")
-    nvidia_smi_timeout: float = setting(10.0, parse_duration, "when a run of nvidia-smi is killed", "10s")
+    nvidia_smi_interval: float = setting(5.0, parse_interval, "interval between runs of nvidia-smi", "5s")
+    nvidia_smi_timeout: float = setting(10.0, parse_duration, "timeout of a run of nvidia-smi", "10s")
 
 
 PLAN = SourcePlan(

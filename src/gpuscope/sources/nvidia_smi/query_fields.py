@@ -1,8 +1,8 @@
-"""Which fields to ask nvidia-smi for: all that this driver's own help lists.
+"""The fields to query: all that the driver's help lists.
 
-In goes the text of `--help-query-gpu`, out come query field names. Of a field with several names (`"name" or
-"gpu_name"`) the first one is taken: metric names follow from it. Only plain names pass, because they go into
-a command line that may cross a shell.
+Input: the text of `--help-query-gpu`; output: query field names. A field with several names (`"name" or
+"gpu_name"`) is queried by the first, from which its metric name is derived. Only plain names are accepted,
+because they become part of a command line that a remote shell may parse.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ BUILT_IN_FIELDS: tuple[str, ...] = (
         for place in _ECC_PLACES.split()
     ),
 )
-"""What every driver from 535 on knows, for when the help cannot be read."""
+"""Fields of every driver since 535, used if the help cannot be read."""
 
 
 def parse_help(text: str) -> tuple[str, ...]:
-    """The fields a help text lists, with the identity fields whatever it lists; none if it is no such text."""
+    """The fields in a help text, plus the identity fields; none if it is not a help text."""
     found = dict.fromkeys(_FIELD.findall(text.replace("\r\n", "\n")))
     if "uuid" not in found:
         return ()
@@ -71,12 +71,12 @@ def parse_help(text: str) -> tuple[str, ...]:
 
 
 def without_refused(fields: Sequence[str], complaint: str) -> tuple[str, ...]:
-    """`fields` after nvidia-smi refused one of them; the same fields if it complained of something else."""
+    """`fields` without the field that nvidia-smi refused; unchanged if the error is a different one."""
     match = _REFUSED.search(complaint)
     if match is None or match[1] not in fields:
         return tuple(fields)
     prefix = match[1].partition(".")[0]
-    if prefix == "clocks_event_reasons":  # this driver still has the older name, for all of them
+    if prefix == "clocks_event_reasons":  # this driver uses the older name for all of them
         return tuple(_with_older_name(field) for field in fields)
     if prefix in ("clocks_event_reasons_counters", "clocks_throttle_reasons"):
         return tuple(field for field in fields if not field.startswith(prefix + "."))

@@ -1,7 +1,7 @@
-"""The versions `nvidia-smi --version` names.
+"""Parses the versions in `nvidia-smi --version`.
 
-From driver 610 on the CUDA version stands behind "CUDA UMD version" and the old line holds a sentence, so only
-what looks like a version counts. Drivers without `--version` leave all of it absent.
+Since driver 610 the CUDA version is named "CUDA UMD version" and the old line contains a sentence, so only
+values in the form of a version are used. Without `--version` (older drivers) all versions are absent.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+\Z")
 
 
 def parse_version(text: str) -> Driver:
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in text.split("\n"):
         key, _, value = line.partition(":")
         if _VERSION.match(value.strip()):
-            said[" ".join(key.lower().split())] = value.strip()
-    cuda = [said[key] for key in ("cuda umd version", "cuda version") if _CUDA.match(said.get(key, ""))]
+            values[" ".join(key.lower().split())] = value.strip()
+    cuda = [values[key] for key in ("cuda umd version", "cuda version") if _CUDA.match(values.get(key, ""))]
     return Driver(
-        driver_version=said.get("kmd version", said.get("driver version", ABSENT)),
-        nvml_version=said.get("nvml version", ABSENT),
+        driver_version=values.get("kmd version", values.get("driver version", ABSENT)),
+        nvml_version=values.get("nvml version", ABSENT),
         cuda_version=cuda[0] if cuda else ABSENT,
     )

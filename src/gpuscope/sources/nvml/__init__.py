@@ -1,8 +1,9 @@
-"""NVML: NVIDIA's own driver library, read through `nvidia-ml-py`. The source most machines use.
+"""NVML, NVIDIA's driver library, read through `nvidia-ml-py`. The source that most machines use.
 
-In goes nothing but the driver; out come devices, MIG instances, processes, profiling and XIDs. Every number
-can be absent: each call is refused, fails or hangs on its own (`gate.py`, `lane.py`). Utilisation "now" is a
-mean over the last driver period, so the busy seconds come from the driver's sample buffer (`samples.py`).
+Output: devices, MIG instances, processes, profiling and XIDs. Every number can be absent: each call can be
+refused, fail or hang without affecting the others (`driver_calls.py`, `job_runner.py`). The driver's
+utilisation is a mean over its last sample period, so busy seconds come from the driver's sample buffer
+(`samples.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ log = logging.getLogger("gpuscope.source")
 
 
 def open_nvml(settings: Settings) -> Source:
-    from gpuscope.sources.nvml.source import NvmlSource
+    from gpuscope.sources.nvml.nvml_source import NvmlSource
     from gpuscope.sources.nvml.tiers import plan_tiers
 
     tier_plan = plan_tiers(settings.dcgm_fields, settings.dcgm_interval)
@@ -28,13 +29,13 @@ def open_nvml(settings: Settings) -> Source:
         tier_plan=tier_plan,
     )
     for cost in tier_plan.costs():
-        _say_once(f"source nvml: {cost}, now every {settings.interval:g} s and GPU on request")
+        _warn_once(f"source nvml: {cost}, now every {settings.interval:g} s and GPU on request")
     return source
 
 
 @cache
-def _say_once(text: str) -> None:
-    """The source is opened again after each failure; what it costs stays the same."""
+def _warn_once(text: str) -> None:
+    """Logs each text once per process: the source is opened again after each failure."""
     log.warning("%s", text)
 
 

@@ -1,7 +1,7 @@
-"""What is asked of a GPU, call by call: a table of tier, call, and the reading each part of the answer becomes.
+"""The table of driver calls for a GPU: tier, call, and the readings that each result contains.
 
-Calls that need a buffer of ours or a memory of their own (samples, processes, GPM, field values) are in their
-own modules. Several asks in one row are alternatives, newest first: the first that is answered counts.
+Calls that need a buffer or state (samples, processes, GPM, field values) are in their own modules. Several
+calls in one row are alternatives, newest first: the first that returns a result is used.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from uuid import UUID
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.driver_calls import Ask, Gate
+from gpuscope.sources.nvml.driver_calls import DriverCall, DriverCalls
 
 Label = str | tuple[str, ...] | None
 Convert = Callable[[Any], Any]
 
 NOT_AVAILABLE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
-"""What the driver writes into a number that it does not have."""
+"""The driver's values for "not available"."""
 
 FABRIC_COMPLETED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Give:
-    """One reading out of an answer: an attribute of Device or MigInstance, with a label where it has one."""
+class CallField:
+    """One reading in a call's result: an attribute of Device or MigInstance, and its label if it has labels."""
 
-    field: str
+    name: str
     convert: Convert
     label: Label = None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CallRow:
     tier: Tier
-    asks: tuple[Ask, ...]
-    gives: tuple[Give, ...]
+    calls: tuple[DriverCall, ...]
+    fields: tuple[CallField, ...]
 
 
 def put(values: dict[str, Any], field: str, label: Label, value: Any) -> None:
@@ -50,16 +50,16 @@ def put(values: dict[str, Any], field: str, label: Label, value: Any) -> None:
         values.setdefault(field, {})[label] = value
 
 
-def read_rows(gate: Gate, rows: Iterable[Row], values: dict[str, Any]) -> None:
+def read_rows(calls: DriverCalls, rows: Iterable[CallRow], values: dict[str, Any]) -> None:
     for row in rows:
-        for ask in row.asks:
-            raw = gate.answer(ask)
+        for call in row.calls:
+            raw = calls.result(call)
             if raw is not ABSENT:
-                for give in row.gives:
-                    put(values, give.field, give.label, give.convert(raw))
+                for field in row.fields:
+                    put(values, field.name, field.label, field.convert(raw))
                 break
-            if gate.is_stuck(ask):
-                break  # an older call would answer with a number of another meaning
+            if calls.is_stuck(call):
+                break  # an older call would return a number with a different meaning
 
 
 def as_is(raw: Any) -> Any:
@@ -71,7 +71,7 @@ def times(factor: float) -> Convert:
 
 
 def divided_by(divisor: float) -> Convert:
-    # Dividing, where the unit is a thousandth: 0.001 is no binary fraction, and 71234 * 0.001 is not 71.234.
+    # Division, because 0.001 has no exact binary form: 71234 * 0.001 is not 71.234.
     return lambda raw: ABSENT if raw in NOT_AVAILABLE else raw / divisor
 
 
@@ -80,28 +80,28 @@ megahertz: Final = times(1e6)
 milliwatts: Final = divided_by(1000.0)
 
 
-def part(name: str, convert: Convert = as_is) -> Convert:
-    """A member of the structure that was answered."""
+def member(name: str, convert: Convert = as_is) -> Convert:
+    """Converts one member of the returned structure."""
     get = attrgetter(name)
     return lambda raw: convert(get(raw))
 
 
 def item(position: int, convert: Convert = as_is) -> Convert:
-    """An element of the list that was answered."""
+    """Converts one element of the returned list."""
     get = itemgetter(position)
     return lambda raw: convert(get(raw))
 
 
 def _known_state(raw: int) -> Any:
-    return float(raw) if 0 <= raw <= 15 else ABSENT  # 32 is "unknown"
+    return float(raw) if 0 <= raw <= 15 else ABSENT  # 32 means unknown
 
 
 def _reserved(raw: Any) -> Any:
-    return as_is(getattr(raw, "reserved", 0xFFFFFFFF))  # the older call counts it as used
+    return as_is(getattr(raw, "reserved", 0xFFFFFFFF))  # the older call includes it in `used`
 
 
 def _once_registered(convert: Convert) -> Convert:
-    """The rest of a fabric's answer means something only when its state says "completed"."""
+    """The other fabric members are valid only after registration is completed."""
     return lambda raw: convert(raw) if raw.state == FABRIC_COMPLETED else ABSENT
 
 
@@ -109,15 +109,15 @@ def _uuid_text(raw: Iterable[int]) -> str:
     return str(UUID(bytes=bytes(raw)))
 
 
-def one(
+def call_row(
     tier: Tier, field: str, call: str, *arguments: Any, convert: Convert = as_is, label: Label = None
-) -> Row:
-    return Row(tier, ((call, arguments),), (Give(field, convert, label),))
+) -> CallRow:
+    return CallRow(tier, ((call, arguments),), (CallField(field, convert, label),))
 
 
 FAST, MEDIUM, SLOW = Tier.FAST, Tier.MEDIUM, Tier.SLOW
 CLOCKS: Final = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
-MEMORY_V2: Final = 0x02000028  # nvmlMemory_v2: "used" without what the driver keeps for itself
+MEMORY_V2: Final = 0x02000028  # nvmlMemory_v2: `used` excludes the driver's own memory
 THRESHOLDS: Final = {"shutdown": 0, "slowdown": 1, "memory_max": 2, "gpu_max": 3}
 ECC_ERRORS: Final = {"corrected": 0, "uncorrected": 1}
 ECC_LIFETIMES: Final = {"volatile": 0, "aggregate": 1}
@@ -132,24 +132,24 @@ ECC_LOCATIONS: Final = {
     "sram": 7,
 }
 
-PART_ROWS: Final = (
-    Row(
+GPU_OR_INSTANCE_ROWS: Final = (
+    CallRow(
         FAST,
         (("nvmlDeviceGetMemoryInfo", (MEMORY_V2,)), ("nvmlDeviceGetMemoryInfo", ())),
         (
-            Give("memory_total_bytes", part("total")),
-            Give("memory_used_bytes", part("used")),
-            Give("memory_free_bytes", part("free")),
-            Give("memory_reserved_bytes", _reserved),
+            CallField("memory_total_bytes", member("total")),
+            CallField("memory_used_bytes", member("used")),
+            CallField("memory_free_bytes", member("free")),
+            CallField("memory_reserved_bytes", _reserved),
         ),
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetBAR1MemoryInfo", ()),),
-        (Give("bar1_total_bytes", part("bar1Total")), Give("bar1_used_bytes", part("bar1Used"))),
+        (CallField("bar1_total_bytes", member("bar1Total")), CallField("bar1_used_bytes", member("bar1Used"))),
     ),
     *(
-        one(
+        call_row(
             SLOW,
             "ecc_errors",
             "nvmlDeviceGetTotalEccErrors",
@@ -161,66 +161,70 @@ PART_ROWS: Final = (
         for lifetime, lifetime_id in ECC_LIFETIMES.items()
     ),
 )
-"""What a MIG instance has as well."""
+"""Rows that GPUs and MIG instances have."""
 
 DEVICE_ROWS: Final = (
-    *PART_ROWS,
-    Row(
+    *GPU_OR_INSTANCE_ROWS,
+    CallRow(
         FAST,
         (("nvmlDeviceGetUtilizationRates", ()),),
         (
-            Give("utilization_ratio", part("gpu", percent)),
-            Give("memory_utilization_ratio", part("memory", percent)),
+            CallField("utilization_ratio", member("gpu", percent)),
+            CallField("memory_utilization_ratio", member("memory", percent)),
         ),
     ),
-    one(FAST, "encoder_utilization_ratio", "nvmlDeviceGetEncoderUtilization", convert=item(0, percent)),
-    one(FAST, "decoder_utilization_ratio", "nvmlDeviceGetDecoderUtilization", convert=item(0, percent)),
-    one(FAST, "power_watts", "nvmlDeviceGetPowerUsage", convert=milliwatts),
+    call_row(FAST, "encoder_utilization_ratio", "nvmlDeviceGetEncoderUtilization", convert=item(0, percent)),
+    call_row(FAST, "decoder_utilization_ratio", "nvmlDeviceGetDecoderUtilization", convert=item(0, percent)),
+    call_row(FAST, "power_watts", "nvmlDeviceGetPowerUsage", convert=milliwatts),
     *(
-        one(FAST, "clock_hertz", "nvmlDeviceGetClockInfo", clock_id, convert=megahertz, label=clock)
+        call_row(FAST, "clock_hertz", "nvmlDeviceGetClockInfo", clock_id, convert=megahertz, label=clock)
         for clock, clock_id in CLOCKS.items()
     ),
-    one(FAST, "performance_state", "nvmlDeviceGetPerformanceState", convert=_known_state),
-    Row(
+    call_row(FAST, "performance_state", "nvmlDeviceGetPerformanceState", convert=_known_state),
+    CallRow(
         FAST,
         (
             ("nvmlDeviceGetCurrentClocksEventReasons", ()),
             ("nvmlDeviceGetCurrentClocksThrottleReasons", ()),
         ),
-        (Give("throttle_reasons", int),),
+        (CallField("throttle_reasons", int),),
     ),
-    Row(
+    CallRow(
         FAST,
         (("nvmlDeviceGetTemperatureV", (0,)), ("nvmlDeviceGetTemperature", (0,))),
-        (Give("temperature_celsius", as_is, "gpu"),),
+        (CallField("temperature_celsius", as_is, "gpu"),),
     ),
-    Row(
+    CallRow(
         FAST,
         (("nvmlDeviceGetMigMode", ()),),
-        (Give("mig_enabled", item(0)), Give("mig_pending", item(1))),
+        (CallField("mig_enabled", item(0)), CallField("mig_pending", item(1))),
     ),
-    one(MEDIUM, "jpeg_utilization_ratio", "nvmlDeviceGetJpgUtilization", convert=item(0, percent)),
-    one(MEDIUM, "ofa_utilization_ratio", "nvmlDeviceGetOfaUtilization", convert=item(0, percent)),
-    Row(
+    call_row(MEDIUM, "jpeg_utilization_ratio", "nvmlDeviceGetJpgUtilization", convert=item(0, percent)),
+    call_row(MEDIUM, "ofa_utilization_ratio", "nvmlDeviceGetOfaUtilization", convert=item(0, percent)),
+    CallRow(
         MEDIUM,
         (("nvmlDeviceGetEncoderStats", ()),),
         (
-            Give("encoder_sessions", item(0)),
-            Give("encoder_frames_per_second", item(1)),
-            Give("encoder_latency_seconds", item(2, divided_by(1e6))),
+            CallField("encoder_sessions", item(0)),
+            CallField("encoder_frames_per_second", item(1)),
+            CallField("encoder_latency_seconds", item(2, divided_by(1e6))),
         ),
     ),
-    one(MEDIUM, "temperature_margin_celsius", "nvmlDeviceGetMarginTemperature", convert=float),
-    one(MEDIUM, "pcie_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
-    one(MEDIUM, "pcie_link_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
-    one(MEDIUM, "pcie_link_width", "nvmlDeviceGetCurrPcieLinkWidth"),
-    one(MEDIUM, "pcie_link_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
-    one(MEDIUM, "pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
-    # The driver watches the bus for 20 ms per call.
-    one(MEDIUM, "pcie_bytes_per_second", "nvmlDeviceGetPcieThroughput", 0, convert=times(1000), label="tx"),
-    one(MEDIUM, "pcie_bytes_per_second", "nvmlDeviceGetPcieThroughput", 1, convert=times(1000), label="rx"),
+    call_row(MEDIUM, "temperature_margin_celsius", "nvmlDeviceGetMarginTemperature", convert=float),
+    call_row(MEDIUM, "pcie_link_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    call_row(MEDIUM, "pcie_link_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    call_row(MEDIUM, "pcie_link_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    call_row(MEDIUM, "pcie_link_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+    call_row(MEDIUM, "pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
+    # The driver measures PCIe traffic for 20 ms per call.
+    call_row(
+        MEDIUM, "pcie_bytes_per_second", "nvmlDeviceGetPcieThroughput", 0, convert=times(1000), label="tx"
+    ),
+    call_row(
+        MEDIUM, "pcie_bytes_per_second", "nvmlDeviceGetPcieThroughput", 1, convert=times(1000), label="rx"
+    ),
     *(
-        one(
+        call_row(
             SLOW,
             "temperature_threshold_celsius",
             "nvmlDeviceGetTemperatureThreshold",
@@ -230,27 +234,27 @@ DEVICE_ROWS: Final = (
         for threshold, threshold_id in THRESHOLDS.items()
     ),
     *(
-        one(SLOW, "power_limit_watts", f"nvmlDeviceGet{call}", convert=milliwatts, label=limit)
+        call_row(SLOW, "power_limit_watts", f"nvmlDeviceGet{call}", convert=milliwatts, label=limit)
         for limit, call in {
             "current": "PowerManagementLimit",
             "enforced": "EnforcedPowerLimit",
             "default": "PowerManagementDefaultLimit",
         }.items()
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetPowerManagementLimitConstraints", ()),),
         (
-            Give("power_limit_watts", item(0, milliwatts), "min"),
-            Give("power_limit_watts", item(1, milliwatts), "max"),
+            CallField("power_limit_watts", item(0, milliwatts), "min"),
+            CallField("power_limit_watts", item(1, milliwatts), "max"),
         ),
     ),
     *(
-        one(SLOW, "clock_max_hertz", "nvmlDeviceGetMaxClockInfo", clock_id, convert=megahertz, label=clock)
+        call_row(SLOW, "clock_max_hertz", "nvmlDeviceGetMaxClockInfo", clock_id, convert=megahertz, label=clock)
         for clock, clock_id in CLOCKS.items()
     ),
     *(
-        one(
+        call_row(
             SLOW,
             "clock_application_hertz",
             "nvmlDeviceGetApplicationsClock",
@@ -260,13 +264,13 @@ DEVICE_ROWS: Final = (
         )
         for clock in ("graphics", "memory")
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetEccMode", ()),),
-        (Give("ecc_enabled", item(0)), Give("ecc_pending", item(1))),
+        (CallField("ecc_enabled", item(0)), CallField("ecc_pending", item(1))),
     ),
     *(
-        one(
+        call_row(
             SLOW,
             "ecc_location_errors",
             "nvmlDeviceGetMemoryErrorCounter",
@@ -279,83 +283,83 @@ DEVICE_ROWS: Final = (
         for lifetime, lifetime_id in ECC_LIFETIMES.items()
         for location, location_id in ECC_LOCATIONS.items()
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetSramEccErrorStatus", ()),),
         (
-            Give("ecc_sram_errors", part("volatileUncParity"), ("parity", "volatile")),
-            Give("ecc_sram_errors", part("volatileUncSecDed"), ("sec_ded", "volatile")),
-            Give("ecc_sram_errors", part("aggregateUncParity"), ("parity", "aggregate")),
-            Give("ecc_sram_errors", part("aggregateUncSecDed"), ("sec_ded", "aggregate")),
-            Give("ecc_sram_sources", part("aggregateUncBucketL2"), "l2"),
-            Give("ecc_sram_sources", part("aggregateUncBucketSm"), "sm"),
-            Give("ecc_sram_sources", part("aggregateUncBucketMcu"), "microcontroller"),
-            Give("ecc_sram_sources", part("aggregateUncBucketPcie"), "pcie"),
-            Give("ecc_sram_sources", part("aggregateUncBucketOther"), "other"),
-            Give("ecc_sram_threshold_exceeded", part("bThresholdExceeded")),
+            CallField("ecc_sram_errors", member("volatileUncParity"), ("parity", "volatile")),
+            CallField("ecc_sram_errors", member("volatileUncSecDed"), ("sec_ded", "volatile")),
+            CallField("ecc_sram_errors", member("aggregateUncParity"), ("parity", "aggregate")),
+            CallField("ecc_sram_errors", member("aggregateUncSecDed"), ("sec_ded", "aggregate")),
+            CallField("ecc_sram_sources", member("aggregateUncBucketL2"), "l2"),
+            CallField("ecc_sram_sources", member("aggregateUncBucketSm"), "sm"),
+            CallField("ecc_sram_sources", member("aggregateUncBucketMcu"), "microcontroller"),
+            CallField("ecc_sram_sources", member("aggregateUncBucketPcie"), "pcie"),
+            CallField("ecc_sram_sources", member("aggregateUncBucketOther"), "other"),
+            CallField("ecc_sram_threshold_exceeded", member("bThresholdExceeded")),
         ),
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetRowRemapperHistogram", ()),),
         tuple(
-            Give("row_remap_banks", part(availability), availability)
+            CallField("row_remap_banks", member(availability), availability)
             for availability in ("max", "high", "partial", "low", "none")
         ),
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetRemappedRows_v2", ()),),
         (
-            Give("remapped_rows_inactive", part("corrInactiveRemaps"), "correctable"),
-            Give("remapped_rows_inactive", part("uncInactiveRemaps"), "uncorrectable"),
+            CallField("remapped_rows_inactive", member("corrInactiveRemaps"), "correctable"),
+            CallField("remapped_rows_inactive", member("uncInactiveRemaps"), "uncorrectable"),
         ),
     ),
-    one(SLOW, "compute_mode", "nvmlDeviceGetComputeMode"),
-    one(SLOW, "persistence_mode", "nvmlDeviceGetPersistenceMode"),
-    one(SLOW, "display_active", "nvmlDeviceGetDisplayActive"),
-    one(SLOW, "display_attached", "nvmlDeviceGetDisplayMode"),
-    one(SLOW, "accounting_enabled", "nvmlDeviceGetAccountingMode"),
-    one(SLOW, "c2c_enabled", "nvmlDeviceGetC2cModeInfoV", convert=part("isC2cEnabled")),
-    one(SLOW, "accounting_buffer_size", "nvmlDeviceGetAccountingBufferSize"),
-    one(SLOW, "pcie_link_generation_gpu_max", "nvmlDeviceGetGpuMaxPcieLinkGeneration"),
-    Row(
+    call_row(SLOW, "compute_mode", "nvmlDeviceGetComputeMode"),
+    call_row(SLOW, "persistence_mode", "nvmlDeviceGetPersistenceMode"),
+    call_row(SLOW, "display_active", "nvmlDeviceGetDisplayActive"),
+    call_row(SLOW, "display_attached", "nvmlDeviceGetDisplayMode"),
+    call_row(SLOW, "accounting_enabled", "nvmlDeviceGetAccountingMode"),
+    call_row(SLOW, "c2c_enabled", "nvmlDeviceGetC2cModeInfoV", convert=member("isC2cEnabled")),
+    call_row(SLOW, "accounting_buffer_size", "nvmlDeviceGetAccountingBufferSize"),
+    call_row(SLOW, "pcie_link_generation_gpu_max", "nvmlDeviceGetGpuMaxPcieLinkGeneration"),
+    CallRow(
         SLOW,
         (
             ("nvmlDeviceGetSupportedClocksEventReasons", ()),
             ("nvmlDeviceGetSupportedClocksThrottleReasons", ()),
         ),
-        (Give("throttle_reasons_supported", int),),
+        (CallField("throttle_reasons_supported", int),),
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetGspFirmwareMode", ()),),
-        (Give("gsp_firmware", item(0), "current"), Give("gsp_firmware", item(1), "default")),
+        (CallField("gsp_firmware", item(0), "current"), CallField("gsp_firmware", item(1), "default")),
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetConfComputeProtectedMemoryUsage", ()),),
-        tuple(Give("protected_memory_bytes", part(kind), kind) for kind in ("total", "used", "free")),
+        tuple(CallField("protected_memory_bytes", member(kind), kind) for kind in ("total", "used", "free")),
     ),
-    Row(
+    CallRow(
         SLOW,
         (("nvmlDeviceGetGpuFabricInfoV", ()), ("nvmlDeviceGetGpuFabricInfo", ())),
         (
-            Give("fabric_state", part("state")),
-            Give("fabric_status", _once_registered(part("status"))),
-            Give("fabric_clique", _once_registered(part("cliqueId"))),
-            Give("fabric_cluster", _once_registered(part("clusterUuid", _uuid_text))),
+            CallField("fabric_state", member("state")),
+            CallField("fabric_status", _once_registered(member("status"))),
+            CallField("fabric_clique", _once_registered(member("cliqueId"))),
+            CallField("fabric_cluster", _once_registered(member("clusterUuid", _uuid_text))),
         ),
     ),
 )
 
 
-def fan_rows(fans: int) -> tuple[Row, ...]:
+def fan_rows(fans: int) -> tuple[CallRow, ...]:
     return tuple(
         row
         for fan in range(fans)
         for row in (
-            one(
+            call_row(
                 MEDIUM,
                 "fan_speed_ratio",
                 "nvmlDeviceGetFanSpeed_v2",
@@ -363,12 +367,13 @@ def fan_rows(fans: int) -> tuple[Row, ...]:
                 convert=percent,
                 label=str(fan),
             ),
-            one(MEDIUM, "fan_rpm", "nvmlDeviceGetFanSpeedRPM", fan, label=str(fan)),
+            call_row(MEDIUM, "fan_rpm", "nvmlDeviceGetFanSpeedRPM", fan, label=str(fan)),
         )
     )
 
 
-def nvlink_rows(links: int) -> tuple[Row, ...]:
+def nvlink_rows(links: int) -> tuple[CallRow, ...]:
     return tuple(
-        one(MEDIUM, "nvlink_up", "nvmlDeviceGetNvLinkState", link, label=str(link)) for link in range(links)
+        call_row(MEDIUM, "nvlink_up", "nvmlDeviceGetNvLinkState", link, label=str(link))
+        for link in range(links)
     )

@@ -1,4 +1,4 @@
-"""The two clocks the source needs: the driver stamps its samples with the one, intervals are on the other."""
+"""The clocks of the source: wall clock for the driver's sample timestamps, monotonic clock for intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVML's return codes, sorted by what each means for us, and the sentence a person gets for the fatal ones."""
+"""NVML's return codes, grouped by how the source handles them, and error messages for the fatal ones."""
 
 from __future__ import annotations
 
@@ -34,38 +34,36 @@ REFUSED: Final = frozenset(
         DEPRECATED,
     }
 )
-"""This card, driver or user will not get this number: do not ask again every second."""
+"""The GPU, driver or user cannot get this number: do not make the call every second."""
 
-NOTHING_NOW: Final = frozenset({NOT_FOUND, NO_DATA, NOT_READY})
-"""There is no such number at the moment (a process that ended, an empty sample buffer): no failure."""
+NO_VALUE_NOW: Final = frozenset({NOT_FOUND, NO_DATA, NOT_READY})
+"""The number does not exist at the moment (a process that ended, an empty sample buffer). Not a failure."""
 
 LOST: Final = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
-"""This GPU answers nothing any more; the others go on."""
+"""This GPU does not answer any more; other GPUs are not affected."""
 
 DRIVER_GONE: Final = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH})
-"""The session is dead for every GPU: close, and open again later."""
+"""The session has ended for every GPU: close it and open a new one later."""
 
 _SENTENCES: Final = {
-    UNINITIALIZED: (
-        "the NVIDIA driver was unloaded or reloaded under the session; reading resumes when it answers again"
-    ),
+    UNINITIALIZED: ("the NVIDIA driver was unloaded or reloaded; reading resumes when it answers again"),
     NO_PERMISSION: (
-        "no permission to talk to the NVIDIA driver: run as a user who may read and write /dev/nvidiactl,"
-        " or in a container map the device nodes"
+        "no permission to use the NVIDIA driver: run as a user with read and write access to /dev/nvidiactl;"
+        " in a container, map the device nodes"
     ),
     DRIVER_NOT_LOADED: (
-        "the NVIDIA kernel driver is not loaded: `modprobe nvidia` loads it, `dmesg` says why it would not"
+        "the NVIDIA kernel driver is not loaded: run `modprobe nvidia`; if that fails, `dmesg` shows the reason"
     ),
     LIBRARY_NOT_FOUND: (
-        "libnvidia-ml.so.1 is not on this machine: install the NVIDIA driver, or start the container with"
+        "libnvidia-ml.so.1 was not found: install the NVIDIA driver, or start the container with"
         " `--gpus all` (NVIDIA_DRIVER_CAPABILITIES=utility)"
     ),
     LIB_RM_VERSION_MISMATCH: (
-        "the driver library and the loaded kernel module have different versions, as after a driver update:"
+        "the driver library and the loaded kernel module have different versions (usual after a driver update):"
         " reboot, or unload and reload the nvidia kernel modules"
     ),
 }
 
 
 def explain(code: int) -> str:
-    return _SENTENCES.get(code, f"NVML does not start: return code {code}; `nvidia-smi` says more")
+    return _SENTENCES.get(code, f"NVML does not start: return code {code}; run `nvidia-smi` for details")

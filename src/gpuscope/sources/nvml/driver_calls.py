@@ -1,9 +1,8 @@
-"""The one place where driver calls are made. Everything that is asked of a GPU goes through its gate.
+"""Makes all driver calls. Input: a call; output: its result or ABSENT.
 
-In goes a call, out comes its answer or ABSENT. A refusal is remembered, so that what a card cannot give is not
-asked again every second; `forget` starts over. A call that does not return is stuck (`lane.py`): it is absent
-and not asked again until it has returned. A lost GPU and a dead session are raised: the first concerns one GPU,
-the second all of them. Anything else is counted by call, and the rest goes on.
+A refused call is not repeated until `retry_refused`. A call that does not return is stuck (`job_runner.py`):
+its result is ABSENT, and the call is not repeated until it has returned. A lost GPU raises GpuLostError and an
+ended session raises SourceError. Every other failure is counted by call name.
 """
 
 from __future__ import annotations
@@ -15,95 +14,98 @@ from typing import Any
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT
 from gpuscope.sources.nvml import codes
-from gpuscope.sources.nvml.lane import Lane
+from gpuscope.sources.nvml.job_runner import JobRunner
 from gpuscope.sources.nvml.library import Function, Library
 
-Ask = tuple[str, tuple[Any, ...]]
+DriverCall = tuple[str, tuple[Any, ...]]
 """A call of the binding and its arguments after the handle: `("nvmlDeviceGetClockInfo", (0,))`."""
 
 
 class GpuLostError(Exception):
-    """The driver says that this GPU is gone or needs a reset."""
+    """The driver reports that the GPU is gone or needs a reset."""
 
 
 def address(handle: Any) -> int:
-    """What two handles of one GPU have in common."""
-    # Not by a cast: its result refers to itself, and stays until the garbage collector comes by.
+    """The address in a handle; two handles of one GPU have the same."""
+    # Not ctypes.cast(): its result contains a reference cycle and stays until the garbage collector runs.
     return ctypes.c_void_p.from_buffer(handle).value or 0
 
 
-class Gate:
-    """The way to one GPU or MIG instance, or with no handle to the driver itself.
+class DriverCalls:
+    """The driver calls of one GPU or MIG instance; without a handle, calls that concern the whole driver.
 
-    `who` names it in the log. Calls are made by the lane's thread, in one of its jobs.
+    `device_name` appears in the log. Only jobs of the runner make calls.
     """
 
-    def __init__(self, library: Library, lane: Lane, handle: Any = None, who: str = "") -> None:
+    def __init__(self, library: Library, runner: JobRunner, handle: Any = None, device_name: str = "") -> None:
         self.library = library
-        self.lane = lane
+        self.runner = runner
         self.handle = handle
-        self.who = who
+        self.device_name = device_name
         self._first = () if handle is None else (handle,)
         self._address = 0 if handle is None else address(handle)
         self._refused: set[Hashable] = set()
-        self._skipped = lane.skipped  # empty but for stuck calls
+        self._skipped = runner.skipped  # empty unless calls are stuck
 
     def call(
-        self, key: Hashable, name: str, function: Function, *arguments: Any, about: tuple[Any, ...] = ()
+        self, key: Hashable, name: str, function: Function, *arguments: Any, qualifier: tuple[Any, ...] = ()
     ) -> Any:
-        """Makes a driver call, noting who is in it since when; raises what the binding raises."""
-        thread = self.lane.thread
+        """Makes a driver call and records it as pending; raises the binding's exceptions."""
+        thread = self.runner.thread
         if thread is None:
-            raise RuntimeError(f"{name} outside a job of {self.lane.name}")
-        thread.enter((self._address, key), self.who, name, about, self.lane.now())
+            raise RuntimeError(f"{name} outside a job of {self.runner.name}")
+        thread.enter((self._address, key), self.device_name, name, qualifier, self.runner.now())
         try:
             return function(*arguments)
         finally:
             thread.leave()
 
-    def answer(self, ask: Ask) -> Any:
-        """What the driver answers to a call of the binding, or ABSENT."""
-        if ask in self._refused or (self._skipped and self.is_stuck(ask)):
+    def result(self, call: DriverCall) -> Any:
+        """The result of a call of the binding, or ABSENT."""
+        if call in self._refused or (self._skipped and self.is_stuck(call)):
             return ABSENT
-        name, arguments = ask
+        name, arguments = call
         try:
             function = self.library.function(name)
-            return self.call(ask, name, function, *self._first, *arguments, about=arguments)
+            return self.call(call, name, function, *self._first, *arguments, qualifier=arguments)
         except self.library.nvml.NVMLError as error:
-            self.judge(ask, name, error.value)
+            self.handle_error_code(call, name, error.value)
         except UnicodeDecodeError:
-            self.lane.failures[name] += 1
+            self.runner.failures[name] += 1
         return ABSENT
 
-    def run(self, name: str, *arguments: Any, about: Hashable = None, function: Function | None = None) -> bool:
-        """Runs a C function that fills buffers of ours; says whether it filled them.
+    def run(
+        self, name: str, *arguments: Any, qualifier: Hashable = None, function: Function | None = None
+    ) -> bool:
+        """Calls a C function that fills buffers of the caller; returns whether it succeeded.
 
-        `about` tells apart what is refused or stuck on its own (a MIG instance); `function` stands in for C's.
+        `qualifier` separates calls of one name that can be refused or stuck independently (one per MIG
+        instance). `function` replaces the C function.
         """
-        key = name if about is None else (name, about)
+        key = name if qualifier is None else (name, qualifier)
         if key in self._refused or self.is_stuck(key):
             return False
         try:
-            what = () if about is None else (about,)
-            self.call(key, name, function or self.library.raw(name), *arguments, about=what)
+            qualifiers = () if qualifier is None else (qualifier,)
+            self.call(key, name, function or self.library.raw(name), *arguments, qualifier=qualifiers)
         except self.library.nvml.NVMLError as error:
-            self.judge(key, name, error.value)
+            self.handle_error_code(key, name, error.value)
             return False
         return True
 
-    def judge(self, key: Hashable, name: str, code: int) -> None:
-        """Draws the consequence of a return code that is not success."""
+    def handle_error_code(self, key: Hashable, name: str, code: int) -> None:
+        """Handles a return code other than success."""
         if code in codes.REFUSED:
             self._refused.add(key)
         elif code in codes.LOST:
             raise GpuLostError
-        elif code in codes.DRIVER_GONE and (trouble := self._trouble()) is not None:
-            raise SourceError(trouble)
-        elif code not in codes.NOTHING_NOW:
-            self.lane.failures[name] += 1
+        elif code in codes.DRIVER_GONE and (reason := self._driver_failure()) is not None:
+            raise SourceError(reason)
+        elif code not in codes.NO_VALUE_NOW:
+            self.runner.failures[name] += 1
 
-    def _trouble(self) -> str | None:
-        """Why nothing can be read any more, or None if the driver still answers."""
+    def _driver_failure(self) -> str | None:
+        """Why the driver does not answer, or None if it still answers."""
         for name in ("nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"):
             if self.is_stuck(name):
                 continue
@@ -113,20 +115,20 @@ class Gate:
                 return codes.explain(error.value) if error.value in codes.DRIVER_GONE else None
         return None
 
-    def failed(self, name: str) -> int:
-        """How often a call failed in this reading."""
-        return self.lane.failures[name]
+    def failure_count(self, name: str) -> int:
+        """How many times a call failed in this reading."""
+        return self.runner.failures[name]
 
-    def refuses(self, key: Hashable) -> bool:
-        """Whether this gives nothing at present: refused or stuck."""
+    def is_unavailable(self, key: Hashable) -> bool:
+        """Whether the call is refused or stuck."""
         return key in self._refused or self.is_stuck(key)
 
     def is_stuck(self, key: Hashable) -> bool:
-        return bool(self._skipped) and self.lane.skips((self._address, key))
+        return bool(self._skipped) and self.runner.is_skipped((self._address, key))
 
-    def forget_one(self, key: Hashable) -> None:
+    def retry(self, key: Hashable) -> None:
         self._refused.discard(key)
 
-    def forget(self) -> None:
-        """Asks everything again: after a new driver, another MIG mode, or some minutes."""
+    def retry_refused(self) -> None:
+        """Allows refused calls again: after a driver change, a MIG mode change, or some minutes."""
         self._refused.clear()

@@ -1,4 +1,4 @@
-"""XIDs as the driver reports them: an event set that every GPU is registered with, emptied at each reading."""
+"""XIDs from the driver's events: every GPU is registered with one event set, which each reading empties."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from gpuscope.readings import Uuid, XidEvent
 from gpuscope.sources.nvml import codes
-from gpuscope.sources.nvml.driver_calls import Gate, address
+from gpuscope.sources.nvml.driver_calls import DriverCalls, address
 
-MAX_PER_READING: Final = 1000  # a GPU in agony can report faster than we read
+MAX_PER_READING: Final = 1000  # a failing GPU can report XIDs faster than they are read
 _CREATE: Final = "nvmlEventSetCreate"
 _REGISTER: Final = "nvmlDeviceRegisterEvents"
 _WAIT: Final = "nvmlEventSetWait_v2"
@@ -20,18 +20,18 @@ _FREE: Final = "nvmlEventSetFree"
 
 
 class XidWatch:
-    def __init__(self, gate: Gate, now: Callable[[], float] = time.time) -> None:
-        self._gate = gate
-        self._nvml = gate.library.nvml
+    def __init__(self, calls: DriverCalls, now: Callable[[], float] = time.time) -> None:
+        self._calls = calls
+        self._nvml = calls.library.nvml
         self._now = now
         self._set: Any = None
         self._uuids: Mapping[int, Uuid] = {}
 
     def watch(self, gpus: Iterable[tuple[Any, Uuid]]) -> bool:
-        """Registers these GPUs, and only these: a lost one would make every wait fail."""
+        """Registers these GPUs only: a lost GPU in the set would make every wait fail."""
         self.close()
         uuids = {}
-        if self._gate.is_stuck(_CREATE):
+        if self._calls.is_stuck(_CREATE):
             return False
         try:
             self._set = self._call(_CREATE)
@@ -39,11 +39,11 @@ class XidWatch:
             self._count(_CREATE, error.value)
             return error.value in codes.REFUSED
         for handle, uuid in gpus:
-            if self._gate.is_stuck((_REGISTER, uuid)):
+            if self._calls.is_stuck((_REGISTER, uuid)):
                 continue
             try:
                 self._call(
-                    _REGISTER, handle, self._nvml.nvmlEventTypeXidCriticalError, self._set, about=(uuid,)
+                    _REGISTER, handle, self._nvml.nvmlEventTypeXidCriticalError, self._set, qualifier=(uuid,)
                 )
             except self._nvml.NVMLError as error:
                 self._count(_REGISTER, error.value)
@@ -53,36 +53,36 @@ class XidWatch:
         return True
 
     def poll(self, into: deque[XidEvent]) -> None:
-        """Takes the events that wait; each is kept at once, because the next call may not return."""
-        if self._set is None or not self._uuids or self._gate.is_stuck(_WAIT):
+        """Takes all waiting events; stores each at once, because the next call may not return."""
+        if self._set is None or not self._uuids or self._calls.is_stuck(_WAIT):
             return
         for _ in range(MAX_PER_READING):
             try:
-                self._gate.call(_WAIT, _WAIT, self._take, self._set, self._uuids, into)
+                self._calls.call(_WAIT, _WAIT, self._take, self._set, self._uuids, into)
             except self._nvml.NVMLError as error:
                 if error.value != codes.TIMEOUT:
                     self._count("nvmlEventSetWait", error.value)
                 break
 
     def _take(self, event_set: Any, uuids: Mapping[int, Uuid], into: deque[XidEvent]) -> None:
-        """Keeps the event as a part of the call: one that was stuck may return with an event."""
-        data = self._gate.library.function(_WAIT)(event_set, 0)
+        """Stores the event inside the call, because a stuck call may return with an event."""
+        data = self._calls.library.function(_WAIT)(event_set, 0)
         uuid = uuids.get(address(data.device))
         if data.eventType == self._nvml.nvmlEventTypeXidCriticalError and uuid is not None:
             into.append(XidEvent(xid=int(data.eventData), at=self._now(), channel="nvml", gpu_uuid=uuid))
 
-    def _call(self, name: str, *arguments: Any, about: tuple[Any, ...] = ()) -> Any:
-        key = (name, *about) if about else name
-        return self._gate.call(key, name, self._gate.library.function(name), *arguments, about=about)
+    def _call(self, name: str, *arguments: Any, qualifier: tuple[Any, ...] = ()) -> Any:
+        key = (name, *qualifier) if qualifier else name
+        return self._calls.call(key, name, self._calls.library.function(name), *arguments, qualifier=qualifier)
 
     def _count(self, name: str, code: int) -> None:
-        # A lost GPU and a dead session show in the reading itself.
+        # A lost GPU and an ended session are visible in the reading itself.
         if code not in codes.REFUSED | codes.LOST | codes.DRIVER_GONE:
-            self._gate.lane.failures[name] += 1
+            self._calls.runner.failures[name] += 1
 
     def close(self) -> None:
-        # A set that a stuck call still uses is left to the driver.
-        if self._set is not None and not self._gate.lane.has_stuck_calls:
-            with suppress(self._nvml.NVMLError):  # the session may have ended before
+        # A stuck call may still use the set, so it is not freed then.
+        if self._set is not None and not self._calls.runner.has_stuck_calls:
+            with suppress(self._nvml.NVMLError):  # the session may have ended already
                 self._call(_FREE, self._set)
         self._set, self._uuids = None, {}

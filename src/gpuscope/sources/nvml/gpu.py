@@ -1,8 +1,8 @@
-"""One GPU over time: what it is, what it last answered in each tier, its MIG instances and its processes.
+"""One GPU over time: identity, latest values of each tier, MIG instances and processes.
 
-Its calls are made by jobs of its lane; everything here belongs to the job while one runs, and to the source
-when the lane is idle. A lost GPU keeps its identity and nothing else, and is asked again at every reading: when
-it answers, it is back.
+Jobs of its runner make the calls. While a job runs, only the job may use this object; while the runner is idle,
+only the source may. A lost GPU keeps only its identity and is read again at every reading: when it answers, it
+has recovered.
 """
 
 from __future__ import annotations
@@ -13,91 +13,91 @@ from typing import Any, Final
 from gpuscope.readings import ABSENT, Device, Maybe, Uuid
 from gpuscope.sources import Tier
 from gpuscope.sources.nvml import call_table as rows
-from gpuscope.sources.nvml import field_values as fields
+from gpuscope.sources.nvml import nvml_fields as fields
 from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.driver_calls import Ask, Gate, GpuLostError
+from gpuscope.sources.nvml.driver_calls import DriverCall, DriverCalls, GpuLostError
 from gpuscope.sources.nvml.identity import read_identity
-from gpuscope.sources.nvml.instances import Instance, find_instances
-from gpuscope.sources.nvml.part import PartReader
+from gpuscope.sources.nvml.instances import NvmlInstance, find_instances
 from gpuscope.sources.nvml.peers import Peer, PeerStatuses
 from gpuscope.sources.nvml.process_list import FoundProcesses, ProcessLists, ProcessShares
-from gpuscope.sources.nvml.profiling import Gpm, Profiler, supports_gpm
+from gpuscope.sources.nvml.profiling import GpmRequest, Profiler, supports_gpm
 from gpuscope.sources.nvml.samples import UtilizationSamples
+from gpuscope.sources.nvml.tier_reader import TierReader
 from gpuscope.sources.nvml.tiers import P2P_STATUS
 
-REPROBE_SECONDS: Final = 300.0  # when what was refused is asked again
-_MOST_FANS: Final = 16
-_MOST_LINKS: Final = 72
-_MIG_MODE: Final[Ask] = ("nvmlDeviceGetMigMode", ())
+REPROBE_SECONDS: Final = 300.0  # after this time refused calls are made again
+_MAX_FANS: Final = 16
+_MAX_LINKS: Final = 72
+_MIG_MODE: Final[DriverCall] = ("nvmlDeviceGetMigMode", ())
 
 
-class Gpu:
-    def __init__(self, gate: Gate, index: int, uuid: Uuid, clocks: Clocks) -> None:
-        self.gate = gate
-        self.lane = gate.lane
+class NvmlGpu:
+    def __init__(self, calls: DriverCalls, index: int, uuid: Uuid, clocks: Clocks) -> None:
+        self.calls = calls
+        self.runner = calls.runner
         self.index = index
         self.uuid = uuid
         self.lost = False
         self.identity: dict[str, Any] = {}
         self.processes: Maybe[list[FoundProcesses]] = ABSENT
-        # The source's own: what it shows of this GPU, of when that is, and what is still to be read.
+        # Used by the source only: what it reports for this GPU, since when, and which tiers are not read yet.
         self.device: Device | None = None
         self.answered_at = clocks.monotonic()
-        self.owed: frozenset[Tier] = frozenset()
+        self.overdue: frozenset[Tier] = frozenset()
         self.failing: dict[str, int] = {}
         self._clocks = clocks
-        self._gpm = Gpm(gate.library)
-        self._peers_tier = gate.library.tier_plan.tier_of(Tier.SLOW, [(P2P_STATUS, None)])
-        self._reader: PartReader | None = None
-        self._asked_all_at = clocks.monotonic()
-        self._returned_calls = 0  # stuck calls that had returned when everything was asked
-        self._identified = False  # did every question of the identity get an answer, if only a refusal
+        self._gpm = GpmRequest(calls.library)
+        self._peers_tier = calls.library.tier_plan.tier_of(Tier.SLOW, [(P2P_STATUS, None)])
+        self._reader: TierReader | None = None
+        self._probed_at = clocks.monotonic()
+        self._returned_calls = 0  # stuck calls that had returned at the last probe
+        self._identified = False  # whether every identity call succeeded or was refused
         self._has_gpm: bool | None = None
         self._profilers: dict[int | None, Profiler] = {}  # by GPU instance; None is the whole GPU
         self._profiled: dict[int | None, dict[str, Any]] = {}
-        self._instances: list[Instance] = []
+        self._instances: list[NvmlInstance] = []
         self._mig_enabled: Maybe[float] = ABSENT
-        self._samples = UtilizationSamples(gate, clocks)
-        self._shares = ProcessShares(gate, clocks)
+        self._samples = UtilizationSamples(calls, clocks)
+        self._shares = ProcessShares(calls, clocks)
         self._busy: dict[str, Any] = {}
-        self._peers = PeerStatuses(gate)
-        self._lists = ProcessLists(gate.library)
+        self._peers = PeerStatuses(calls)
+        self._lists = ProcessLists(calls.library)
         self._unknown_processes: set[Uuid] = set()  # of instances
         self._failing_in: dict[Tier, frozenset[str]] = {}
 
-    def follow(self, former: Gpu) -> None:
-        """Goes on where the same GPU stood in the session before."""
-        self._samples.follow(former._samples)
+    def continue_from(self, previous: NvmlGpu) -> None:
+        """Continues the state of the same GPU in the previous session."""
+        self._samples.continue_from(previous._samples)
 
     def move_to(self, index: int) -> None:
         self.index = index
-        self.lane.name = self.gate.who = f"GPU {index}"
+        self.runner.name = self.calls.device_name = f"GPU {index}"
 
     def pids(self) -> list[int]:
         return [] if self.processes is ABSENT else [pid for part in self.processes for pid in part.running]
 
-    def start_over_if_due(self, due: frozenset[Tier]) -> None:
-        """Gets to know the GPU anew now and then, and after a stuck call: it may have been part of that."""
-        if self.lane.has_stuck_calls:
-            return  # what is known by a call that is stuck now would be forgotten
-        long_ago = self._clocks.monotonic() - self._asked_all_at >= REPROBE_SECONDS
-        if self.lane.returned != self._returned_calls or (Tier.MEDIUM in due and long_ago):
-            self.start_over()
+    def reprobe_if_due(self, due: frozenset[Tier]) -> None:
+        """Probes the GPU again at intervals, and after a stuck call, which may have been part of the probe."""
+        if self.runner.has_stuck_calls:
+            return  # values of a call that is stuck now would be lost
+        long_ago = self._clocks.monotonic() - self._probed_at >= REPROBE_SECONDS
+        if self.runner.returned != self._returned_calls or (Tier.MEDIUM in due and long_ago):
+            self.reprobe()
 
     # Jobs
 
     def read_tiers(
         self, tiers: Iterable[Tier], due: frozenset[Tier], peers: Iterable[Peer], with_processes: bool
     ) -> None:
-        """Reads those of `tiers` that are due or were never read."""
+        """Reads the tiers that are due or were never read."""
         for tier in tiers:
-            if tier in due or self.lacks(tier):
-                before = dict(self.lane.failures)
+            if tier in due or self.has_not_read(tier):
+                before = dict(self.runner.failures)
                 self.read(tier)
                 if tier is self._peers_tier and not self.lost:
                     self._peers.read(peers)
                 if tier in due:
-                    now = self.lane.failures.items()
+                    now = self.runner.failures.items()
                     self._failing_in[tier] = frozenset(name for name, n in now if n > before.get(name, 0))
         if with_processes:
             self.processes = self._read_processes()
@@ -108,26 +108,26 @@ class Gpu:
         try:
             self._read(tier)
             if self.lost:
-                self._come_back()
+                self._mark_recovered()
         except GpuLostError:
-            self._lose()
+            self._mark_lost()
 
     def take_failures(self, due: frozenset[Tier]) -> dict[str, int]:
-        """What failed since the last time; and with 0, what failed when its tier was last read."""
-        failed = dict(self.lane.failures)
-        self.lane.failures.clear()
+        """Failures since the last call; with count 0, those of the last reading of tiers that are not due."""
+        failed = dict(self.runner.failures)
+        self.runner.failures.clear()
         for tier, names in self._failing_in.items():
             if tier not in due:
                 for name in names:
                     failed.setdefault(name, 0)
         return failed
 
-    def lacks(self, tier: Tier) -> bool:
-        """Whether this tier was never read, or not since the GPU came back."""
-        return self._reader is None or self._reader.lacks(tier)
+    def has_not_read(self, tier: Tier) -> bool:
+        """Whether this tier was not read yet, or not since the GPU recovered."""
+        return self._reader is None or self._reader.has_not_read(tier)
 
     def _read(self, tier: Tier) -> None:
-        reader = self._reader or self._get_to_know()
+        reader = self._reader or self._probe()
         if tier is Tier.MEDIUM and not self._identified:
             self._identify()
         values = reader.read(tier)
@@ -142,17 +142,17 @@ class Gpu:
             self._profile()
 
     def _identify(self) -> None:
-        failed_before = self.lane.failures.total()
-        self.identity = {**self.identity, **read_identity(self.gate)}
-        self._identified = self.lane.failures.total() == failed_before and not self.lane.has_stuck_calls
+        failed_before = self.runner.failures.total()
+        self.identity = {**self.identity, **read_identity(self.calls)}
+        self._identified = self.runner.failures.total() == failed_before and not self.runner.has_stuck_calls
 
-    def _get_to_know(self) -> PartReader:
+    def _probe(self) -> TierReader:
         self._identify()
-        fans = self.gate.answer(("nvmlDeviceGetNumFans", ()))
-        fans = 0 if fans is ABSENT else min(fans, _MOST_FANS)
-        links = min(fields.link_count(self.gate), _MOST_LINKS)
-        self._reader = PartReader(
-            self.gate,
+        fans = self.calls.result(("nvmlDeviceGetNumFans", ()))
+        fans = 0 if fans is ABSENT else min(fans, _MAX_FANS)
+        links = min(fields.link_count(self.calls), _MAX_LINKS)
+        self._reader = TierReader(
+            self.calls,
             (*rows.DEVICE_ROWS, *rows.fan_rows(fans), *rows.nvlink_rows(links)),
             {
                 Tier.FAST: fields.FAST_FIELDS,
@@ -167,11 +167,11 @@ class Gpu:
         self._busy = {"utilization_mean_ratio": mean, "busy_seconds": seconds}
 
     def _look_for_instances(self, mig_enabled: Maybe[float]) -> None:
-        if self.gate.is_stuck(_MIG_MODE):
-            return  # its instances go on as they were
+        if self.calls.is_stuck(_MIG_MODE):
+            return  # keep the known instances
         if mig_enabled != self._mig_enabled:
             if self._mig_enabled is not ABSENT:
-                self.forget()  # with MIG on, a GPU refuses what it gave before, and the other way round
+                self.retry_refused()  # MIG mode changes which calls a GPU refuses
             self._mig_enabled = mig_enabled
             self._find_instances()
 
@@ -180,14 +180,14 @@ class Gpu:
             self._instances = []
         else:
             before = self._instances
-            self._instances = find_instances(self.gate, before)
+            self._instances = find_instances(self.calls, before)
             for instance in self._instances:
                 if instance not in before:
                     instance.read(Tier.FAST)
 
     def _profile(self) -> None:
         if self._has_gpm is None:
-            self._has_gpm = supports_gpm(self.gate)  # asked again when a stuck call has returned
+            self._has_gpm = supports_gpm(self.calls)  # called again after a stuck call has returned
         if not self._has_gpm:
             return
         wanted: list[int | None] = [None, *dict.fromkeys(each.gpu_instance for each in self._instances)]
@@ -195,10 +195,10 @@ class Gpu:
             self._profilers.pop(gone).close()
         for key in wanted:
             if key not in self._profilers:
-                self._profilers[key] = Profiler(self.gate, self._gpm, key, self._clocks)
+                self._profilers[key] = Profiler(self.calls, self._gpm, key, self._clocks)
         self._profiled = {key: profiler.read() for key, profiler in self._profilers.items()}
 
-    def _lose(self) -> None:
+    def _mark_lost(self) -> None:
         self.lost = True
         self._mig_enabled = ABSENT
         self._instances = []
@@ -208,50 +208,50 @@ class Gpu:
             self._reader.clear()
         self._close_profilers()
 
-    def _come_back(self) -> None:
+    def _mark_recovered(self) -> None:
         self.lost = False
-        self.forget()
+        self.retry_refused()
 
-    def start_over(self) -> None:
-        """Gets to know the GPU anew at the next reading: what it is, what it has, what it gives."""
-        self._asked_all_at = self._clocks.monotonic()
-        self._returned_calls = self.lane.returned
-        self.forget()
+    def reprobe(self) -> None:
+        """Probes the GPU again at the next reading: identity, fans, links, supported calls."""
+        self._probed_at = self._clocks.monotonic()
+        self._returned_calls = self.runner.returned
+        self.retry_refused()
         self._reader = None
 
-    def forget(self) -> None:
-        """Asks again for everything that was refused."""
+    def retry_refused(self) -> None:
+        """Allows refused calls again."""
         self._has_gpm = None
         if self._reader is not None:
-            self._reader.forget()
+            self._reader.retry_refused()
         for instance in self._instances:
-            instance.forget()
+            instance.retry_refused()
 
     def _read_processes(self) -> Maybe[list[FoundProcesses]]:
-        """Who runs here, by instance; ABSENT where the driver does not tell."""
+        """Processes by instance; ABSENT if the driver does not list them."""
         if self.lost:
             return ABSENT
-        # A stuck call keeps the buffer it has, and writes into it when it returns.
-        lists = ProcessLists(self.gate.library) if self.lane.has_stuck_calls else self._lists
+        # A stuck call writes into its buffer when it returns, so that buffer must not be reused.
+        lists = ProcessLists(self.calls.library) if self.runner.has_stuck_calls else self._lists
         try:
             if self._mig_enabled is not ABSENT and self._mig_enabled:
                 return self._instance_processes(lists)
-            found = lists.read(self.gate)
+            found = lists.read(self.calls)
             return ABSENT if found is ABSENT else [FoundProcesses(found, self._shares.read())]
         except GpuLostError:
-            self._lose()
+            self._mark_lost()
             return ABSENT
 
     def _instance_processes(self, lists: ProcessLists) -> Maybe[list[FoundProcesses]]:
-        # Asked for the whole GPU, the driver lists them for root only; each instance lists its own for anyone.
+        # For the whole GPU the driver lists them to root only; for each instance it lists them to every user.
         processes: list[FoundProcesses] = []
         self._unknown_processes = set()
         answered = not self._instances
         for instance in self._instances:
             try:
-                found = lists.read(instance.gate)
+                found = lists.read(instance.calls)
             except GpuLostError:
-                continue  # the instance was destroyed just now
+                continue  # the instance was destroyed meanwhile
             if found is not ABSENT:
                 answered = True
                 processes.append(FoundProcesses(found, ABSENT, instance.uuid))
@@ -260,7 +260,7 @@ class Gpu:
         return processes if answered else ABSENT
 
     def to_identity(self) -> Device:
-        """What stays known of a GPU that does not answer."""
+        """A device with identity only, for a GPU that does not answer."""
         return Device(uuid=self.uuid, index=self.index, lost=True, **self.identity)
 
     def to_reading(self) -> Device:

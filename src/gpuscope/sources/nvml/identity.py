@@ -1,4 +1,4 @@
-"""What a GPU is: name, serial number, place on the bus, versions. Read once; only another GPU changes it."""
+"""The identity of a GPU: name, serial number, bus address, versions. Read once, because it does not change."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.call_table import Give, Row, item, one, part, read_rows
-from gpuscope.sources.nvml.driver_calls import Gate
+from gpuscope.sources.nvml.call_table import CallField, CallRow, call_row, item, member, read_rows
+from gpuscope.sources.nvml.driver_calls import DriverCalls
 
 BRANDS: Final = {
     1: "Quadro",
@@ -50,87 +50,89 @@ def _byte(raw: bytes) -> str:
     return str(ord(raw))
 
 
-def _ask(field: str, call: str, *arguments: Any, convert: Any = _text, label: str | None = None) -> Row:
-    return one(Tier.SLOW, field, call, *arguments, convert=convert, label=label)
+def _identity_row(
+    field: str, call: str, *arguments: Any, convert: Any = _text, label: str | None = None
+) -> CallRow:
+    return call_row(Tier.SLOW, field, call, *arguments, convert=convert, label=label)
 
 
-AFFINITY_WORDS: Final = 4  # of 64 CPUs or NUMA nodes each, as many as DCGM has fields for
-NUMA_NODE: Final = 0  # the scope
+AFFINITY_WORDS: Final = 4  # 64 CPUs or NUMA nodes each; DCGM has four fields
+NUMA_NODE: Final = 0  # nvmlAffinityScope_t
 
 
-def _affinity(field: str, call: str, *arguments: int) -> Row:
-    """One bit mask in words; the driver fills in the whole array at once."""
-    words = (Give(field, item(word, int), str(word)) for word in range(AFFINITY_WORDS))
-    return Row(Tier.SLOW, ((call, (AFFINITY_WORDS, *arguments)),), tuple(words))
+def _affinity(field: str, call: str, *arguments: int) -> CallRow:
+    """A bit mask in 64-bit words, all returned by one call."""
+    words = (CallField(field, item(word, int), str(word)) for word in range(AFFINITY_WORDS))
+    return CallRow(Tier.SLOW, ((call, (AFFINITY_WORDS, *arguments)),), tuple(words))
 
 
 IDENTITY_ROWS: Final = (
-    _ask("model", "nvmlDeviceGetName"),
-    _ask("brand", "nvmlDeviceGetBrand", convert=lambda raw: BRANDS.get(raw, ABSENT)),
-    _ask("serial", "nvmlDeviceGetSerial"),
-    _ask(
+    _identity_row("model", "nvmlDeviceGetName"),
+    _identity_row("brand", "nvmlDeviceGetBrand", convert=lambda raw: BRANDS.get(raw, ABSENT)),
+    _identity_row("serial", "nvmlDeviceGetSerial"),
+    _identity_row(
         "architecture",
         "nvmlDeviceGetArchitecture",
         convert=lambda raw: ARCHITECTURES.get(raw, ABSENT),
     ),
-    _ask(
+    _identity_row(
         "compute_capability",
         "nvmlDeviceGetCudaComputeCapability",
         convert=lambda raw: f"{raw[0]}.{raw[1]}",
     ),
-    Row(
+    CallRow(
         Tier.SLOW,
         (("nvmlDeviceGetPciInfo", ()),),
         (
-            Give("pci_bus_id", lambda raw: _text(raw.busId)),
-            Give("pci_ids", part("pciDeviceId", int), "device"),
-            Give("pci_ids", part("pciSubSystemId", int), "sub_device"),
+            CallField("pci_bus_id", lambda raw: _text(raw.busId)),
+            CallField("pci_ids", member("pciDeviceId", int), "device"),
+            CallField("pci_ids", member("pciSubSystemId", int), "sub_device"),
         ),
     ),
-    Row(
+    CallRow(
         Tier.SLOW,
         (("nvmlDeviceGetPciInfoExt", ()),),
         (
-            Give("pci_ids", part("baseClass", int), "base_class"),
-            Give("pci_ids", part("subClass", int), "sub_class"),
+            CallField("pci_ids", member("baseClass", int), "base_class"),
+            CallField("pci_ids", member("subClass", int), "sub_class"),
         ),
     ),
-    Row(
+    CallRow(
         Tier.SLOW,
         (("nvmlDeviceGetPlatformInfo", ()),),
         (
-            Give("platform", part("chassisSerialNumber", _text), "chassis"),
-            Give("platform", part("slotNumber", _byte), "slot"),
-            Give("platform", part("trayIndex", _byte), "tray"),
-            Give("platform", part("hostId", _byte), "host"),
-            Give("platform", part("moduleId", _byte), "module"),
+            CallField("platform", member("chassisSerialNumber", _text), "chassis"),
+            CallField("platform", member("slotNumber", _byte), "slot"),
+            CallField("platform", member("trayIndex", _byte), "tray"),
+            CallField("platform", member("hostId", _byte), "host"),
+            CallField("platform", member("moduleId", _byte), "module"),
         ),
     ),
-    _ask("minor_number", "nvmlDeviceGetMinorNumber", convert=int),
+    _identity_row("minor_number", "nvmlDeviceGetMinorNumber", convert=int),
     _affinity("cpu_affinity", "nvmlDeviceGetCpuAffinity"),
     _affinity("memory_affinity", "nvmlDeviceGetMemoryAffinity", NUMA_NODE),
-    _ask("vbios_version", "nvmlDeviceGetVbiosVersion"),
-    _ask("board_part_number", "nvmlDeviceGetBoardPartNumber"),
-    _ask("inforom_versions", "nvmlDeviceGetInforomImageVersion", label="image"),
+    _identity_row("vbios_version", "nvmlDeviceGetVbiosVersion"),
+    _identity_row("board_part_number", "nvmlDeviceGetBoardPartNumber"),
+    _identity_row("inforom_versions", "nvmlDeviceGetInforomImageVersion", label="image"),
     *(
-        _ask("inforom_versions", "nvmlDeviceGetInforomVersion", number, label=name)
+        _identity_row("inforom_versions", "nvmlDeviceGetInforomVersion", number, label=name)
         for name, number in {"oem": 0, "ecc": 1, "power": 2}.items()
     ),
 )
 
 
-def read_identity(gate: Gate) -> dict[str, Any]:
+def read_identity(calls: DriverCalls) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    read_rows(gate, IDENTITY_ROWS, values)
+    read_rows(calls, IDENTITY_ROWS, values)
     return values
 
 
-def read_profile(gate: Gate) -> Any:
-    """A MIG instance's profile, "1g.10gb": the end of its name, else put together from its size."""
-    name = gate.answer(("nvmlDeviceGetName", ()))
+def read_profile(calls: DriverCalls) -> Any:
+    """A MIG instance's profile, "1g.10gb": the end of its name, or built from its size."""
+    name = calls.result(("nvmlDeviceGetName", ()))
     if name is not ABSENT and " MIG " in name:
         return _text(name.rpartition(" MIG ")[2])
-    size = gate.answer(("nvmlDeviceGetAttributes_v2", ()))
+    size = calls.result(("nvmlDeviceGetAttributes_v2", ()))
     if size is ABSENT:
         return ABSENT
     gpu_slices, compute_slices = size.gpuInstanceSliceCount, size.computeInstanceSliceCount

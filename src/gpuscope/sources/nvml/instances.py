@@ -1,7 +1,7 @@
-"""The MIG instances of a GPU, found anew whenever they may have changed.
+"""The MIG instances of a GPU, listed again whenever they may have changed.
 
-An instance's handle dies when the instance is destroyed, and the driver's GPU and compute instance ids are
-sparse and used again; only the UUID with the handle says that it is still the same one.
+A handle becomes invalid when its instance is destroyed, and the driver reuses GPU and compute instance ids: two
+instances are the same only if UUID and handle are equal.
 """
 
 from __future__ import annotations
@@ -10,44 +10,44 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT, MigInstance, Uuid
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml.call_table import PART_ROWS
-from gpuscope.sources.nvml.driver_calls import Ask, Gate, GpuLostError, address
+from gpuscope.sources.nvml.call_table import GPU_OR_INSTANCE_ROWS
+from gpuscope.sources.nvml.driver_calls import DriverCall, DriverCalls, GpuLostError, address
 from gpuscope.sources.nvml.identity import read_profile
-from gpuscope.sources.nvml.part import PartReader
+from gpuscope.sources.nvml.tier_reader import TierReader
 
-_UUID: Final[Ask] = ("nvmlDeviceGetUUID", ())
-_IDENTITY: Final[tuple[Ask, ...]] = (
+_UUID: Final[DriverCall] = ("nvmlDeviceGetUUID", ())
+_IDENTITY: Final[tuple[DriverCall, ...]] = (
     _UUID,
     ("nvmlDeviceGetGpuInstanceId", ()),
     ("nvmlDeviceGetComputeInstanceId", ()),
 )
 
 
-class Instance:
-    def __init__(self, gate: Gate, uuid: Uuid, gpu_instance: int, compute_instance: int) -> None:
-        self.gate = gate
+class NvmlInstance:
+    def __init__(self, calls: DriverCalls, uuid: Uuid, gpu_instance: int, compute_instance: int) -> None:
+        self.calls = calls
         self.uuid = uuid
         self.gpu_instance = gpu_instance
         self.compute_instance = compute_instance
-        self.place = -1  # among the driver's places for instances of this GPU
-        self._profile = read_profile(gate)
-        self._reader = PartReader(gate, PART_ROWS, {})
+        self.index = -1  # MIG device index on this GPU
+        self._profile = read_profile(calls)
+        self._reader = TierReader(calls, GPU_OR_INSTANCE_ROWS, {})
         self.answers = True
 
     def read(self, tier: Tier) -> None:
-        """A handle that died answers nothing; the GPU itself may be well."""
+        """An invalid handle returns nothing; the GPU itself may still work."""
         try:
             self._reader.read(tier)
             if tier is Tier.FAST:
-                if self._reader.lacks(Tier.SLOW):
+                if self._reader.has_not_read(Tier.SLOW):
                     self._reader.read(Tier.SLOW)
-                self.answers = self.gate.is_stuck(_UUID) or self.gate.answer(_UUID) == self.uuid
+                self.answers = self.calls.is_stuck(_UUID) or self.calls.result(_UUID) == self.uuid
         except GpuLostError:
             self._reader.clear()
             self.answers = False
 
-    def forget(self) -> None:
-        self._reader.forget()
+    def retry_refused(self) -> None:
+        self._reader.retry_refused()
 
     def to_reading(self, profiled: dict[str, Any], processes_known: bool) -> MigInstance:
         return MigInstance(
@@ -61,44 +61,46 @@ class Instance:
         )
 
 
-def find_instances(parent: Gate, known: list[Instance]) -> list[Instance]:
-    """The instances there are now, in the driver's order; those of `known` that are still the same are kept.
+def find_instances(parent: DriverCalls, known: list[NvmlInstance]) -> list[NvmlInstance]:
+    """The current instances in the driver's order; unchanged instances of `known` are kept.
 
-    While a call that finds them is stuck, what was known of its place stays.
+    While the call for an index is stuck, the known instance at that index is kept.
     """
-    by_place = {instance.place: instance for instance in known}
-    count: Ask = ("nvmlDeviceGetMaxMigDeviceCount", ())
-    places = parent.answer(count)
+    by_index = {instance.index: instance for instance in known}
+    count: DriverCall = ("nvmlDeviceGetMaxMigDeviceCount", ())
+    size = parent.result(count)
     if parent.is_stuck(count):
         return known
     found = []
-    for place in range(0 if places is ABSENT else places):
-        ask: Ask = ("nvmlDeviceGetMigDeviceHandleByIndex", (place,))
-        # An empty place may answer "invalid argument": remembered as refused, it would stay empty.
-        parent.forget_one(ask)
-        handle = parent.answer(ask)
+    for index in range(0 if size is ABSENT else size):
+        call: DriverCall = ("nvmlDeviceGetMigDeviceHandleByIndex", (index,))
+        # For an unused index the driver may return "invalid argument"; the call must still be repeated.
+        parent.retry(call)
+        handle = parent.result(call)
         if handle is not ABSENT:
-            gate = Gate(parent.library, parent.lane, handle, f"{parent.who}, MIG device {place}")
-            instance = _identify(gate, place, known)
+            calls = DriverCalls(
+                parent.library, parent.runner, handle, f"{parent.device_name}, MIG device {index}"
+            )
+            instance = _identify(calls, index, known)
         else:
-            instance = by_place.get(place) if parent.is_stuck(ask) else None
+            instance = by_index.get(index) if parent.is_stuck(call) else None
         if instance is not None:
             found.append(instance)
     return found
 
 
-def _identify(gate: Gate, place: int, known: list[Instance]) -> Instance | None:
-    same = next((each for each in known if address(each.gate.handle) == address(gate.handle)), None)
+def _identify(calls: DriverCalls, index: int, known: list[NvmlInstance]) -> NvmlInstance | None:
+    same = next((each for each in known if address(each.calls.handle) == address(calls.handle)), None)
     try:
-        answers = [gate.answer(ask) for ask in _IDENTITY]
-        if any(gate.is_stuck(ask) for ask in _IDENTITY):
+        results = [calls.result(call) for call in _IDENTITY]
+        if any(calls.is_stuck(call) for call in _IDENTITY):
             return same
-        if ABSENT in answers:
+        if ABSENT in results:
             return None
-        uuid, gpu_instance, compute_instance = answers
+        uuid, gpu_instance, compute_instance = results
         if same is None or not same.answers or (same.uuid, same.gpu_instance) != (uuid, gpu_instance):
-            same = Instance(gate, Uuid(uuid), gpu_instance, compute_instance)
-        same.place = place
+            same = NvmlInstance(calls, Uuid(uuid), gpu_instance, compute_instance)
+        same.index = index
         return same
     except GpuLostError:
-        return None  # it was destroyed while we looked at it
+        return None  # the instance was destroyed meanwhile

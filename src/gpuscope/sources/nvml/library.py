@@ -1,8 +1,8 @@
-"""The driver library while it is open: loaded by `nvidia-ml-py`, initialised, and let go of on close.
+"""The driver library: loads and initialises it through `nvidia-ml-py`, unloads it on close.
 
-A driver update replaces the library's file, but a process keeps the copy it has loaded; so closing also
-unloads it, and the next open takes the file that is there then. `nvidia-ml-py` caches the handle and every
-function pointer in module globals, which are reset here for the same reason.
+A driver update replaces the library's file, but a process keeps the copy it has loaded. Closing therefore
+unloads the library, so that the next open loads the new file, and resets the handle and the function pointers
+that `nvidia-ml-py` caches in module globals.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from gpuscope.errors import SourceError, SourceMissing
 from gpuscope.sources.nvml import codes
-from gpuscope.sources.nvml.lane import threads_left_behind
+from gpuscope.sources.nvml.job_runner import abandoned_threads
 from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan
 
 Function = Callable[..., Any]
 
-# Calls that fill a structure, which the binding leaves to its caller: the structure, and its version number.
+# Calls for which the binding expects the caller to pass a structure: its type and its version number.
 _FILLED = {
     "nvmlDeviceGetSramEccErrorStatus": ("c_nvmlEccSramErrorStatus_v1_t", "nvmlEccSramErrorStatus_v1"),
     "nvmlDeviceGetPciInfoExt": ("nvmlPciInfoExt_v1_t", "nvmlPciInfoExt_v1"),
@@ -33,8 +33,8 @@ _FILLED = {
 }
 
 
-class _Left:
-    """Sessions of this process that could not be ended. The driver counts them: the next close ends all."""
+class _Unclosed:
+    """Sessions of this process that could not be closed. The driver counts them, so the next close ends all."""
 
     sessions = 0
 
@@ -42,10 +42,10 @@ class _Left:
 class Library:
     """One initialised session. `nvml` is the binding's module; its exceptions are `nvml.NVMLError`.
 
-    `tier_plan` says how often the readers of this session read each number.
+    `tier_plan` defines how often each number is read.
     """
 
-    _left = _Left()
+    _unclosed = _Unclosed()
 
     def __init__(self, tier_plan: TierPlan = NO_REQUESTS) -> None:
         self.tier_plan = tier_plan
@@ -66,7 +66,7 @@ class Library:
             raise (SourceMissing if missing else SourceError)(codes.explain(error.value)) from None
 
     def function(self, name: str) -> Function:
-        """The binding's function; one that raises "function not found" if the binding is too old for it."""
+        """The binding's function; if the binding is too old, a function that raises "function not found"."""
         found = self._functions.get(name)
         if found is None:
             found = getattr(self.nvml, name, None) or self._not_found
@@ -74,7 +74,7 @@ class Library:
         return found
 
     def raw(self, name: str) -> Function:
-        """The library's own C function, raising like the binding: for calls with buffers that we keep."""
+        """The library's C function, raising like the binding: for calls with reused buffers."""
         found = self._functions.get("raw " + name)
         if found is None:
             pointer = getattr(self.nvml.nvmlLib, name, None)
@@ -83,7 +83,7 @@ class Library:
         return found
 
     def _fan_speed_rpm(self, handle: Any, fan: int) -> int:
-        # The binding asks for the first fan only.
+        # The binding reads the first fan only.
         info = self.nvml.c_nvmlFanSpeedInfo_t()
         info.version, info.fan = self.nvml.nvmlFanSpeedInfo_v1, fan
         self.raw("nvmlDeviceGetFanSpeedRPM")(handle, ctypes.byref(info))
@@ -91,7 +91,7 @@ class Library:
 
     def _fill(self, name: str, handle: Any) -> Any:
         layout, version = (part and getattr(self.nvml, part, None) for part in _FILLED[name])
-        if layout is None:  # the binding is too old for it
+        if layout is None:  # the binding is too old
             self._not_found()
         filled = plain(layout)()
         if version is not None:
@@ -103,33 +103,33 @@ class Library:
         raise self.nvml.NVMLError(codes.FUNCTION_NOT_FOUND)
 
     def close(self) -> None:
-        """Ends the session; while some thread has not returned from a call, the library stays as it is."""
-        if threads_left_behind():
-            self._left.sessions += 1
+        """Ends the session. While a call is stuck, the library stays loaded and the session open."""
+        if abandoned_threads():
+            self._unclosed.sessions += 1
             return
-        for _ in range(1 + self._left.sessions):
-            with suppress(self.nvml.NVMLError):  # the driver may have gone first
+        for _ in range(1 + self._unclosed.sessions):
+            with suppress(self.nvml.NVMLError):  # the driver may be unloaded already
                 self.nvml.nvmlShutdown()
-        self._left.sessions = 0
+        self._unclosed.sessions = 0
         self._functions.clear()
         self._unload()
 
     def _unload(self) -> None:
-        if threads_left_behind():
-            return  # the code that a thread returns to must be there
+        if abandoned_threads():
+            return  # an abandoned thread returns into the library's code
         loaded, self.nvml.nvmlLib = self.nvml.nvmlLib, None
         self.nvml._nvmlGetFunctionPointer_cache.clear()
         if loaded is not None:
             _ctypes.dlclose(loaded._handle)
-            # Every function of ctypes refers to itself, and only a full collection frees it. Python puts that
-            # off until a quarter of all objects are new: for hours of sessions that each leave some behind.
+            # Every ctypes function is a reference cycle, which only a full collection frees. Python delays that
+            # until a quarter of all objects are new, so hours of reopened sessions would accumulate.
             del loaded
             gc.collect()
 
 
 @cache
 def plain(layout: Any) -> Any:
-    """A structure of the binding without its conversions: with them, each access costs a driver call."""
+    """The binding's structure without its conversions, which take as long as a driver call per access."""
     if issubclass(layout, ctypes.Array):
         return plain(layout._type_) * layout._length_
     if not issubclass(layout, ctypes.Structure):

@@ -1,7 +1,7 @@
-"""Whether a GPU can reach each other GPU over NVLink, as the driver's codes: 0 is yes, 1 to 6 say why not.
+"""Whether a GPU can reach each other GPU over NVLink, as the driver's codes: 0 yes, 1 to 6 the reason why not.
 
-In goes the list of the machine's GPUs, out comes a status by the other's index. A pair that fails is left out
-alone. "Lost" is said of the pair and does not tell which of the two is gone; so nobody is declared lost here.
+Input: the machine's GPUs; output: a status by the other GPU's index. A pair whose call fails is left out. "GPU
+is lost" does not tell which GPU of the pair is lost, so no GPU is marked lost here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from gpuscope.readings import Uuid
-from gpuscope.readings.device import NOTHING
-from gpuscope.sources.nvml.driver_calls import Gate, GpuLostError
+from gpuscope.readings.device import NO_VALUES
+from gpuscope.sources.nvml.driver_calls import DriverCalls, GpuLostError
 
 CALL: Final = "nvmlDeviceGetP2PStatus"
 NVLINK: Final = ctypes.c_uint(2)  # NVML_P2P_CAPS_INDEX_NVLINK
@@ -21,7 +21,7 @@ NVLINK: Final = ctypes.c_uint(2)  # NVML_P2P_CAPS_INDEX_NVLINK
 
 class Peer(Protocol):
     @property
-    def gate(self) -> Gate: ...
+    def calls(self) -> DriverCalls: ...
     @property
     def index(self) -> int: ...
     @property
@@ -31,37 +31,37 @@ class Peer(Protocol):
 
 
 class PeerStatuses:
-    """One GPU's latest statuses, without those of peers that were lost since."""
+    """One GPU's latest statuses, without peers that are lost."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, calls: DriverCalls) -> None:
+        self._calls = calls
         self._statuses: dict[Peer, float] = {}
-        self._by_index: Mapping[str, float] = NOTHING
+        self._by_index: Mapping[str, float] = NO_VALUES
 
     def read(self, gpus: Iterable[Peer]) -> None:
         statuses = {}
         for peer in gpus:
-            if peer.gate is self._gate or peer.lost:
+            if peer.calls is self._calls or peer.lost:
                 continue
             with suppress(GpuLostError):
-                answer = ctypes.c_uint()  # each its own: a stuck call writes into it when it returns
-                if self._ask(peer, answer):
-                    statuses[peer] = float(answer.value)
+                status = ctypes.c_uint()  # not reused: a stuck call writes into it when it returns
+                if self._read_status(peer, status):
+                    statuses[peer] = float(status.value)
         self._keep(statuses)
 
-    def _ask(self, peer: Peer, answer: ctypes.c_uint) -> bool:
-        handles = (self._gate.handle, peer.gate.handle)
-        return self._gate.run(CALL, *handles, NVLINK, ctypes.byref(answer), about=peer.uuid)
+    def _read_status(self, peer: Peer, status: ctypes.c_uint) -> bool:
+        handles = (self._calls.handle, peer.calls.handle)
+        return self._calls.run(CALL, *handles, NVLINK, ctypes.byref(status), qualifier=peer.uuid)
 
     def by_index(self) -> Mapping[str, float]:
-        """The same object until something changes: the metrics keep the samples they made of it."""
+        """Returns the same object until a status changes: metrics reuse the samples of an unchanged object."""
         if any(peer.lost for peer in self._statuses):
             self._keep({peer: status for peer, status in self._statuses.items() if not peer.lost})
         return self._by_index
 
     def _keep(self, statuses: dict[Peer, float]) -> None:
         self._statuses = statuses
-        self._by_index = {str(peer.index): status for peer, status in statuses.items()} or NOTHING
+        self._by_index = {str(peer.index): status for peer, status in statuses.items()} or NO_VALUES
 
     def clear(self) -> None:
         self._keep({})

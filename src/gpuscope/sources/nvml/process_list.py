@@ -1,7 +1,7 @@
-"""Who runs on a GPU: the driver's three process lists, each process' share of the work, and its name.
+"""The processes on a GPU: the driver's three process lists, utilisation per process, and process names.
 
-A process may end between any two calls; that is no failure, it is just not there or has no name. Memory is
-absent where the driver will not say. The driver has no samples of a process that did nothing: its share is 0.
+A process may end between two calls; it is then missing or has no name, which is not a failure. Memory is absent
+if the driver does not report it. The driver has no utilisation sample for an idle process: its share is 0.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from gpuscope.readings import ABSENT, Maybe, Pid, Process, Uuid
 from gpuscope.sources.nvml import codes
 from gpuscope.sources.nvml.call_table import as_is, percent
 from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
-from gpuscope.sources.nvml.driver_calls import Gate
+from gpuscope.sources.nvml.driver_calls import DriverCalls
 from gpuscope.sources.nvml.library import Library, plain
 
-# In the order nvidia-smi writes them: an MPS client is "M+C".
+# In nvidia-smi's order: an MPS client is "M+C".
 LISTS: Final = {
     "M": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "C": "nvmlDeviceGetComputeRunningProcesses_v3",
     "G": "nvmlDeviceGetGraphicsRunningProcesses_v3",
 }
 UTILIZATION: Final = "nvmlDeviceGetProcessUtilization"
-LONGEST_PERIOD_US: Final = 1_000_000  # of the driver's sampling
-LONGEST_NAME: Final = 256
+MAX_PERIOD_US: Final = 1_000_000  # of the driver's sampling
+MAX_NAME_CHARACTERS: Final = 256
 _NAME_BUFFER_BYTES: Final = 4096
 
 
 @dataclass(slots=True)
-class Running:
-    """A process on one GPU or MIG instance, merged from the lists it is on."""
+class RunningProcess:
+    """A process on one GPU or MIG instance, merged from all lists that contain it."""
 
     kinds: list[str] = field(default_factory=list)
     memory_bytes: Maybe[float] = ABSENT
@@ -40,7 +40,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What part of a GPU a process used."""
+    """The share of a GPU that a process used."""
 
     sm: Maybe[float]
     memory: Maybe[float]
@@ -54,7 +54,7 @@ Shares = Mapping[int, Share]
 
 
 class _Array:
-    """A C array that grows to what the driver wants to put in, and is used again."""
+    """A reused C array that grows to the size the driver needs."""
 
     def __init__(self, element: Any, length: int = 64) -> None:
         self._element = element
@@ -69,7 +69,7 @@ class _Array:
             except too_small as error:
                 if getattr(error, "value", None) != codes.INSUFFICIENT_SIZE or attempt == 2:
                     raise
-                # Room to spare: more processes may start before the next attempt.
+                # Twice the size: more processes may start before the next attempt.
                 self.items = (self._element * (max(self.count.value, len(self.items)) * 2))()
         return None
 
@@ -79,24 +79,24 @@ class _Array:
 
 
 class ProcessLists:
-    """Reads the process lists of one GPU or of its MIG instances, with one buffer for all."""
+    """Reads the process lists of one GPU and its MIG instances into one reused buffer."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._array = _Array(plain(library.nvml.c_nvmlProcessInfo_v3_t))
 
-    def read(self, gate: Gate) -> Maybe[dict[int, Running]]:
-        """By PID; ABSENT if no list could be read, or one does not return: who is on it is not known."""
-        if any(gate.is_stuck(name) for name in LISTS.values()):
+    def read(self, calls: DriverCalls) -> Maybe[dict[int, RunningProcess]]:
+        """Processes by PID; ABSENT if no list could be read or one is stuck."""
+        if any(calls.is_stuck(name) for name in LISTS.values()):
             return ABSENT
         answered = False
-        found: dict[int, Running] = {}
+        found: dict[int, RunningProcess] = {}
         for kind, name in LISTS.items():
-            if not gate.run(name, gate.handle, function=self._filler(name)):
+            if not calls.run(name, calls.handle, function=self._filler(name)):
                 continue
             answered = True
             for info in self._array.filled():
-                running = found.setdefault(info.pid, Running())
+                running = found.setdefault(info.pid, RunningProcess())
                 if kind not in running.kinds:
                     running.kinds.append(kind)
                 memory = as_is(info.usedGpuMemory)
@@ -119,33 +119,33 @@ class ProcessLists:
 class ProcessShares:
     """One GPU's per-process utilisation since the last reading."""
 
-    def __init__(self, gate: Gate, clocks: Clocks = SYSTEM) -> None:
-        self._gate = gate
+    def __init__(self, calls: DriverCalls, clocks: Clocks = SYSTEM) -> None:
+        self._calls = calls
         self._clocks = clocks
-        self._array = _Array(plain(gate.library.nvml.c_nvmlProcessUtilizationSample_t))
+        self._array = _Array(plain(calls.library.nvml.c_nvmlProcessUtilizationSample_t))
         self._since_us = 0
-        self._asked_us = 0
+        self._read_at_us = 0
 
     def read(self) -> Maybe[Shares]:
-        """By PID, only of those that did something; ABSENT where the driver does not tell (MIG)."""
+        """Shares by PID, of active processes only; ABSENT if the driver does not report them (MIG)."""
         now_us = self._clocks.now_us()
-        a_period_ago = now_us - LONGEST_PERIOD_US  # at least one sample is as new as that
-        self._since_us = min(self._asked_us or a_period_ago, a_period_ago)
-        self._asked_us = now_us
-        failed_before = self._gate.failed(UTILIZATION)
-        if self._gate.run(UTILIZATION, self._gate.handle, function=self._fill):
+        a_period_ago = now_us - MAX_PERIOD_US  # the driver has at least one sample this recent
+        self._since_us = min(self._read_at_us or a_period_ago, a_period_ago)
+        self._read_at_us = now_us
+        failed_before = self._calls.failure_count(UTILIZATION)
+        if self._calls.run(UTILIZATION, self._calls.handle, function=self._fill):
             samples = sorted(self._array.filled(), key=lambda sample: int(sample.timeStamp))
             return {sample.pid: _share(sample) for sample in samples}
-        if self._gate.refuses(UTILIZATION) or self._gate.failed(UTILIZATION) > failed_before:
+        if self._calls.is_unavailable(UTILIZATION) or self._calls.failure_count(UTILIZATION) > failed_before:
             return ABSENT
-        return {}  # no samples: nobody did anything
+        return {}  # no samples: all processes were idle
 
     def _fill(self, handle: Any) -> None:
-        function, array = self._gate.library.raw(UTILIZATION), self._array
+        function, array = self._calls.library.raw(UTILIZATION), self._array
         since = ctypes.c_ulonglong(self._since_us)
         array.fill(
             lambda: function(handle, array.items, ctypes.byref(array.count), since),
-            self._gate.library.nvml.NVMLError,
+            self._calls.library.nvml.NVMLError,
         )
 
 
@@ -157,13 +157,13 @@ def _share(sample: Any) -> Share:
 
 @dataclass(frozen=True, slots=True)
 class FoundProcesses:
-    """The processes on one GPU or MIG instance, by PID, before they have names."""
+    """The processes on one GPU or MIG instance by PID, without names."""
 
-    running: Mapping[int, Running]
+    running: Mapping[int, RunningProcess]
     shares: Maybe[Shares]
     instance_uuid: Maybe[Uuid] = ABSENT
 
-    def to_processes(self, names: NameBook, gpu_uuid: Uuid) -> list[Process]:
+    def to_processes(self, names: ProcessNames, gpu_uuid: Uuid) -> list[Process]:
         processes = []
         for pid, running in self.running.items():
             share = UNKNOWN if self.shares is ABSENT else self.shares.get(pid, IDLE)
@@ -185,11 +185,11 @@ class FoundProcesses:
         return processes
 
 
-class NameBook:
-    """Names of the processes that run now, as the driver tells them. Asked once, and again with `refresh`."""
+class ProcessNames:
+    """The driver's names of the running processes. Each is read once, and again with `refresh`."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, calls: DriverCalls) -> None:
+        self._calls = calls
         self._names: dict[int, Maybe[str]] = {}
 
     def short(self, pid: int) -> Maybe[str]:
@@ -199,35 +199,35 @@ class NameBook:
     def full(self, pid: int) -> Maybe[str]:
         return self._names.get(pid, ABSENT)
 
-    def learn(self, pids: Iterable[int], refresh: bool) -> None:
-        """Asks for the names of these, and forgets the others; with `refresh` all, for a PID may be reused."""
+    def update(self, pids: Iterable[int], refresh: bool) -> None:
+        """Reads missing names and drops ended processes. `refresh` reads all: a PID may have been reused."""
         present = frozenset(pids)
         for pid in present:
             if refresh or pid not in self._names:
-                self._names[pid] = self._ask(pid)
+                self._names[pid] = self._read_name(pid)
         for gone in self._names.keys() - present:
             del self._names[gone]
 
-    def _ask(self, pid: int) -> Maybe[str]:
-        # The driver looks into /proc, where a process that cannot be interrupted may keep it: a call of its own
-        # for each PID, with a buffer of its own. The binding would fail on a name that is not UTF-8.
+    def _read_name(self, pid: int) -> Maybe[str]:
+        # The driver reads /proc, which can block on an uninterruptible process, so each PID has its own call
+        # key and buffer. The C function, because the binding fails on a name that is not UTF-8.
         buffer = ctypes.create_string_buffer(_NAME_BUFFER_BYTES)
         key = ("nvmlSystemGetProcessName", pid)
-        if self._gate.is_stuck(key):
+        if self._calls.is_stuck(key):
             return ABSENT
         try:
-            function = self._gate.library.raw("nvmlSystemGetProcessName")
+            function = self._calls.library.raw("nvmlSystemGetProcessName")
             size = ctypes.c_uint(_NAME_BUFFER_BYTES)
-            self._gate.call(
-                key, "nvmlSystemGetProcessName", function, ctypes.c_uint(pid), buffer, size, about=(pid,)
+            self._calls.call(
+                key, "nvmlSystemGetProcessName", function, ctypes.c_uint(pid), buffer, size, qualifier=(pid,)
             )
-        except self._gate.library.nvml.NVMLError:
-            return ABSENT  # it has ended, or lives in another PID namespace
+        except self._calls.library.nvml.NVMLError:
+            return ABSENT  # it has ended, or is in another PID namespace
         return buffer.value.decode("utf-8", "replace") or ABSENT
 
 
 def short_name(full: str) -> Maybe[str]:
-    """The executable's name: no path, and no arguments, for they may be secret."""
+    """The executable's name, without path and without arguments, which may contain secrets."""
     command = full.strip().split(" ", 1)[0]
-    name = command.rstrip("/").rsplit("/", 1)[-1][:LONGEST_NAME]
+    name = command.rstrip("/").rsplit("/", 1)[-1][:MAX_NAME_CHARACTERS]
     return name or ABSENT

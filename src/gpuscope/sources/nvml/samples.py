@@ -1,8 +1,8 @@
-"""How busy a GPU was since the last reading, from the samples the driver keeps.
+"""Utilisation of a GPU since the last reading, from the driver's sample buffer.
 
-The driver writes a sample some six times a second and keeps the last hundred or so. A sample is the busy share
-of the period that ends at its time stamp; so the time from one stamp to the next is weighed by the later one.
-Stamps are the machine's wall clock in microseconds, and jump with it.
+The driver writes about six samples a second and keeps about a hundred. A sample is the busy percentage of the
+period that ends at its timestamp, so the time between two timestamps has the later sample's value. Timestamps
+are wall-clock microseconds and jump with the wall clock.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.sources.nvml.clocks import SYSTEM, Clocks
-from gpuscope.sources.nvml.driver_calls import Gate
+from gpuscope.sources.nvml.driver_calls import DriverCalls
 from gpuscope.sources.nvml.library import plain
 
 CALL: Final = "nvmlDeviceGetSamples"
 GPU_UTILIZATION: Final = 1
-LONGEST_PERIOD_US: Final = 1_000_000  # NVIDIA: between 1/6 s and 1 s; more is a hole in the buffer
-STALE_SECONDS: Final = 3.0  # without a sample for this long, the last mean says nothing
+MAX_PERIOD_US: Final = 1_000_000  # NVIDIA: between 1/6 s and 1 s; a longer period is a gap in the buffer
+STALE_SECONDS: Final = 3.0  # after this time without a sample the last mean is stale
 
 Sample = tuple[int, int]
-"""Time stamp in microseconds and busy percent."""
+"""Timestamp in microseconds and busy percentage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Covered time of a run of samples, and that time weighed by the busy percent."""
+    """The time that samples cover, and that time multiplied by the busy percentage."""
 
     percent_us: int
     covered_us: int
@@ -36,7 +36,7 @@ class Busy:
 
 
 def weigh(samples: Sequence[Sample], since_us: int) -> Maybe[Busy]:
-    """Adds up samples newer than `since_us`; ABSENT if there is none. `since_us` 0 weighs the newest alone."""
+    """Sums samples newer than `since_us`; ABSENT if there are none. `since_us` 0 takes only the newest."""
     fresh = sorted(sample for sample in samples if sample[0] > since_us)
     if not fresh:
         return ABSENT
@@ -45,7 +45,7 @@ def weigh(samples: Sequence[Sample], since_us: int) -> Maybe[Busy]:
         return Busy(percent, 1, at)
     busy, covered, before = 0, 0, since_us
     for at, percent in fresh:
-        period = min(at - before, LONGEST_PERIOD_US)
+        period = min(at - before, MAX_PERIOD_US)
         busy += percent * period
         covered += period
         before = at
@@ -53,10 +53,10 @@ def weigh(samples: Sequence[Sample], since_us: int) -> Maybe[Busy]:
 
 
 class UtilizationSamples:
-    """One GPU's samples: the mean since the last reading, and the busy seconds since the first."""
+    """One GPU's mean utilisation since the last reading, and busy seconds since the first."""
 
-    def __init__(self, gate: Gate, clocks: Clocks = SYSTEM) -> None:
-        self._gate = gate
+    def __init__(self, calls: DriverCalls, clocks: Clocks = SYSTEM) -> None:
+        self._calls = calls
         self._clocks = clocks
         self._last_us = 0
         self._last_found = 0.0
@@ -64,26 +64,26 @@ class UtilizationSamples:
         self._busy_seconds: Maybe[float] = ABSENT
         self._type = ctypes.c_uint()
         self._count = ctypes.c_uint()
-        self._buffer = (plain(gate.library.nvml.c_nvmlSample_t) * 0)()
+        self._buffer = (plain(calls.library.nvml.c_nvmlSample_t) * 0)()
 
-    def follow(self, former: UtilizationSamples) -> None:
-        """Goes on from another's last sample: the driver's buffer outlives a session."""
-        self._last_us, self._last_found = former._last_us, former._last_found
-        self._mean, self._busy_seconds = former._mean, former._busy_seconds
+    def continue_from(self, previous: UtilizationSamples) -> None:
+        """Continues from the previous session's last sample: the driver's buffer outlives a session."""
+        self._last_us, self._last_found = previous._last_us, previous._last_found
+        self._mean, self._busy_seconds = previous._mean, previous._busy_seconds
 
     def read(self) -> tuple[Maybe[float], Maybe[float]]:
-        """The mean ratio since the last call and the running busy seconds."""
+        """The mean ratio since the last call and the total busy seconds."""
         now = self._clocks.monotonic()
-        if self._last_us > self._clocks.now_us() + LONGEST_PERIOD_US:
-            self._last_us = 0  # the clock was set back behind the last stamp
+        if self._last_us > self._clocks.now_us() + MAX_PERIOD_US:
+            self._last_us = 0  # the clock was set back to before the last timestamp
         found = weigh(self._samples(), self._last_us)
         if found is not ABSENT:
             self._mean = found.percent_us / found.covered_us / 100
             before = 0.0 if self._busy_seconds is ABSENT else self._busy_seconds
             self._busy_seconds = before + (found.percent_us / 1e8 if self._last_us else 0.0)
             self._last_us, self._last_found = found.last_us, now
-        elif self._gate.refuses(CALL) or now - self._last_found > STALE_SECONDS:
-            # Nothing for seconds: the driver stopped sampling.
+        elif self._calls.is_unavailable(CALL) or now - self._last_found > STALE_SECONDS:
+            # The driver stopped sampling.
             self._mean, self._busy_seconds, self._last_us = ABSENT, ABSENT, 0
         return self._mean, self._busy_seconds
 
@@ -102,13 +102,13 @@ class UtilizationSamples:
     def _make_room(self) -> bool:
         self._count.value = 0
         if self._call(None) and self._count.value:
-            self._buffer = (plain(self._gate.library.nvml.c_nvmlSample_t) * self._count.value)()
+            self._buffer = (plain(self._calls.library.nvml.c_nvmlSample_t) * self._count.value)()
         return len(self._buffer) > 0
 
     def _call(self, buffer: object) -> bool:
-        return self._gate.run(
+        return self._calls.run(
             CALL,
-            self._gate.handle,
+            self._calls.handle,
             ctypes.c_uint(GPU_UTILIZATION),
             ctypes.c_ulonglong(self._last_us),
             ctypes.byref(self._type),

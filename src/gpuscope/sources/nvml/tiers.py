@@ -1,7 +1,7 @@
-"""Which numbers are read more often than their tier says, because somebody asked for them at an interval.
+"""Which numbers are read more often than their usual tier, because they are requested at an interval.
 
-In go DCGM's field ids and the interval they are wanted at (`--as dcgm-exporter -c`), out comes the tier of each
-call and field. What nobody requested stays in its own tier: the slow tier is most of all calls.
+Input: DCGM field ids and their interval (`--as dcgm-exporter -c`); output: the tier of each call and field.
+Other numbers keep their usual tier, because the slow tier has most of the calls.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpuscope.sources import Tier
 
 Key = str | tuple[str, ...] | None
 Number = tuple[str, Key]
-"""An attribute of `Device` and a key of its mapping; no key means all of it."""
+"""An attribute of `Device` and a key of its mapping; without a key, the whole mapping."""
 
 COSTLY_CALLS: Final = {"pcie_bytes_per_second": "nvmlDeviceGetPcieThroughput takes 20 ms a call"}
 P2P_STATUS: Final = "p2p_nvlink_status"
 
-# What several readings go into: totals over the links, and what dcgm-exporter works out itself.
+# Fields that depend on several readings: totals over links, and dcgm-exporter's own counters.
 _WHOLE: Final = {
     **dict.fromkeys((409, 419, 429, 439), ("nvlink_errors",)),
     9003: (
@@ -42,7 +42,7 @@ class TierPlan:
     tier: Tier = Tier.SLOW
 
     def tier_of(self, usual: Tier, numbers: Iterable[Number]) -> Tier:
-        """The tier of a call that gives these numbers and is usually read in `usual`."""
+        """The tier of a call that returns these numbers and belongs to the tier `usual`."""
         if usual.value <= self.tier.value or not any(self._requests(number) for number in numbers):
             return usual
         return self.tier
@@ -55,7 +55,7 @@ class TierPlan:
         return any(attribute == "profiled_nvlink_link_bytes_per_second" for attribute, _ in self.requested)
 
     def costs(self) -> list[str]:
-        """What is read more often than usual although each call takes long, in words."""
+        """Warnings about slow calls that are made more often than usual."""
         if self.tier.value >= Tier.MEDIUM.value:
             return []
         attributes = {attribute for attribute, _ in self.requested}
@@ -66,7 +66,7 @@ NO_REQUESTS: Final = TierPlan()
 
 
 def plan_tiers(field_ids: Iterable[int], interval: float | None) -> TierPlan:
-    """The slowest tier that is still as fast as `interval`, for the readings behind these fields."""
+    """Puts the readings of these fields into the slowest tier that is as fast as `interval`."""
     requested = frozenset(number for field_id in field_ids for number in _numbers(field_id))
     if interval is None:
         return TierPlan(requested)

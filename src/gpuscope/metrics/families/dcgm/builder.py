@@ -1,8 +1,8 @@
-"""Family `dcgm`: `DCGM_FI_*` and `DCGM_EXP_*` exactly as dcgm-exporter gives them under the same flags.
+"""Family `dcgm`: `DCGM_FI_*` and `DCGM_EXP_*` exactly as dcgm-exporter exports them with the same flags.
 
-Which metrics, their names, types and help come from a counters file. The order is by DCGM field id, whole
-numbers are plain, doubles have six decimals, a value that is blank is no sample and a family without samples is
-not there. Left out on purpose: series that would stand twice, and texts where a number belongs.
+A counters file defines the metrics with names, types and help. Metrics are sorted by DCGM field id; integers
+have no decimal point, doubles six decimals; a blank value has no sample, and a family without samples is left
+out. Unlike dcgm-exporter, duplicate series and texts in place of numbers are left out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from dataclasses import replace
 
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.families.dcgm.counters_csv import CountersFile
-from gpuscope.metrics.families.dcgm.field_values import Values
+from gpuscope.metrics.families.dcgm.field_values import FieldValues
+from gpuscope.metrics.families.dcgm.labelled_entities import (
+    Attributes,
+    EntityLabeller,
+    ExportedSnapshot,
+    dcgm_number,
+)
 from gpuscope.metrics.families.dcgm.missing_fields import MissingFields
 from gpuscope.metrics.families.dcgm.nvlink_rates import NvlinkRates, wants_links
 from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.families.dcgm.own_counters import OwnCounters
 from gpuscope.metrics.families.dcgm.pod_labels import PER_PROCESS, own_value
-from gpuscope.metrics.families.dcgm.subjects import Attributes, Scene, SubjectMaker, number_text
 from gpuscope.metrics.families.dcgm.table import XID_ID, Counter
 from gpuscope.metrics.families.dcgm.xid_messages import xid_message
 from gpuscope.metrics.sample import MetricFamily, Sample
@@ -30,7 +35,7 @@ log = logging.getLogger("gpuscope.dcgm")
 
 
 class DcgmBuilder:
-    """`counters` is asked each time: the file may change while we run."""
+    """`counters` is called for every snapshot, because the file may change."""
 
     def __init__(
         self,
@@ -39,70 +44,70 @@ class DcgmBuilder:
         attributes: Sequence[Attributes] = (),
     ) -> None:
         self._counters = counters
-        self._subjects = SubjectMaker(options, attributes)
+        self._labeller = EntityLabeller(options, attributes)
         self._own_counters = OwnCounters(options)
         self._nvlink_rates = NvlinkRates()
         self._missing = MissingFields()
         self._shares_gpus = options.kubernetes and options.kubernetes_virtual_gpus
 
     def field_ids(self) -> tuple[int, ...]:
-        """DCGM's ids of what is exported now; dcgm-exporter's own counters have theirs, from 9001."""
+        """The ids of the exported fields; dcgm-exporter's own counters have ids from 9001."""
         return tuple(counter.id for counter in self._counters())
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         counters = self._counters()
-        self._missing.say(counters, snapshot)
+        self._missing.warn(counters, snapshot)
         links = wants_links(counter.id for counter in counters)
-        values = Values(snapshot, self._nvlink_rates.advance(snapshot, links=links))
-        scene = self._subjects.scene(snapshot, values, [counter for counter in counters if counter.is_label])
-        common = [subject.label_sets() for subject in scene.selected]
+        values = FieldValues(snapshot, self._nvlink_rates.advance(snapshot, links=links))
+        exported = self._labeller.label(snapshot, values, [counter for counter in counters if counter.is_label])
+        common = [labelled.label_sets() for labelled in exported.selected]
         for counter in counters:
             if counter.is_label:
                 continue
             if counter.is_exporters_own:
-                samples = list(self._own_counters.samples(counter.name, scene))
+                samples = list(self._own_counters.samples(counter.name, exported))
             elif counter.id == XID_ID:
-                samples = list(_xid_samples(scene))
+                samples = list(_xid_samples(exported))
             elif self._shares_gpus and counter.name in PER_PROCESS:
-                samples = list(_shared_samples(counter, scene))
+                samples = list(_shared_samples(counter, exported))
             else:
                 samples = [
                     Sample(label_set, value)
-                    for subject, label_sets in zip(scene.selected, common, strict=True)
-                    if isinstance(value := values.of(counter.id, subject.entity), int | float)
+                    for labelled, label_sets in zip(exported.selected, common, strict=True)
+                    if isinstance(value := values.of(counter.id, labelled.entity), int | float)
                     for label_set in label_sets
                 ]
             if samples:
-                yield MetricFamily(counter.name, counter.type, counter.help, samples, number_text)
+                yield MetricFamily(counter.name, counter.type, counter.help, samples, dcgm_number)
 
 
-def _xid_samples(scene: Scene) -> Iterator[Sample]:
-    for subject in scene.selected:
-        xid = scene.values.of(XID_ID, subject.entity)
+def _xid_samples(exported: ExportedSnapshot) -> Iterator[Sample]:
+    for labelled in exported.selected:
+        xid = exported.values.of(XID_ID, labelled.entity)
         if isinstance(xid, int):
             error = {"err_code": str(xid), "err_msg": xid_message(xid)}
-            for label_set in subject.label_sets(attributes=error):
+            for label_set in labelled.label_sets(attributes=error):
                 yield Sample(label_set, xid)
 
 
-def _shared_samples(counter: Counter, scene: Scene) -> Iterator[Sample]:
-    """The GPU's own number without a pod, and each pod's own share of it."""
-    listed = scene.snapshot.processes
+def _shared_samples(counter: Counter, exported: ExportedSnapshot) -> Iterator[Sample]:
+    """The GPU's value without a pod, and each pod's share."""
+    listed = exported.snapshot.processes
     processes = () if listed is ABSENT else listed
-    for subject in scene.selected:
-        value = scene.values.of(counter.id, subject.entity)
+    for labelled in exported.selected:
+        value = exported.values.of(counter.id, labelled.entity)
         if not isinstance(value, int | float):
             continue
-        yield from (Sample(label_set, value) for label_set in subject.label_sets_without_pods())
-        for pod in () if listed is ABSENT else subject.pods:
+        yield from (Sample(label_set, value) for label_set in labelled.label_sets_without_pods())
+        for pod in () if listed is ABSENT else labelled.pods:
             uid = pod.allocation.pod_uid
-            share = own_value(counter.name, pod, subject.entity, processes)
+            share = own_value(counter.name, pod, labelled.entity, processes)
             more = {**pod.attributes, "pod_uid": "" if uid is ABSENT else uid}
-            yield from (Sample(label_set, share) for label_set in subject.label_sets_without_pods(more))
+            yield from (Sample(label_set, share) for label_set in labelled.label_sets_without_pods(more))
 
 
 def build_with(settings: Settings, options: DcgmOptions, attributes: Sequence[Attributes] = ()) -> DcgmBuilder:
-    """The builder under dcgm-exporter's options; `--counters` wins over its `-f`."""
+    """The builder for dcgm-exporter's options; `--counters` overrides `-f`."""
     if settings.dcgm_hostname_label != options.hostname_label == DcgmOptions().hostname_label:
         options = replace(options, hostname_label=settings.dcgm_hostname_label)
     counters = CountersFile(settings.counters or options.collectors)
@@ -115,6 +120,6 @@ def _build(settings: Settings) -> DcgmBuilder:
 
 FAMILY = FamilySpec(
     name="dcgm",
-    summary="DCGM_FI_* and DCGM_EXP_* as dcgm-exporter gives them",
+    summary="DCGM_FI_* and DCGM_EXP_*, as dcgm-exporter exports them",
     build=_build,
 )

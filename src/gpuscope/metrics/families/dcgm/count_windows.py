@@ -1,8 +1,8 @@
-"""Counts over the last minutes, as dcgm-exporter makes them: of samples, or of events.
+"""Counts over a time window, as dcgm-exporter computes them: of samples, or of events.
 
-Clock events are counted by samples: how many of DCGM's samples of the last window had the event, one sample per
-collect interval. The agent reads more often, so only one reading per interval is taken. XIDs are counted by
-events: DCGM has one sample for each XID.
+Clock events: the number of DCGM's samples in the window that had the event, one sample per collect interval.
+The agent reads more often, so one reading per interval is used. XIDs: the number of events, because DCGM has
+one sample per XID.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from gpuscope.readings import XidTotal
 
 SECONDS_TO_READ_OLD_LOGS = 10.0
-MAX_EVENTS_PER_GPU = 10_000  # an XID storm must not fill the memory; the oldest events are dropped
+MAX_EVENTS_PER_GPU = 10_000  # XID storms must not fill the memory; the oldest events are dropped
 
 
 class SampleWindow:
@@ -24,13 +24,13 @@ class SampleWindow:
 
     def record(self, uuid: str, at: float, values: Iterable[int]) -> None:
         samples = self._samples.setdefault(uuid, deque())
-        while samples and samples[-1][0] > at:  # the clock was put back
+        while samples and samples[-1][0] > at:  # the clock was set back
             samples.pop()
         if not samples or at - samples[-1][0] >= self._interval * 0.99:
             samples.append((at, tuple(values)))
 
     def counts(self, uuid: str, at: float) -> Counter[int] | None:
-        """How many samples hold each value; None if there was no sample at all."""
+        """The number of samples with each value; None without samples."""
         samples = self._samples.get(uuid)
         while samples and samples[0][0] < at - self._window:
             samples.popleft()
@@ -41,9 +41,9 @@ class SampleWindow:
 
 
 class XidWindow:
-    """XID events of the last window, from totals that only grow.
+    """XID events in the window, from totals that never decrease.
 
-    What the kernel log has from before our start arrives in the first seconds as totals; only the last event of
+    XIDs from before the start arrive from the kernel log in the first seconds as totals. Only the last event of
     each has a known time, so only that one is counted.
     """
 
@@ -51,7 +51,7 @@ class XidWindow:
         self._window = max(1, window_ms) / 1000
         self._totals: dict[tuple[str, int], int] = {}
         self._events: dict[str, deque[tuple[float, int]]] = {}  # by UUID: when, XID
-        self._said: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._first_at: float | None = None
 
     def advance(self, totals: Sequence[XidTotal], at: float) -> None:
@@ -64,10 +64,10 @@ class XidWindow:
             self._totals[key] = total.count
             self._record(key[0], total.last_at, total.xid, total.count - before)
 
-    def hear(self, uuid: str, xid: int, at: float) -> None:
-        """What DCGM says is the last XID: another code than before is an event. A repeated code is not seen."""
-        if self._said.get(uuid) != xid:
-            self._said[uuid] = xid
+    def record_last(self, uuid: str, xid: int, at: float) -> None:
+        """Records DCGM's last XID as an event if its code has changed. A repeated code cannot be detected."""
+        if self._reported.get(uuid) != xid:
+            self._reported[uuid] = xid
             self._record(uuid, at, xid, 1)
 
     def _record(self, uuid: str, at: float, xid: int, count: int) -> None:
@@ -76,7 +76,7 @@ class XidWindow:
             events.extend([(at, xid)] * min(count, MAX_EVENTS_PER_GPU))
 
     def counts(self, uuid: str, at: float) -> Counter[int] | None:
-        """How often each XID happened; None if none did."""
+        """The number of events of each XID; None without events."""
         counts = Counter(xid for when, xid in self._events.get(uuid, ()) if when >= at - self._window)
         if not counts:
             self._events.pop(uuid, None)

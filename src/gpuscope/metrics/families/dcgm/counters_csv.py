@@ -1,7 +1,8 @@
-"""dcgm-exporter's counters file: which fields become metrics or labels, under which name, type and help.
+"""Parses dcgm-exporter's counters file: the fields that become metrics or labels, with name, type and help.
 
-Three fields a line, `name, type, help`, with `#` comments. Names may be of DCGM 4.6, older, or of dcgm-exporter
-1.x. The first row of a field counts; dcgm-exporter would print its series twice, which Prometheus refuses.
+Each line has `name, type, help`; `#` starts a comment. Names may be those of DCGM 4.6, older, or of
+dcgm-exporter 1.x. Only the first row of a field is used; dcgm-exporter would print duplicate series, which
+Prometheus refuses.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from gpuscope.errors import UsageError
-from gpuscope.metrics.families.dcgm.csv_records import CsvError, Record, read_records
+from gpuscope.metrics.families.dcgm.csv_records import CsvError, CsvRecord, read_records
 from gpuscope.metrics.families.dcgm.table import EXPORTER_COUNTERS, SHIPPED_FILES, Counter, counter_id
 from gpuscope.readings.dcgm_fields import GPU_LEVELS, dcgm_fields
 from gpuscope.readings.dcgm_names import ids_by_name
@@ -22,25 +23,25 @@ TYPES = ("gauge", "counter", "histogram", "summary", "label")
 
 
 class CountersFile:
-    """The counters of a file, read again when it changes; a change that is wrong is said and not followed."""
+    """The counters of a file, read again when it changes. After a change with errors the old counters stay."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._version = self._look()
+        self._version = self._read_version()
         self._counters = load_counters(path)
 
     def __call__(self) -> tuple[Counter, ...]:
-        version = self._look()
+        version = self._read_version()
         if version != self._version:
             self._version = version
             try:
                 self._counters = load_counters(self._path)
                 log.info("counters file %s changed: %d counters", self._path, len(self._counters))
             except UsageError as error:
-                log.warning("%s; going on with the counters from before", error)
+                log.warning("%s; the previous counters stay in use", error)
         return self._counters
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _read_version(self) -> tuple[int, int, int] | None:
         try:
             status = Path(self._path).stat()
         except (OSError, ValueError):
@@ -49,14 +50,14 @@ class CountersFile:
 
 
 def load_counters(path: str) -> tuple[Counter, ...]:
-    """The file's counters; a file that dcgm-exporter would have installed is known without being there."""
+    """The file's counters. dcgm-exporter's own files are built in and need not exist."""
     file = Path(path)
     try:
         text = file.read_text("utf-8", "replace")
     except FileNotFoundError:
         if file.name in SHIPPED_FILES and file.parent == Path("/etc/dcgm-exporter"):
             return each_once(SHIPPED_FILES[file.name])
-        raise UsageError(f"counters file {path} is not there; give another with --counters") from None
+        raise UsageError(f"counters file {path} does not exist; set another with --counters") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"counters file {path} cannot be read: {reason}") from None
@@ -73,7 +74,7 @@ def parse_counters(text: str, origin: str) -> tuple[Counter, ...]:
     return each_once(counters)
 
 
-def _to_counter(record: Record, origin: str) -> Counter:
+def _to_counter(record: CsvRecord, origin: str) -> Counter:
     where = f"{origin}, line {record.line}"
     fields = tuple(field.strip(" ") for field in record.fields)
     if len(fields) != 3:
@@ -84,9 +85,9 @@ def _to_counter(record: Record, origin: str) -> Counter:
     name, kind, help_text = fields
     field_id = counter_id(name)
     if field_id is None:
-        raise UsageError(f"{where}: {name!r} is no DCGM field{_perhaps(name)}; `gpuscope fields` lists them")
+        raise UsageError(f"{where}: {name!r} is not a DCGM field{_perhaps(name)}; `gpuscope fields` lists them")
     if kind not in TYPES or (kind == "label" and name in EXPORTER_COUNTERS):
-        raise UsageError(f"{where}: {kind!r} is not a metric type; write one of {', '.join(TYPES)}")
+        raise UsageError(f"{where}: {kind!r} is not a metric type; use one of {', '.join(TYPES)}")
     return Counter(field_id, name, kind, help_text)
 
 
@@ -96,7 +97,7 @@ def _perhaps(name: str) -> str:
 
 
 def each_once(counters: tuple[Counter, ...] | list[Counter]) -> tuple[Counter, ...]:
-    """The first row of each field, in the order of the output, without those that could never be numbers."""
+    """The first row of each field in output order, without fields that cannot be exported."""
     first: dict[int, Counter] = {}
     for counter in counters:
         first.setdefault(counter.id, counter)
@@ -108,10 +109,10 @@ def _can_be_exported(counter: Counter) -> bool:
     if field is None or counter.is_exporters_own:
         return True
     if field.level not in GPU_LEVELS:
-        log.warning("%s is not about GPUs and is not exported", counter.name)
+        log.warning("%s is not a field of GPUs and is not exported", counter.name)
         return False
     if field.kind == "b" or (field.kind == "s" and not counter.is_label):
-        # dcgm-exporter prints the text where the number belongs, and the whole scrape fails.
+        # dcgm-exporter prints the text in place of a number, which makes the whole scrape fail.
         hint = "" if field.kind == "b" else "; its type should be label"
         log.warning("%s is not a number and is not exported%s", counter.name, hint)
         return False

@@ -1,7 +1,7 @@
-"""CSV as Go's encoding/csv reads it, because that is what a counters file was written for.
+"""Parses CSV like Go's encoding/csv, which dcgm-exporter uses for counters files.
 
-Differs from Python's csv where it matters: a `#` at the very start of a line makes it a comment, a quote counts
-only at the very start of a field, and a quote anywhere else in an unquoted field is an error.
+Differences from Python's csv: a line that starts with `#` is a comment, a quoted field must start with the
+quote, and a quote inside an unquoted field is an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class CsvError(ValueError):
-    """`line` is where the trouble is, counted from 1."""
+    """`line` is the line with the error, counted from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -19,12 +19,12 @@ class CsvError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    line: int  # on which it starts, from 1
+class CsvRecord:
+    line: int  # the first line, counted from 1
     fields: tuple[str, ...]
 
 
-def read_records(text: str) -> Iterator[Record]:
+def read_records(text: str) -> Iterator[CsvRecord]:
     lines = text.replace("\r\n", "\n").split("\n")
     number = 0
     while number < len(lines):
@@ -41,7 +41,7 @@ def read_records(text: str) -> Iterator[Record]:
             else:
                 value, rest = _plain_field(rest, number)
             fields.append(value)
-        yield Record(started, tuple(fields))
+        yield CsvRecord(started, tuple(fields))
 
 
 def _plain_field(text: str, number: int) -> tuple[str, str | None]:
@@ -52,12 +52,12 @@ def _plain_field(text: str, number: int) -> tuple[str, str | None]:
 
 
 def _quoted_field(text: str, lines: list[str], number: int, started: int) -> tuple[str, str | None, int]:
-    """The field whose opening quote is gone, what follows its comma, and the number of the line it ended on."""
+    """The field after its opening quote, the text after its comma, and the number of its last line."""
     value = ""
     while True:
         inside, quote, rest = text.partition('"')
         value += inside
-        if not quote:  # the field goes on in the next line
+        if not quote:  # the field continues in the next line
             if number >= len(lines):
                 raise CsvError(started, 'has a " that is never closed')
             value += "\n"
@@ -71,4 +71,4 @@ def _quoted_field(text: str, lines: list[str], number: int, started: int) -> tup
         elif rest.startswith(","):
             return value, rest[1:], number
         else:
-            raise CsvError(number, 'has text behind a closing "')
+            raise CsvError(number, 'has text after a closing "')

@@ -1,8 +1,8 @@
-"""dcgm-exporter's `-d`: which GPUs and MIG instances are exported.
+"""dcgm-exporter's `-d`: the GPUs and MIG instances to export.
 
-`f` takes every GPU, or its MIG instances instead where it has any; `g` whole GPUs, `i` instances, both with an
-optional list of DCGM's numbers (`g:0,2-4`), which for instances are not the driver's instance ids. A number
-that is not there selects nothing and ends nothing: GPUs come and go.
+`f` selects every GPU, or its MIG instances if it has any; `g` whole GPUs; `i` instances. `g` and `i` take a
+list of DCGM's numbers (`g:0,2-4`), which for instances differ from the driver's ids. A number that does not
+exist selects nothing and is not an error, because GPUs can be added and removed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gpuscope.readings import Device, MigInstance
 from gpuscope.readings.dcgm_fields import ENTITY_NUMBER_ID
 from gpuscope.readings.device import GpuOrInstance
 
-LARGEST_ID = 1_000_000  # a range of ids is written out; this keeps a slip of the finger from filling the memory
+MAX_ID = 1_000_000  # ranges are expanded; a typing error must not fill the memory
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
-    """What a series is about: a whole GPU, or one MIG instance of it."""
+class DcgmEntity:
+    """The GPU or MIG instance of a series."""
 
     device: Device
     instance: MigInstance | None = None
@@ -33,16 +33,16 @@ class DeviceSelector:
     kind: str = "f"
     ids: frozenset[int] | None = None
 
-    def entities(self, devices: Iterable[Device]) -> Iterator[Entity]:
-        instances = 0  # DCGM numbers the instances of all GPUs in one row
+    def entities(self, devices: Iterable[Device]) -> Iterator[DcgmEntity]:
+        instances = 0  # DCGM numbers the instances of all GPUs in one sequence
         for device in devices:
             if self.kind == "g" or (self.kind == "f" and not device.instances):
                 if self._takes(number_of(device, device.index)):
-                    yield Entity(device)
+                    yield DcgmEntity(device)
             elif self.kind != "g":
                 for instance in device.instances:
                     if self._takes(number_of(instance, instances)):
-                        yield Entity(device, instance)
+                        yield DcgmEntity(device, instance)
                     instances += 1
 
     def _takes(self, number: int) -> bool:
@@ -53,7 +53,7 @@ EVERYTHING = DeviceSelector()
 
 
 def number_of(part: GpuOrInstance, otherwise: int) -> int:
-    """DCGM's own number of a GPU or an instance, where DCGM was asked."""
+    """DCGM's number of a GPU or instance, or `otherwise` if the reading is not from DCGM."""
     number = part.dcgm_fields.get(ENTITY_NUMBER_ID, otherwise)
     return number if isinstance(number, int) else otherwise
 
@@ -61,11 +61,11 @@ def number_of(part: GpuOrInstance, otherwise: int) -> int:
 def parse_selector(text: str, origin: str) -> DeviceSelector:
     kind, colon, ids = text.partition(":")
     if kind not in ("f", "g", "i"):
-        raise UsageError(f"{origin}: {text!r} starts with none of f, g and i; for instance f, g:0,1 or i:0,2-4")
+        raise UsageError(f"{origin}: {text!r} does not start with f, g or i; for example f, g:0,1 or i:0,2-4")
     if not colon:
         return DeviceSelector(kind)
     if kind == "f":
-        raise UsageError(f"{origin}: {text!r} has ids behind f, which takes none; use g:{ids} or i:{ids}")
+        raise UsageError(f"{origin}: {text!r} has ids after f, which takes none; use g:{ids} or i:{ids}")
     if ":" in ids:
         raise UsageError(f"{origin}: {text!r} has more than one list of ids; separate ids by commas")
     return DeviceSelector(
@@ -84,6 +84,6 @@ def _ids(part: str, text: str, origin: str) -> range:
 
 
 def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 7 or int(text) > LARGEST_ID:
+    if not text.isascii() or not text.isdigit() or len(text) > 7 or int(text) > MAX_ID:
         raise ValueError(text)
     return int(text)

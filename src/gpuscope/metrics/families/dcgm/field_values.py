@@ -1,7 +1,8 @@
-"""A field's value for a GPU or a MIG instance: DCGM's own where DCGM was asked, else worked out from readings.
+"""The value of a DCGM field for a GPU or a MIG instance: from DCGM if it is the source, else computed from
+readings.
 
-Whole numbers are ints, doubles floats, texts strings, as DCGM types them. On a MIG instance a field that DCGM
-keeps per instance never falls back to the GPU's value; the others (temperature, power) repeat the GPU's.
+Integers are int, doubles float, texts str. For a MIG instance a field that DCGM has per instance never falls
+back to the GPU's value; other fields (temperature, power) have the GPU's value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from gpuscope.metrics.catalogue.row import reader
-from gpuscope.metrics.families.dcgm.device_selector import Entity
+from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity
 from gpuscope.metrics.families.dcgm.nvlink_rates import Rates
 from gpuscope.metrics.families.dcgm.table import XID_ID
 from gpuscope.readings import ABSENT, Device, Driver, Maybe, MigInstance, Snapshot
@@ -35,10 +36,10 @@ _PER_INSTANCE = frozenset({4, 5})
 _XID_SOURCES = frozenset({"nvml", "kernel-log", "demo"})
 
 
-class Values:
-    """Values in one snapshot. `nvlink_rates` come from `NvlinkRates`, because the driver only counts.
+class FieldValues:
+    """The field values of one snapshot. `nvlink_rates` come from `NvlinkRates`: the driver has only counters.
 
-    `no_xid` is the XID of a GPU that had none: DCGM 4 has no value then, DCGM 1 to 3 had 0.
+    `no_xid` is the XID of a GPU without XIDs: DCGM 4 has no value, DCGM 1 to 3 have 0.
     """
 
     def __init__(self, snapshot: Snapshot, nvlink_rates: Rates, no_xid: Maybe[int] = ABSENT) -> None:
@@ -47,19 +48,19 @@ class Values:
         self._last_xid: dict[str, int] = {}
         for total in sorted(snapshot.xids, key=lambda total: total.last_at):
             self._last_xid[total.gpu_uuid] = total.xid
-        self._no_xid = no_xid if hears_xids(snapshot) else ABSENT
+        self._no_xid = no_xid if receives_xids(snapshot) else ABSENT
 
-    def of(self, field_id: int, entity: Entity) -> Maybe[Value]:
+    def of(self, field_id: int, entity: DcgmEntity) -> Maybe[Value]:
         device, instance = entity.device, entity.instance
         if instance is not None:
             if instance.dcgm_fields:
-                return _said(instance, field_id)
+                return _reported(instance, field_id)
             if is_per_instance(field_id):
                 return _converted(field_id, instance)
-        value = _said(device, field_id)
-        return self._worked_out(field_id, device) if value is ABSENT else value
+        value = _reported(device, field_id)
+        return self._computed(field_id, device) if value is ABSENT else value
 
-    def _worked_out(self, field_id: int, device: Device) -> Maybe[Value]:
+    def _computed(self, field_id: int, device: Device) -> Maybe[Value]:
         if device.lost:
             return ABSENT
         if field_id == XID_ID:
@@ -75,13 +76,13 @@ class Values:
         return _converted(field_id, device)
 
 
-def hears_xids(snapshot: Snapshot) -> bool:
-    """Whether somebody would tell us of an XID: only then is none seen the same as none happened."""
+def receives_xids(snapshot: Snapshot) -> bool:
+    """Whether a source reports XIDs: only then "no XID seen" means "no XID occurred"."""
     return any(source.up and source.name in _XID_SOURCES for source in snapshot.sources)
 
 
-def is_worked_out(field_id: int) -> bool:
-    """Whether readings can give this field where DCGM is not asked."""
+def is_computed(field_id: int) -> bool:
+    """Whether this field can be computed from readings, without DCGM."""
     elsewhere = field_id == XID_ID or field_id in NVLINK_RATE_IDS
     of_driver = field_id in DRIVER_READINGS or field_id in REQUESTED_DRIVER_READINGS
     return elsewhere or of_driver or field_id in _converters()
@@ -92,7 +93,7 @@ def is_per_instance(field_id: int) -> bool:
     return field is not None and field.level in _PER_INSTANCE and field_id != XID_ID
 
 
-def _said(part: GpuOrInstance, field_id: int) -> Maybe[Value]:
+def _reported(part: GpuOrInstance, field_id: int) -> Maybe[Value]:
     value = part.dcgm_fields.get(field_id, ABSENT)
     return ABSENT if value is ABSENT or is_blank(value) else value
 
@@ -124,7 +125,7 @@ def _converters() -> dict[int, Convert]:
 
 
 def _name(part: GpuOrInstance) -> Maybe[Value]:
-    """DCGM calls a MIG instance by its profile."""
+    """DCGM's name of a MIG instance is its profile."""
     name: Maybe[str] = getattr(part, "profile" if isinstance(part, MigInstance) else "model", ABSENT)
     return name
 
@@ -138,15 +139,14 @@ def _number(read: Callable[[object], Maybe[float]], unit: float, kind: str) -> C
             return float(value / unit)
         if isinstance(value, int) and unit == 1.0:
             return _signed(value)
-        # DCGM drops the fraction of MiB and of profiled bytes. Every other unit is an integer of the driver's
-        # that we multiplied.
+        # DCGM truncates MiB and profiled bytes. All other values were integers before they were multiplied.
         return math.floor(value / unit) if unit in (MIB, 1.0) else round(value / unit)
 
     return convert
 
 
 def _signed(value: int) -> int:
-    """DCGM keeps 64 bits as a signed number; only an affinity mask is ever that large."""
+    """DCGM stores 64 bits as a signed integer; only affinity masks are that large."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -159,7 +159,7 @@ def _of_driver(field_id: int, driver: Driver) -> Maybe[Value]:
 
 
 def _p2p_bitmap(part: GpuOrInstance) -> Maybe[Value]:
-    """A bit for each GPU that is reached over NVLink."""
+    """One bit per GPU that is reachable over NVLink."""
     statuses: Mapping[str, float] = getattr(part, "p2p_nvlink_status", {})
     return sum(1 << int(peer) for peer, status in statuses.items() if status == 0) if statuses else ABSENT
 
@@ -207,7 +207,7 @@ def _bar1_free(part: GpuOrInstance) -> Maybe[Value]:
 
 
 def _memory_used_share(part: GpuOrInstance) -> Maybe[Value]:
-    """Used memory as a share of what is not reserved."""
+    """Used memory as a share of the memory that is not reserved."""
     used, total, reserved = part.memory_used_bytes, part.memory_total_bytes, part.memory_reserved_bytes
     if used is ABSENT or total is ABSENT:
         return ABSENT

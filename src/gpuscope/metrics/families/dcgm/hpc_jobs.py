@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuscope.metrics.families.dcgm.device_selector import Entity, number_of
+from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity, number_of
 
 MAX_JOBS = 64  # each job is a copy of every series of its GPU
 
 
-def jobs_of(entity: Entity, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def jobs_of(entity: DcgmEntity, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     gpu = str(number_of(entity.device, entity.device.index))
     if entity.instance is not None:
         gpu = f"{gpu}.{entity.instance.gpu_instance}"

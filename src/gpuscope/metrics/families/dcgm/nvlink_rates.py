@@ -1,8 +1,8 @@
-"""NVLink throughput as DCGM gives it: the growth of the driver's byte counters between two readings.
+"""NVLink throughput as DCGM computes it: the increase of the driver's byte counters between two readings.
 
-Snapshots go in, rates by (UUID, link, direction) come out; an empty link or direction means all of them. The
-unit is DCGM's: it divides KiB by 1000 and calls the result MB/s. Until a counter was read twice its rate is
-absent or that of the profiling units, unless the counter is 0: then nothing was ever sent.
+Input: snapshots; output: rates by (UUID, link, direction); an empty link or direction means all. The unit is
+DCGM's, which divides KiB by 1000 and calls the result MB/s. Until a counter was read twice, its rate is absent
+or that of the profiling units, except that a counter of 0 has the rate 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RateKey = tuple[str, str, str]
 Rates = Mapping[RateKey, float]
 
 DCGM_UNIT_BYTES = 1024 * 1000.0
-IDLE_SECONDS = 30.0  # three times the medium tier: a count that stands still for so long is no traffic
+IDLE_SECONDS = 30.0  # three times the medium tier: a counter that is unchanged for so long means no traffic
 
 
 def wants_links(field_ids: Iterable[int]) -> bool:
@@ -30,7 +30,7 @@ class NvlinkRates:
         self._last: dict[RateKey, tuple[float, float, float]] = {}  # bytes, at, rate
 
     def advance(self, snapshot: Snapshot, *, links: bool = False) -> dict[RateKey, float]:
-        """`links`: whether single links are wanted as well."""
+        """`links`: also compute the rates of single links."""
         rates: dict[RateKey, float] = {}
         for device in snapshot.devices:
             rates |= _profiled(device)
@@ -42,7 +42,7 @@ class NvlinkRates:
         return rates
 
     def _growth(self, key: RateKey, now: float, at: float) -> float | None:
-        """Counters are read less often than snapshots are made: a repeated count keeps the last rate."""
+        """Keeps the last rate while the counter is unchanged: counters are read less often than snapshots."""
         before = self._last.get(key)
         if before is None or at < before[1] or now < before[0]:
             rate = math.nan if now else 0.0
@@ -58,7 +58,7 @@ class NvlinkRates:
 
 
 def _counts(device: Device, links: bool) -> Iterator[tuple[tuple[str, str], float]]:
-    # DCGM asks for the driver's own total, which need not be the sum over the links.
+    # DCGM uses the driver's total, which may differ from the sum over the links.
     total = device.nvlink_aggregate_bytes or device.nvlink_bytes
     for direction, count in total.items():
         yield ("", direction), count
@@ -73,7 +73,7 @@ def _counts(device: Device, links: bool) -> Iterator[tuple[tuple[str, str], floa
 
 
 def _profiled(device: Device) -> dict[RateKey, float]:
-    """What the profiling units say, in MB/s: for want of counters, or until they were read twice."""
+    """The rates of the profiling units in MB/s: without counters, or until they were read twice."""
     profiled = device.profiled_nvlink_bytes_per_second
     rates = {(str(device.uuid), "", direction): rate / 1e6 for direction, rate in profiled.items()}
     return {**rates, (str(device.uuid), "", ""): sum(rates.values())} if rates else {}

@@ -1,6 +1,6 @@
-"""dcgm-exporter's options with its own defaults, as the `dcgm` family reads them.
+"""dcgm-exporter's options with its defaults, for the `dcgm` family.
 
-The stand-in fills them from that program's flags and environment; `--families dcgm` alone uses the defaults.
+`--as dcgm-exporter` sets them from dcgm-exporter's flags and environment; `--families dcgm` uses the defaults.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KUBELET_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmOptions:
-    """What dcgm-exporter was told. The defaults are its own; `given` names what was set by flag or variable."""
+    """dcgm-exporter's options and defaults; `given` names those set by flag or environment variable."""
 
     collectors: str = DEFAULT_COLLECTORS
     address: str = ":9400"
@@ -56,11 +56,11 @@ class DcgmOptions:
     enable_pprof: bool = False
     web_systemd_socket: bool = False
 
-    hostname_label: str = "Hostname"  # ours to choose: releases after 4.8.2 write `hostname`
+    hostname_label: str = "Hostname"  # configurable: releases after 4.8.2 write `hostname`
     given: frozenset[str] = field(default=frozenset())
 
     def hostname(self, node: str) -> str:
-        """What dcgm-exporter calls this machine: a host engine named outright lends its own name."""
+        """The value of the hostname label: the host of --remote-hostengine-info, if set, else the node."""
         if self.kubernetes or "remote_hostengine_info" not in self.given:
             return node
         return _host_part(self.remote_hostengine_info)

@@ -1,8 +1,8 @@
-"""`DCGM_EXP_*`: what dcgm-exporter works out itself — counts over a window, and health.
+"""`DCGM_EXP_*`: dcgm-exporter's own counters, which are counts over a window, health and P2P status.
 
-The windows look at whole GPUs, also for MIG instances. Health is of whole GPUs, whatever is selected, because
-DCGM's health watches know no instances; so is P2P status. DCGM alone says of a closed way only that it is
-closed, not why: its status is then unknown.
+Windows count whole GPUs, also for MIG instances. Health and P2P status are those of whole GPUs, because DCGM's
+health watches have no instances. DCGM reports that two GPUs cannot reach each other, but not why: the status is
+then "unknown".
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuscope.metrics.families.dcgm.count_windows import SampleWindow, XidWindow
-from gpuscope.metrics.families.dcgm.device_selector import Entity, number_of
-from gpuscope.metrics.families.dcgm.field_values import hears_xids
+from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity, number_of
+from gpuscope.metrics.families.dcgm.field_values import receives_xids
 from gpuscope.metrics.families.dcgm.health_status import HealthWatch
+from gpuscope.metrics.families.dcgm.labelled_entities import ExportedSnapshot, LabelledEntity
 from gpuscope.metrics.families.dcgm.options import DcgmOptions
-from gpuscope.metrics.families.dcgm.subjects import Scene, Subject
 from gpuscope.metrics.families.dcgm.table import CLOCK_EVENTS_ID, XID_ID
 from gpuscope.metrics.sample import Sample
 from gpuscope.readings import Device
@@ -40,7 +40,7 @@ _UNKNOWN_STATUS = 6
 
 
 class OwnCounters:
-    """Keeps the windows from one snapshot to the next."""
+    """Keeps the windows between snapshots."""
 
     def __init__(self, options: DcgmOptions) -> None:
         self._options = options
@@ -48,51 +48,51 @@ class OwnCounters:
         self._xids = XidWindow(options.xid_count_window_size)
         self._clock_events = SampleWindow(options.clock_events_count_window_size, options.collect_interval)
 
-    def samples(self, name: str, scene: Scene) -> Iterator[Sample]:
+    def samples(self, name: str, exported: ExportedSnapshot) -> Iterator[Sample]:
         if name == "DCGM_EXP_XID_ERRORS_COUNT":
-            self._xids.advance(scene.snapshot.xids, scene.snapshot.taken_at)
-            for subject in scene.selected:
-                yield from self._xid_counts(subject, scene)
+            self._xids.advance(exported.snapshot.xids, exported.snapshot.taken_at)
+            for labelled in exported.selected:
+                yield from self._xid_counts(labelled, exported)
         elif name == "DCGM_EXP_CLOCK_EVENTS_COUNT":
-            for subject in scene.selected:
-                yield from self._clock_event_counts(subject, scene)
+            for labelled in exported.selected:
+                yield from self._clock_event_counts(labelled, exported)
         elif name == "DCGM_EXP_GPU_HEALTH_STATUS":
-            yield from self._health_results(scene)
+            yield from self._health_results(exported)
         elif name == "DCGM_EXP_P2P_STATUS":
-            yield from _peer_statuses(scene)
+            yield from _peer_statuses(exported)
 
-    def _xid_counts(self, subject: Subject, scene: Scene) -> Iterator[Sample]:
-        device, at = subject.entity.device, scene.snapshot.taken_at
+    def _xid_counts(self, labelled: LabelledEntity, exported: ExportedSnapshot) -> Iterator[Sample]:
+        device, at = labelled.entity.device, exported.snapshot.taken_at
         xid = device.dcgm_fields.get(XID_ID)
-        if isinstance(xid, int) and xid and not hears_xids(scene.snapshot):
-            self._xids.hear(str(device.uuid), xid, at)
+        if isinstance(xid, int) and xid and not receives_xids(exported.snapshot):
+            self._xids.record_last(str(device.uuid), xid, at)
         counts = self._xids.counts(device.uuid, at)
-        yield from _counted(subject, counts, self._options.xid_count_window_size, "xid", str)
+        yield from _counted(labelled, counts, self._options.xid_count_window_size, "xid", str)
 
-    def _clock_event_counts(self, subject: Subject, scene: Scene) -> Iterator[Sample]:
-        device, at = subject.entity.device, scene.snapshot.taken_at
-        reasons = scene.values.of(CLOCK_EVENTS_ID, Entity(device))
+    def _clock_event_counts(self, labelled: LabelledEntity, exported: ExportedSnapshot) -> Iterator[Sample]:
+        device, at = labelled.entity.device, exported.snapshot.taken_at
+        reasons = exported.values.of(CLOCK_EVENTS_ID, DcgmEntity(device))
         if isinstance(reasons, int):
             self._clock_events.record(device.uuid, at, (bit for bit in CLOCK_EVENTS if reasons & bit))
         counts = self._clock_events.counts(device.uuid, at)
         window = self._options.clock_events_count_window_size
-        yield from _counted(subject, counts, window, "clock_event", CLOCK_EVENTS.__getitem__)
+        yield from _counted(labelled, counts, window, "clock_event", CLOCK_EVENTS.__getitem__)
 
-    def _health_results(self, scene: Scene) -> Iterator[Sample]:
-        for device in scene.snapshot.devices:
-            subject = scene.subject(Entity(device))
-            for watch, result, code in self._health.findings(device, scene.snapshot):
+    def _health_results(self, exported: ExportedSnapshot) -> Iterator[Sample]:
+        for device in exported.snapshot.devices:
+            labelled = exported.labelled(DcgmEntity(device))
+            for watch, result, code in self._health.incidents(device, exported.snapshot):
                 labels = {"health_watch": watch, "health_error_code": code}
-                for label_set in subject.label_sets(labels):
+                for label_set in labelled.label_sets(labels):
                     yield Sample(label_set, result)
 
 
-def _peer_statuses(scene: Scene) -> Iterator[Sample]:
-    for device in scene.snapshot.devices:
-        subject = scene.subject(Entity(device))
-        for peer, code in _peers_of(device, scene.snapshot.devices).items():
+def _peer_statuses(exported: ExportedSnapshot) -> Iterator[Sample]:
+    for device in exported.snapshot.devices:
+        labelled = exported.labelled(DcgmEntity(device))
+        for peer, code in _peers_of(device, exported.snapshot.devices).items():
             name = _LINK_STATUSES[code] if 0 <= code < len(_LINK_STATUSES) else "Unknown"
-            for label_set in subject.label_sets({"peer_gpu": peer, "link_status": name}):
+            for label_set in labelled.label_sets({"peer_gpu": peer, "link_status": name}):
                 yield Sample(label_set, code)
 
 
@@ -107,18 +107,18 @@ def _peers_of(device: Device, devices: Sequence[Device]) -> Mapping[str, int]:
 
 
 def _counted(
-    subject: Subject,
+    labelled: LabelledEntity,
     counts: Mapping[int, int] | None,
     window_ms: int,
     label: str,
     name_of: Callable[[int], str],
 ) -> Iterator[Sample]:
-    """One sample for each value seen; one 0 without a value where nothing was sampled at all."""
+    """One sample for each value seen; a single 0 without a value label if there were no samples."""
     window = {"window_size_in_ms": str(window_ms)}
     if counts is None:
-        for label_set in subject.label_sets(window):
+        for label_set in labelled.label_sets(window):
             yield Sample(label_set, 0)
         return
     for value, count in sorted(counts.items()):
-        for label_set in subject.label_sets({**window, label: name_of(value)}):
+        for label_set in labelled.label_sets({**window, label: name_of(value)}):
             yield Sample(label_set, count)

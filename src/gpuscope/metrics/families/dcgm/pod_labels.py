@@ -1,9 +1,9 @@
-"""Pod labels on DCGM series, placed as dcgm-exporter places them under `--kubernetes`.
+"""Pod labels on DCGM series, as dcgm-exporter adds them with `--kubernetes`.
 
-A plain GPU carries one pod, the last that claims it; with `--kubernetes-virtual-gpus` every series is copied
-for each pod that shares the GPU, but utilisation and memory in use stand once without a pod and once for each
-with its own number. A GPU nobody was given has no pod labels, not empty ones. Labels of the pod itself stand
-among the labels, the rest among the attributes.
+A GPU has one pod, the last that claims it. With `--kubernetes-virtual-gpus` every series is copied for each pod
+that shares the GPU; utilisation and used memory have one series without a pod and one per pod with the pod's
+own value. A GPU that is not allocated has no pod labels, not even empty ones. Kubernetes labels of the pod are
+`labels`; namespace, pod and container are `attributes`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.metrics.families.dcgm.device_selector import Entity, number_of
+from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity, number_of
 from gpuscope.metrics.families.dcgm.options import DcgmOptions
-from gpuscope.readings import ABSENT, Allocation, Device, Process, Snapshot, Uuid
+from gpuscope.readings import ABSENT, Allocation, Device, Process, Snapshot, Uuid, unit_uuid
 
 log = logging.getLogger("gpuscope.dcgm")
 
@@ -92,12 +92,12 @@ def _compile(patterns: Sequence[str]) -> list[re.Pattern[str]]:
         try:
             compiled.append(re.compile(pattern))
         except re.error as error:
-            log.warning("pod label pattern %r is left out: %s", pattern, error)
+            log.warning("pod label pattern %r is ignored: %s", pattern, error)
     return compiled
 
 
 def _keys(allocation: Allocation, instances: Mapping[Uuid, str]) -> Iterator[str]:
-    """What a device goes by: dcgm-exporter's own keys for every way an id is spelled."""
+    """dcgm-exporter's keys for a device, one per form of device id."""
     device_id = allocation.device_id
     gke = _GKE_INSTANCE.match(device_id)
     if device_id.startswith("MIG-"):
@@ -119,7 +119,7 @@ class MappedPods:
     on: Mapping[str, Sequence[PodOnDevice]]
     options: DcgmOptions
 
-    def find(self, entity: Entity) -> Sequence[PodOnDevice]:
+    def find(self, entity: DcgmEntity) -> Sequence[PodOnDevice]:
         device = entity.device
         number = number_of(device, device.index)
         if entity.instance is not None:
@@ -131,13 +131,13 @@ class MappedPods:
         return self.on.get(key, ())
 
 
-def own_value(counter: str, pod: PodOnDevice, entity: Entity, processes: Sequence[Process]) -> int:
-    """What this pod's own processes have of the GPU: percent or MiB, 0 where it has none there."""
-    places = _places(entity.device, entity)
+def own_value(counter: str, pod: PodOnDevice, entity: DcgmEntity, processes: Sequence[Process]) -> int:
+    """The GPU utilisation or memory of this pod's own processes: percent or MiB, 0 without processes."""
+    units = _units(entity.device, entity)
     total = 0
     for process in processes:
-        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
-        if uuid not in places or not _belongs(process, pod.allocation):
+        uuid = unit_uuid(process)
+        if uuid not in units or not _belongs(process, pod.allocation):
             continue
         if counter == "DCGM_FI_DEV_FB_USED" and process.memory_bytes is not ABSENT:
             total += int(process.memory_bytes) // _MIB
@@ -146,7 +146,7 @@ def own_value(counter: str, pod: PodOnDevice, entity: Entity, processes: Sequenc
     return total
 
 
-def _places(device: Device, entity: Entity) -> set[Uuid]:
+def _units(device: Device, entity: DcgmEntity) -> set[Uuid]:
     if entity.instance is None:
         return {device.uuid}
     return {i.uuid for i in device.instances if i.gpu_instance == entity.instance.gpu_instance}

@@ -1,13 +1,13 @@
-"""The labels of a DCGM series, in dcgm-exporter's order: who, then label rows sorted, then attributes sorted.
+"""The labels of a DCGM series in dcgm-exporter's order: identity, sorted label rows, sorted attributes.
 
-Label sets are kept from one snapshot to the next, so that their text is made once.
+Label sets are kept between snapshots, so that their text is built once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuscope.metrics.families.dcgm.device_selector import Entity, number_of
+from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity, number_of
 from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.readings import ABSENT
@@ -23,8 +23,8 @@ class LabelMaker:
         self._uuid_label = "uuid" if options.use_old_namespace else "UUID"
         self._kept: dict[Pairs, LabelSet] = {}
 
-    def identity(self, entity: Entity, hostname: str) -> Pairs:
-        """The labels every series of a GPU or instance starts with; an unknown one is empty, as in Go."""
+    def identity(self, entity: DcgmEntity, hostname: str) -> Pairs:
+        """The first labels of every series of a GPU or instance; an unknown label is empty, as in Go."""
         device, instance = entity.device, entity.instance
         gpu = str(number_of(device, device.index))
         model = "" if device.model is ABSENT else device.model
@@ -47,7 +47,7 @@ class LabelMaker:
         pairs = (*identity, *sorted(labels.items()), *sorted(attributes.items()))
         known = self._kept.get(pairs)
         if known is None:
-            if len(self._kept) > MAX_KEPT:  # job names come and go for ever
+            if len(self._kept) > MAX_KEPT:  # new job names keep appearing
                 self._kept.clear()
             known = self._kept[pairs] = LabelSet(pairs)
         return known

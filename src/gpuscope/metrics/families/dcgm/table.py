@@ -1,8 +1,8 @@
-"""What the DCGM families export: dcgm-exporter's lists of counters, and everything known of a DCGM field.
+"""dcgm-exporter's lists of counters, and the table of all DCGM fields.
 
-A counter is a row of a counters file: the field's name as it is exported, its Prometheus type, its help. The
-built-in lists stand in for the files that dcgm-exporter installs, which are not on this machine. Help texts and
-types are contracts, also where they are wrong: NVLink "counters" are rates, violations in ns said us before.
+A counter is a row of a counters file: exported name, Prometheus type, help. The built-in lists replace the
+files that dcgm-exporter installs. Help texts and types are compatibility contracts, even if wrong: NVLink
+"counters" are rates.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ EXPORTER_COUNTERS = {
     "DCGM_EXP_GPU_HEALTH_STATUS": 9003,
     "DCGM_EXP_P2P_STATUS": 9004,
 }
-"""What dcgm-exporter works out itself, with the ids it sorts them by."""
+"""dcgm-exporter's own counters with its ids, which define their order."""
 
 KIND_NAMES = {"i": "integer", "d": "double", "s": "text", "b": "binary"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Counter:
-    """One metric or label of the family. The order of its fields is the order of the output."""
+    """One metric or label of the family. Counters are sorted by these attributes in this order."""
 
     id: int
     name: str
@@ -52,7 +52,7 @@ class Counter:
 
 
 def counter_id(name: str) -> int | None:
-    """The id behind a name of DCGM, of any age, or of dcgm-exporter's own counters."""
+    """The id of a DCGM field name, old or new, or of one of dcgm-exporter's own counters."""
     return ids_by_name().get(name, EXPORTER_COUNTERS.get(name))
 
 
@@ -168,7 +168,7 @@ OPT_IN_COUNTERS = _counters(
     ("DCGM_FI_PROF_PIPE_FP32_ACTIVE", "gauge", "Ratio of cycles the fp32 pipes are active."),
     ("DCGM_FI_PROF_PIPE_FP16_ACTIVE", "gauge", "Ratio of cycles the fp16 pipes are active."),
 )
-"""The rows both files hold behind a `#`."""
+"""The rows that both files contain as comments."""
 
 OLD_COUNTERS = _counters(
     ("dcgm_sm_clock", "gauge", "SM clock frequency (in MHz)."),
@@ -206,7 +206,7 @@ OLD_COUNTERS = _counters(
         "The number of bytes of active pcie rx data including both header and payload.",
     ),
 )
-"""1.x-compatibility-metrics.csv; the PCIe counters stand in it twice and are exported once."""
+"""1.x-compatibility-metrics.csv; it contains the PCIe counters twice, they are exported once."""
 
 OLD_OPT_IN_COUNTERS = _counters(
     ("dcgm_power_violation", "counter", "Throttling duration due to power constraints (in ns)."),
@@ -243,29 +243,29 @@ OTHER_READINGS = {
     P2P_BITMAP_ID: "p2p_nvlink_status",
     **dict.fromkeys((409, 419, 429, 439), "nvlink_errors"),
 }
-"""Fields worked out from a whole reading."""
+"""Fields computed from several readings."""
 
 
 @dataclass(frozen=True, slots=True)
-class FieldRow:
-    """A line of `gpuscope fields`: what DCGM calls a field and where its value comes from without DCGM."""
+class DcgmFieldRow:
+    """A line of `gpuscope fields`: a DCGM field and the reading its value comes from without DCGM."""
 
     id: int
     tag: str
     short_name: str
     kind: str
-    names: tuple[str, ...]  # the newest first
-    reading: str  # empty: only DCGM knows it
-    is_of_gpus: bool  # or a GPU's machine; dcgm-exporter's counters file takes no others
+    names: tuple[str, ...]  # newest first
+    reading: str  # empty: only DCGM has it
+    is_of_gpus: bool  # of a GPU or its machine; a counters file may contain no others
 
 
-def field_rows() -> tuple[FieldRow, ...]:
+def field_rows() -> tuple[DcgmFieldRow, ...]:
     """Every DCGM field in order of id."""
     rows = (*FIELD_READINGS, *REQUESTED_FIELD_READINGS)
     readings = {row.id: row.reading for row in rows} | TEXT_READINGS | OTHER_READINGS
     names = names_by_id()
     return tuple(
-        FieldRow(
+        DcgmFieldRow(
             id=field.id,
             tag=field.tag,
             short_name=field.short_name,

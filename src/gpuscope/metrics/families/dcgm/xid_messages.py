@@ -1,7 +1,7 @@
-"""The words dcgm-exporter puts in `err_msg` for each XID, by number; one beyond the list is unknown to it.
+"""dcgm-exporter's `err_msg` texts by XID number; a number after the end of the list is "Unknown Error".
 
-Kept letter by letter, misspellings included: alerts match on them. What an XID means and what to do about it
-stands elsewhere.
+The texts are unchanged, including misspellings, because alerts match on them. `health/xids.py` has the meaning
+and the action for each XID.
 """
 
 from __future__ import annotations

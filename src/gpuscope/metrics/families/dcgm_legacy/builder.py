@@ -1,8 +1,8 @@
 """Family `dcgm_legacy`: `dcgm_*` of the 2018 shell exporter, for node_exporter's textfile collector.
 
-Labels are `gpu` and `uuid` and nothing else; whole numbers are plain, doubles have three decimals, what a card
-cannot report is not there. Fields added by id (`--fields +191,+51`) become `dcgm_<long name>` if they are
-numbers and labels of `dcgm_info` if they are texts. Neither order nor blanks in a name can shift anything.
+Labels are `gpu` and `uuid`; integers have no decimal point, doubles three decimals; absent values have no
+sample. Fields added by id (`--fields +191,+51`) become `dcgm_<long name>` if they are numbers and labels of
+`dcgm_info` if they are texts.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from gpuscope.errors import UsageError
 from gpuscope.metrics.families import FamilySpec
-from gpuscope.metrics.families.dcgm.device_selector import Entity
-from gpuscope.metrics.families.dcgm.field_values import Values
+from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity
+from gpuscope.metrics.families.dcgm.field_values import FieldValues
 from gpuscope.metrics.families.dcgm.nvlink_rates import NvlinkRates, wants_links
 from gpuscope.metrics.families.dcgm_legacy.table import EXTRA_HELP, LEGACY_METRICS, LegacyMetric, counts_up
+from gpuscope.metrics.number_text import fixed_decimals
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.readings import ABSENT, Device, Snapshot
 from gpuscope.readings.dcgm_fields import DcgmField, dcgm_fields
@@ -23,8 +24,7 @@ from gpuscope.settings import Settings
 _BUILT_IN = frozenset(metric.id for metric in LEGACY_METRICS)
 
 
-def number_text(value: float | int) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.3f}"
+legacy_number = fixed_decimals(3)
 
 
 class DcgmLegacyBuilder:
@@ -37,26 +37,26 @@ class DcgmLegacyBuilder:
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         rates = self._nvlink_rates.advance(snapshot, links=self._wants_links)
-        values = Values(snapshot, rates, no_xid=0)  # what the DCGM of those years said
+        values = FieldValues(snapshot, rates, no_xid=0)  # as DCGM 1.x did
         for metric in self._metrics:
             samples = [
                 Sample(self._labels(device), value)
                 for device in snapshot.devices
-                if isinstance(value := values.of(metric.id, Entity(device)), int | float)
+                if isinstance(value := values.of(metric.id, DcgmEntity(device)), int | float)
             ]
             if samples:
-                yield MetricFamily(f"dcgm_{metric.name}", metric.type, metric.help, samples, number_text)
+                yield MetricFamily(f"dcgm_{metric.name}", metric.type, metric.help, samples, legacy_number)
         if self._texts and snapshot.devices:
             yield self._info(snapshot, values)
 
-    def _info(self, snapshot: Snapshot, values: Values) -> MetricFamily:
+    def _info(self, snapshot: Snapshot, values: FieldValues) -> MetricFamily:
         samples = []
         for device in snapshot.devices:
-            texts = ((field.tag, values.of(field.id, Entity(device))) for field in self._texts)
+            texts = ((field.tag, values.of(field.id, DcgmEntity(device))) for field in self._texts)
             pairs = [(tag, str(text)) for tag, text in texts if text is not ABSENT]
             samples.append(Sample(LabelSet((*self._labels(device).pairs, *pairs)), 1))
         help_text = "Always 1; what the GPU says of itself in words."
-        return MetricFamily("dcgm_info", "gauge", help_text, samples, number_text)
+        return MetricFamily("dcgm_info", "gauge", help_text, samples, legacy_number)
 
     def _labels(self, device: Device) -> LabelSet:
         key = (device.index, device.uuid)
@@ -66,7 +66,7 @@ class DcgmLegacyBuilder:
 
 
 def parse_fields(fields: Sequence[str]) -> tuple[tuple[LegacyMetric, ...], tuple[DcgmField, ...]]:
-    """The metrics and the texts that `--fields` adds, each once; what is exported anyway is not added again."""
+    """The metrics and texts that `--fields` adds, without duplicates and built-in metrics."""
     metrics: dict[int, LegacyMetric] = {}
     texts: dict[int, DcgmField] = {}
     for text in fields:

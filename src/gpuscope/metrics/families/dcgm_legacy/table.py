@@ -121,13 +121,13 @@ EXTRA_HELP = {
     191: "Fan speed (in %).",
     4: "Device count.",
 }
-"""Help for fields that are often added; the others are described by their names."""
+"""Help for frequently added fields; the help of other fields is their name."""
 
 _SIZES = frozenset({90, 250})  # a total that is a size, not a count
 
 
 def counts_up(field_id: int) -> bool:
-    """Whether an added field is a counter, as DCGM 4.6's names tell."""
+    """Whether an added field is a counter, according to its name in DCGM 4.6."""
     name = names_by_id().get(field_id, ("",))[0]
     if field_id in _SIZES or "THROUGHPUT" in name:
         return False

@@ -1,8 +1,8 @@
-"""The machine around the GPUs under node_exporter's names: a drop-in for the part of it that dashboards use.
+"""Family `host`: the machine's metrics with node_exporter's names, for the part that dashboards use.
 
-Names, HELP, TYPE, labels, their order and the text of numbers are node_exporter's, so that an agent can take
-its place on port 9100. What the kernel did not give has no sample and no HELP line. A filesystem that does not
-answer has `device_error` 1 with the reason as a label and no size.
+Names, HELP, TYPE, labels, order and number format are node_exporter's, so that an agent can replace it on port
+9100. An absent reading has no sample and no HELP line. A filesystem that does not answer has `device_error` 1
+with the reason as a label, and no size.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gpuscope.metrics.families import FamilySpec
-from gpuscope.metrics.go_float import go_float
+from gpuscope.metrics.number_text import go_float
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import ABSENT, Host, Maybe, Snapshot
+from gpuscope.readings import ABSENT, HostReading, Maybe, Snapshot
 
 MAX_LABEL_SETS = 50_000
 
-SINGLE: Final = (  # attribute of Host, metric, help
+SINGLE: Final = (  # attribute of HostReading, metric, help
     ("boot_time_seconds", "node_boot_time_seconds", "Node boot time, in unixtime."),
     ("time_seconds", "node_time_seconds", "System time in seconds since epoch (1970)."),
     ("load1", "node_load1", "1m load average."),
@@ -68,13 +68,13 @@ class HostFamily:
     def __init__(self, only: Selection = EVERY_METRIC) -> None:
         self._only = only
         self._groups = {group for group in GROUPS if only.any_under(f"node_{group}_")}
-        self._host: Maybe[Host] = ABSENT
+        self._host: Maybe[HostReading] = ABSENT
         self._families: tuple[MetricFamily, ...] = ()
         self._label_sets: dict[Pairs, LabelSet] = {}
         self._orders: dict[str, tuple[tuple[CpuKey, ...], list[tuple[CpuKey, LabelSet]]]] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterable[MetricFamily]:
-        # The host is read every few seconds, a snapshot is made every second.
+        # The host is read every few seconds, snapshots are built every second.
         if snapshot.host is not self._host:
             self._host = snapshot.host
             found = (
@@ -85,7 +85,7 @@ class HostFamily:
             self._families = tuple(sorted(found, key=lambda family: family.name))
         return self._families
 
-    def _build(self, host: Host) -> Iterator[MetricFamily]:
+    def _build(self, host: HostReading) -> Iterator[MetricFamily]:
         yield from self._single(host)
         if "cpu" in self._groups:
             yield from self._cpu(host)
@@ -105,7 +105,7 @@ class HostFamily:
         if "network" in self._groups:
             yield from self._by_device("network", host.networks, None)
 
-    def _single(self, host: Host) -> Iterator[MetricFamily]:
+    def _single(self, host: HostReading) -> Iterator[MetricFamily]:
         for attribute, name, help_text in SINGLE:
             value: Maybe[float] = getattr(host, attribute)
             if value is not ABSENT and name in self._only:
@@ -119,7 +119,7 @@ class HostFamily:
             help_text = "Labeled system information as provided by the uname system call."
             yield _family("node_uname_info", "gauge", help_text, [Sample(labels, 1)])
 
-    def _cpu(self, host: Host) -> Iterator[MetricFamily]:
+    def _cpu(self, host: HostReading) -> Iterator[MetricFamily]:
         for name, seconds, help_text in (
             ("node_cpu_seconds_total", host.cpu_seconds, "Seconds the CPUs spent in each mode."),
             (
@@ -132,7 +132,7 @@ class HostFamily:
             yield _family(name, "counter", help_text, samples)
 
     def _cpu_order(self, name: str, seconds: Mapping[CpuKey, float]) -> list[tuple[CpuKey, LabelSet]]:
-        """The keys in the order they are written. Sorted once: a GPU server has thousands of them."""
+        """The keys in output order. Sorted once: a GPU server has thousands of them."""
         keys = tuple(seconds)
         known, order = self._orders.get(name, ((), []))
         if keys != known:
@@ -143,7 +143,7 @@ class HostFamily:
     def _by_device(
         self, subsystem: str, devices: Mapping[str, Mapping[str, float]], helps: Mapping[str, str] | None
     ) -> Iterator[MetricFamily]:
-        """Without `helps`, each is described by its own name, as node_exporter does for network devices."""
+        """Without `helps`, the help contains the name, as in node_exporter for network devices."""
         by_suffix: dict[str, list[Sample]] = {}
         for device in sorted(devices):
             labels = self._labels((("device", device),))
@@ -154,14 +154,14 @@ class HostFamily:
             help_text = f"Network device statistic {statistic}." if helps is None else helps.get(suffix, suffix)
             yield _family(f"node_{subsystem}_{suffix}", _type(suffix), help_text, samples)
 
-    def _disk_info(self, host: Host) -> MetricFamily:
+    def _disk_info(self, host: HostReading) -> MetricFamily:
         samples = [
             Sample(self._labels((("device", device), *sorted(host.disk_info[device].items()))), 1)
             for device in sorted(host.disk_info)
         ]
         return _family("node_disk_info", "gauge", "Info of /sys/block/<block_device>.", samples)
 
-    def _filesystems(self, host: Host) -> Iterator[MetricFamily]:
+    def _filesystems(self, host: HostReading) -> Iterator[MetricFamily]:
         sizes: dict[str, list[Sample]] = {metric: [] for _, metric, _ in FILESYSTEM_SIZES}
         errors, read_only, mounts = [], [], []
         for found in sorted(host.filesystems, key=lambda f: (f.device, f.fstype, f.mountpoint)):
@@ -197,7 +197,7 @@ class HostFamily:
         )
 
     def _labels(self, pairs: Pairs) -> LabelSet:
-        """The same object for the same labels, which keeps its text."""
+        """Returns the same object for the same labels, which keeps its text."""
         known = self._label_sets.get(pairs)
         if known is None:
             if len(self._label_sets) >= MAX_LABEL_SETS:  # hostile names must not fill the memory
@@ -222,5 +222,5 @@ FAMILY = FamilySpec(
     name="host",
     summary="node_exporter's cpu, load, memory, filesystem, disk, network and uname metrics",
     build=lambda settings: HostFamily(),
-    openmetrics=True,  # every counter here ends in _total, so no series is renamed
+    openmetrics=True,  # every counter ends in _total, so no series is renamed
 )

@@ -1,4 +1,4 @@
-"""Native metrics of the agent itself: how each source does, how many GPUs there should be, what it costs."""
+"""Native metrics of the agent: state of each source, expected GPUs, CPU time and memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AgentMetrics:
         self._only = only
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        # A handful of samples a node: not worth asking for each before it is made.
+        # Few samples per node: the selection is applied after they are built.
         return (family for family in _families(snapshot) if family.name in self._only)
 
 

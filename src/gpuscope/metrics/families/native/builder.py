@@ -1,4 +1,4 @@
-"""Family `native`: gpuscope's own metrics, with correct types and units, of everything in a snapshot."""
+"""Family `native`: gpuscope's own metrics for everything in a snapshot, with correct types and units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native metrics of GPUs and MIG instances: the catalogue's rows over every device of a snapshot."""
+"""Native metrics of GPUs and MIG instances: the table's rows for every device of a snapshot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pair = tuple[LabelSet, float | int]
 
 
 class _Rows:
-    """The rows wanted of one kind of thing, all read by a single call."""
+    """The selected rows for one kind of reading, all read by a single call."""
 
     __slots__ = ("read", "rows")
 
@@ -38,7 +38,7 @@ class _Rows:
 def _reader(readings: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
     if len(readings) > 1:
         return attrgetter(*readings)
-    # attrgetter gives no tuple for one name, and does not take none.
+    # attrgetter returns no tuple for one name, and needs at least one.
     return lambda thing: tuple(getattr(thing, reading) for reading in readings)
 
 
@@ -48,8 +48,8 @@ def instance_name(device: Device, instance: MigInstance) -> str:
 
 
 class _Kept:
-    """A thing's samples by row. A row whose reading is the same object as last time keeps its samples: the
-    slow tiers repeat theirs for a minute, and they are most of the rows."""
+    """The samples of a GPU or instance by row. A row whose reading is the same object as in the last cycle
+    keeps its samples: the slow tiers have most of the rows and repeat their readings for a minute."""
 
     __slots__ = ("_labels", "_rows", "_samples", "_values")
 
@@ -79,14 +79,14 @@ def _to_samples(row: NativeMetric, labels: LabelSet, value: Any) -> list[Pair]:
 
 
 class DeviceMetrics:
-    """Turns devices into families; remembers each device's labels and samples from cycle to cycle."""
+    """Converts devices to families; keeps each device's labels and samples between cycles."""
 
     def __init__(self, only: Selection = EVERY_METRIC) -> None:
         self._only = only
         self._gpu_rows = _Rows(GPU_METRICS, only)
         self._counter_rows = _Rows(COUNTER_METRICS, only)
         self._device_rows = (*self._gpu_rows.rows, *self._counter_rows.rows)
-        # A MIG instance simply has fewer of them.
+        # A MIG instance has fewer of them.
         of_instances = (row for row in GPU_METRICS if row.reading in MigInstance.__dataclass_fields__)
         self._instance_rows = _Rows(of_instances, only)
         self._labels: dict[tuple[str, Uuid], LabelSet] = {}

@@ -1,4 +1,4 @@
-"""A native metric: its name, type and help, and how it becomes a family."""
+"""A native metric: name, type, help, and conversion to a family."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class NativeMetric:
     reading: str
     help: str
     labels: tuple[str, ...] = ()
-    unit: str = ""  # where the name does not end in it
+    unit: str = ""  # if the name does not end in it
 
     def family(self, samples: Samples) -> MetricFamily:
         return MetricFamily(self.name, self.type, self.help, samples)

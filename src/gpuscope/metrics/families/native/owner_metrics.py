@@ -1,4 +1,4 @@
-"""Native metrics of owners: what each user, pod and job has of each GPU, what nobody has, who was given."""
+"""Native metrics of owners: use of each GPU by users, pods and jobs, use without an owner, and allocations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpuscope.metrics.families.native.owner_table import (
     UNATTRIBUTED_LABELS,
     UNATTRIBUTED_METRICS,
 )
-from gpuscope.metrics.process_limit import place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid
+from gpuscope.metrics.unit_processes import unit_names
+from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid, unit_uuid
 
-# Of an owner that left only its counters are worth a last look.
+# Only counters are exported for an owner that has ended.
 _COUNTERS = frozenset(row.name for row in OWNER_METRICS if row.type == "counter")
 
 
@@ -36,8 +36,8 @@ class OwnerMetrics:
             yield from (family for family in self._families(snapshot) if family.name in self._only)
 
     def _families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        ownership, names = snapshot.ownership, place_names(snapshot.devices)
-        self._labels, self._used = self._used, {}  # label sets of the last cycle are used again, older ones go
+        ownership, names = snapshot.ownership, unit_names(snapshot.devices)
+        self._labels, self._used = self._used, {}  # keep the label sets of the last cycle, drop older ones
         uses = [(self._use_labels(use, names), use) for use in ownership.uses]
         for row in OWNER_METRICS:
             yield row.family(
@@ -71,12 +71,12 @@ class OwnerMetrics:
         return known
 
     def _use_labels(self, use: OwnerUse, names: Mapping[Uuid, str]) -> LabelSet:
-        uuid = use.gpu_uuid if use.instance_uuid is ABSENT else use.instance_uuid
+        uuid = unit_uuid(use)
         owner = use.owner
         return self._kept(OWNER_LABELS, (owner.kind, owner.namespace, owner.name, names.get(uuid, ""), uuid))
 
     def _left_labels(self, one: Unattributed, names: Mapping[Uuid, str]) -> LabelSet:
-        uuid = one.gpu_uuid if one.instance_uuid is ABSENT else one.instance_uuid
+        uuid = unit_uuid(one)
         return self._kept(UNATTRIBUTED_LABELS, (one.kind, names.get(uuid, ""), uuid))
 
     def _gpus_held(self, uses: tuple[OwnerUse, ...]) -> MetricFamily:
@@ -94,15 +94,15 @@ def _allocations(snapshot: Snapshot, names: Mapping[Uuid, str]) -> MetricFamily:
     samples: dict[LabelSet, int] = {}
     for allocation in () if allocations is ABSENT else allocations:
         labels = _allocation_labels(allocation, names)
-        samples[labels] = max(samples.get(labels, 0), int(allocation.used))  # the same twice is one series
+        samples[labels] = max(samples.get(labels, 0), int(allocation.used))  # equal labels are one series
     return ALLOCATION_USED.family(list(samples.items()))
 
 
 def _allocation_labels(allocation: Allocation, names: Mapping[Uuid, str]) -> LabelSet:
-    uuid = allocation.gpu_uuid if allocation.instance_uuid is ABSENT else allocation.instance_uuid
+    uuid = unit_uuid(allocation)
     texts = (
         "" if uuid is ABSENT else names.get(uuid, ""),
-        allocation.device_id if uuid is ABSENT else uuid,  # an id no GPU here answers to is still shown
+        allocation.device_id if uuid is ABSENT else uuid,  # also export ids of GPUs that are not visible
         allocation.resource,
         allocation.replica,
         allocation.namespace,

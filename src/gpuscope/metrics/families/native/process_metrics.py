@@ -1,7 +1,8 @@
 """Native metrics of the processes on the GPUs: memory and activity, with their owners as labels.
 
-The 64 largest of each GPU have series of their own; the others are summed under `pid="other"`. A process whose
-owner is still being looked up has no series yet: labels that came later would cut them. It is counted, though.
+The 64 largest of each GPU have their own series; the others are summed under `pid="other"`. A process whose
+owner lookup is not finished is counted but has no series yet, because a later change of labels would start a
+new series.
 """
 
 from __future__ import annotations
@@ -11,13 +12,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from gpuscope.metrics.families.native.table import GPU_PROCESSES, PROCESS_INFO, PROCESS_LABELS, PROCESS_METRICS
-from gpuscope.metrics.process_limit import REST, OnPlace, by_place, place_names
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Device, Process, ProcessLabels, Snapshot, Uuid
+from gpuscope.metrics.unit_processes import REST, UnitProcesses, processes_by_unit, unit_names
+from gpuscope.readings import (
+    ABSENT,
+    ACTIVE,
+    IDLE,
+    UNKNOWN,
+    Device,
+    Process,
+    ProcessLabels,
+    Snapshot,
+    Uuid,
+    unit_uuid,
+)
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
-# A sum of start times says nothing, and a sum of `active` would not be 0 or 1.
+# A sum of start times has no meaning, and a sum of `active` would not be 0 or 1.
 _SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since", "active"}
 
 
@@ -31,13 +43,13 @@ class ProcessMetrics:
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         if snapshot.processes is ABSENT:
             return
-        names = place_names(snapshot.devices)
-        places = by_place((process for process in snapshot.processes if process.looked_up), names)
-        labelled = [(self._labels_of(process, place), process) for place in places for process in place.shown]
-        rest = [(_rest_labels(place), place) for place in places if place.rest]
-        self._labels = {key: labels for (key, labels), _ in labelled}  # whoever has left is forgotten
+        names = unit_names(snapshot.devices)
+        units = processes_by_unit((process for process in snapshot.processes if process.looked_up), names)
+        labelled = [(self._labels_of(process, unit), process) for unit in units for process in unit.shown]
+        rest = [(_rest_labels(unit), unit) for unit in units if unit.rest]
+        self._labels = {key: labels for (key, labels), _ in labelled}  # drops ended processes
         if PROCESS_INFO.name in self._only:
-            yield self._info_family(places)
+            yield self._info_family(units)
         for row in self._rows:
             samples = [
                 Sample(labels, value)
@@ -47,42 +59,42 @@ class ProcessMetrics:
             if row.reading in _SUMMABLE:
                 samples += [
                     Sample(labels, value)
-                    for labels, place in rest
-                    if (value := place.rest_sum(row.reading)) is not ABSENT
+                    for labels, unit in rest
+                    if (value := unit.rest_sum(row.reading)) is not ABSENT
                 ]
             yield row.family(samples)
         if GPU_PROCESSES.name in self._only:
             yield _counts(snapshot.devices, snapshot.processes, names)
 
-    def _info_family(self, places: list[OnPlace]) -> MetricFamily:
+    def _info_family(self, units: list[UnitProcesses]) -> MetricFamily:
         info: dict[tuple[object, ...], LabelSet] = {}
-        for place in places:
-            for process in place.shown:
-                key = (place.gpu, place.uuid, process.pid, process.owner)
-                info[key] = self._info.get(key) or _info_labels(process, place)
+        for unit in units:
+            for process in unit.shown:
+                key = (unit.gpu, unit.uuid, process.pid, process.owner)
+                info[key] = self._info.get(key) or _info_labels(process, unit)
         self._info = info
         return PROCESS_INFO.family([Sample(labels, 1) for labels in info.values()])
 
-    def _labels_of(self, process: Process, place: OnPlace) -> tuple[tuple[object, ...], LabelSet]:
+    def _labels_of(self, process: Process, unit: UnitProcesses) -> tuple[tuple[object, ...], LabelSet]:
         shown = process.labels
         if shown is ABSENT:
             shown = ProcessLabels(process.kind, process.command, process.owner)
-        key = (place.gpu, place.uuid, process.pid, shown)
+        key = (unit.gpu, unit.uuid, process.pid, shown)
         known = self._labels.get(key)
         if known is None:
             owner = shown.owner
             texts = (
-                place.gpu, place.uuid, str(process.pid), shown.kind, shown.command, owner.user,
+                unit.gpu, unit.uuid, str(process.pid), shown.kind, shown.command, owner.user,
                 owner.namespace, owner.pod, owner.container, owner.job,
             )  # fmt: skip
             known = label_texts(PROCESS_LABELS, texts)
         return key, known
 
 
-def _info_labels(process: Process, place: OnPlace) -> LabelSet:
+def _info_labels(process: Process, unit: UnitProcesses) -> LabelSet:
     owner = process.owner
     texts = (
-        place.gpu, place.uuid, str(process.pid), owner.group, owner.container_id, owner.image, owner.pod_uid,
+        unit.gpu, unit.uuid, str(process.pid), owner.group, owner.container_id, owner.image, owner.pod_uid,
         owner.job_step, owner.job_array, owner.job_account, owner.job_partition,
     )  # fmt: skip
     of_pod: dict[str, str] = {}
@@ -91,13 +103,13 @@ def _info_labels(process: Process, place: OnPlace) -> LabelSet:
     return LabelSet((*label_texts(PROCESS_INFO.labels, texts).pairs, *of_pod.items()))
 
 
-def _rest_labels(place: OnPlace) -> LabelSet:
-    known = {"gpu": place.gpu, "uuid": place.uuid, "pid": REST}
+def _rest_labels(unit: UnitProcesses) -> LabelSet:
+    known = {"gpu": unit.gpu, "uuid": unit.uuid, "pid": REST}
     return LabelSet((name, known.get(name, "")) for name in PROCESS_LABELS)
 
 
 def _counts(devices: Iterable[Device], processes: Iterable[Process], names: dict[Uuid, str]) -> MetricFamily:
-    """How many processes of each state, also the 0 of a GPU without any."""
+    """The number of processes by state, with 0 for a GPU without processes."""
     counts: dict[Uuid, Counter[str]] = {}
     for device in devices:
         if not device.lost:
@@ -105,7 +117,7 @@ def _counts(devices: Iterable[Device], processes: Iterable[Process], names: dict
                 if part.processes_known:
                     counts[part.uuid] = Counter()
     for process in processes:
-        uuid = process.gpu_uuid if process.instance_uuid is ABSENT else process.instance_uuid
+        uuid = unit_uuid(process)
         counts.setdefault(uuid, Counter())[process.state] += 1
     return GPU_PROCESSES.family(
         [

@@ -1,8 +1,8 @@
-"""The native metrics: one row each, from which HELP, TYPE and the docs come.
+"""The table of native metrics, from which HELP, TYPE and the docs are generated.
 
-Of most rows `reading` is an attribute of `Device` (and of `MigInstance`, where it has one too), of `Counters`
-or of `Process`; a row with `labels` there reads a mapping, whose keys are the label values. Adding such a
-metric is adding a row. Rows without a `reading` are filled by code of their own.
+`reading` is usually an attribute of `Device` (and `MigInstance`), `Counters` or `Process`; with `labels` the
+attribute is a mapping whose keys are the label values. Such a metric needs only a row. Rows without a `reading`
+are filled by their own code.
 """
 
 from __future__ import annotations
@@ -40,22 +40,20 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge("memory_total_bytes", "memory_total_bytes", "Memory of the GPU or the MIG instance."),
     _gauge("memory_used_bytes", "memory_used_bytes", "Memory in use."),
     _gauge("memory_free_bytes", "memory_free_bytes", "Memory free."),
-    _gauge("memory_reserved_bytes", "memory_reserved_bytes", "Memory the driver keeps for itself."),
-    _gauge(
-        "bar1_total_bytes", "bar1_total_bytes", "Size of the BAR1 window through which others map GPU memory."
-    ),
-    _gauge("bar1_used_bytes", "bar1_used_bytes", "BAR1 window in use."),
+    _gauge("memory_reserved_bytes", "memory_reserved_bytes", "Memory reserved by the driver."),
+    _gauge("bar1_total_bytes", "bar1_total_bytes", "Size of BAR1, through which other devices map GPU memory."),
+    _gauge("bar1_used_bytes", "bar1_used_bytes", "BAR1 memory in use."),
     _gauge("temperature_celsius", "temperature_celsius", "Temperature by sensor.", "sensor"),
     _gauge(
         "temperature_threshold_celsius",
         "temperature_threshold_celsius",
-        "Temperature at which the GPU slows down, shuts down, or is out of its range.",
+        "Temperature at which the GPU slows down, shuts down, or exceeds its operating range.",
         "threshold",
     ),
     _gauge(
         "temperature_margin_celsius",
         "temperature_margin_celsius",
-        "Degrees left before the GPU slows itself down.",
+        "Degrees left before the GPU slows down.",
     ),
     _gauge(
         "temperature_margin_threshold_celsius",
@@ -67,7 +65,7 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge("power_instant_watts", "power_instant_watts", "Power draw at this instant."),
     _gauge("power_average_watts", "power_average_watts", "Power draw averaged over the last second."),
     _gauge("power_limit_watts", "power_limit_watts", "Power limits of the board.", "limit"),
-    _gauge("clock_hertz", "clock_hertz", "Clock frequency now.", "clock"),
+    _gauge("clock_hertz", "clock_hertz", "Current clock frequency.", "clock"),
     _gauge("clock_max_hertz", "clock_max_hertz", "Highest clock frequency of this GPU.", "clock"),
     _gauge(
         "clock_application_hertz", "clock_application_hertz", "Clock frequency set for applications.", "clock"
@@ -79,13 +77,13 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "pcie_link_generation_max",
         "pcie_link_generation_max",
-        "Highest PCIe generation possible here.",
+        "Highest PCIe generation of this GPU in this slot.",
         unit="generation",
     ),
     _gauge("pcie_link_width", "pcie_link_width", "PCIe lanes in use now.", unit="lanes"),
-    _gauge("pcie_link_width_max", "pcie_link_width_max", "PCIe lanes possible here.", unit="lanes"),
+    _gauge("pcie_link_width_max", "pcie_link_width_max", "PCIe lanes of this GPU in this slot.", unit="lanes"),
     _gauge("pcie_bytes_per_second", "pcie_bytes_per_second", "PCIe traffic, measured over 20 ms.", "direction"),
-    _counter("pcie_replays", "pcie_replays", "PCIe packets that had to be sent again."),
+    _counter("pcie_replays", "pcie_replays", "Retransmitted PCIe packets."),
     _gauge("nvlink_up", "nvlink_up", "1 if the NVLink is up.", "link", unit="0 or 1"),
     _counter("nvlink_bytes", "nvlink_bytes", "NVLink traffic over all links.", "direction"),
     _counter("nvlink_link_bytes", "nvlink_link_bytes", "NVLink traffic by link.", "link", "direction"),
@@ -93,21 +91,21 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "p2p_nvlink_status",
         "p2p_nvlink_status",
-        "Way to another GPU over NVLink: 0 open, else closed by 1 chipset, 2 GPU, 3 topology, 4 a setting, "
-        "5 no support, 6 unknown.",
+        "NVLink P2P access to another GPU: 0 available, else not available because of 1 chipset, 2 GPU, "
+        "3 topology, 4 a setting, 5 no support, 6 unknown.",
         "peer",
         unit="status",
     ),
     _gauge(
         "fabric_state",
         "fabric_state",
-        "How far the NVLink fabric has taken the GPU in: 0 no fabric, 1 not started, 2 on the way, 3 done.",
+        "Registration with the NVLink fabric: 0 not supported, 1 not started, 2 in progress, 3 completed.",
         unit="state",
     ),
     _gauge(
         "fabric_status",
         "fabric_status",
-        "NVML's return code of that, once it is done: 0 is success.",
+        "NVML return code of the completed fabric registration; 0 is success.",
         unit="code",
     ),
     _gauge("ecc_enabled", "ecc_enabled", "1 if ECC is on.", unit="0 or 1"),
@@ -118,7 +116,7 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _counter(
         "ecc_location_errors",
         "ecc_location_errors",
-        "ECC errors by where they happened.",
+        "ECC errors by location.",
         "error",
         "lifetime",
         "location",
@@ -126,7 +124,7 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _counter(
         "ecc_sram_errors",
         "ecc_sram_errors",
-        "Uncorrected SRAM errors by how they were found.",
+        "Uncorrected SRAM errors by detection method.",
         "check",
         "lifetime",
     ),
@@ -134,10 +132,10 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "ecc_sram_threshold_exceeded",
         "ecc_sram_threshold_exceeded",
-        "1 if so many SRAM errors happened that the board is to be replaced.",
+        "1 if the number of SRAM errors requires replacing the board.",
         unit="0 or 1",
     ),
-    _gauge("retired_pages", "retired_pages", "Memory pages out of use for good.", "cause", unit="count"),
+    _gauge("retired_pages", "retired_pages", "Permanently retired memory pages.", "cause", unit="count"),
     _gauge(
         "retired_pages_pending",
         "retired_pages_pending",
@@ -154,7 +152,7 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "row_remap_failed",
         "row_remap_failed",
-        "1 if remapping failed: the board is to be replaced.",
+        "1 if row remapping failed and the board must be replaced.",
         unit="0 or 1",
     ),
     _gauge(
@@ -167,13 +165,13 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "compute_mode",
         "compute_mode",
-        "0 shared, 1 one thread, 2 no compute, 3 one process.",
+        "Compute mode: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.",
         unit="mode",
     ),
     _gauge(
         "persistence_mode",
         "persistence_mode",
-        "1 if the driver stays loaded while nobody uses it.",
+        "1 if the driver stays loaded while no process uses the GPU.",
         unit="0 or 1",
     ),
     _gauge("mig_enabled", "mig_enabled", "1 if the GPU is split into MIG instances.", unit="0 or 1"),
@@ -181,14 +179,14 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "recovery_action",
         "recovery_action",
-        "What the driver asks for: 0 nothing, 1 reset, 2 node reboot, 3 drain P2P, 4 drain and reset, "
+        "Action the driver recommends: 0 none, 1 reset, 2 node reboot, 3 drain P2P, 4 drain and reset, "
         "5 recover the IMEX domain, 6 bus reset, 7 system reboot.",
         unit="action",
     ),
     _gauge(
         "graphics_engine_active_ratio",
         "graphics_engine_active_ratio",
-        "Share of cycles in which the graphics or compute engine did anything.",
+        "Share of cycles in which the graphics or compute engine was active.",
     ),
     _gauge(
         "sm_active_ratio", "sm_active_ratio", "Share of cycles in which an SM had work, averaged over all SMs."
@@ -203,29 +201,27 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
         "profiled_pcie_bytes_per_second",
         "profiled_pcie_bytes_per_second",
-        "PCIe traffic as the profiling units count it.",
+        "PCIe traffic measured by the profiling units.",
         "direction",
     ),
     _gauge(
         "profiled_nvlink_bytes_per_second",
         "profiled_nvlink_bytes_per_second",
-        "NVLink traffic as the profiling units count it.",
+        "NVLink traffic measured by the profiling units.",
         "direction",
     ),
     _counter(
         "violation_seconds",
         "violation_seconds",
-        "Time below the wanted clocks, by the policy that held them back; counted by the driver.",
+        "Time with reduced clocks, by policy; counted by the driver.",
         "policy",
     ),
 )
 
 COUNTER_METRICS: tuple[NativeMetric, ...] = (
-    _counter("busy_seconds", "busy_seconds", "Time in which the GPU worked, integrated from its utilisation."),
-    _counter("energy_joules", "energy_joules", "Energy used; the driver's own counter where it has one."),
-    _counter(
-        "throttled_seconds", "throttled_seconds", "Time in which something held the clocks back.", "reason"
-    ),
+    _counter("busy_seconds", "busy_seconds", "Time the GPU was busy, integrated from its utilisation."),
+    _counter("energy_joules", "energy_joules", "Energy used; the driver's counter if it has one."),
+    _counter("throttled_seconds", "throttled_seconds", "Time with reduced clocks, by reason.", "reason"),
 )
 
 PROCESS_LABELS = (
@@ -239,35 +235,33 @@ def _process(name: str, reading: str, help_text: str) -> NativeMetric:
 
 PROCESS_METRICS: tuple[NativeMetric, ...] = (
     _process("memory_bytes", "memory_bytes", "GPU memory the process holds."),
-    _process("sm_ratio", "sm_ratio", "Share of the SMs' time the process used."),
-    _process("memory_ratio", "memory_ratio", "Share of the memory's time the process used."),
-    _process("encoder_ratio", "encoder_ratio", "Share of the video encoder's time the process used."),
-    _process("decoder_ratio", "decoder_ratio", "Share of the video decoder's time the process used."),
-    _process(
-        "active", "active", "1 if the process used the SMs lately, 0 if it is idle; absent where unknown."
-    ),
-    _process("start_time_seconds", "started_at", "When the process started."),
-    _process("idle_since_seconds", "idle_since", "Since when an idle process has not used the SMs."),
+    _process("sm_ratio", "sm_ratio", "Share of SM time the process used."),
+    _process("memory_ratio", "memory_ratio", "Share of memory access time the process used."),
+    _process("encoder_ratio", "encoder_ratio", "Share of video encoder time the process used."),
+    _process("decoder_ratio", "decoder_ratio", "Share of video decoder time the process used."),
+    _process("active", "active", "1 if the process used the SMs recently, 0 if it is idle; absent if unknown."),
+    _process("start_time_seconds", "started_at", "Start time of the process."),
+    _process("idle_since_seconds", "idle_since", "Time since which an idle process has not used the SMs."),
 )
 PROCESS_INFO = NativeMetric(
     "gpuscope_process_info",
     "info",
     "",
-    "What else is known of a process and its owner; labels of its pod as label_*. The value is always 1.",
+    "Further labels of a process and its owner; pod labels as label_*. The value is always 1.",
     (
         "gpu", "uuid", "pid", "group", "container_id", "image", "pod_uid", "job_step", "job_array",
         "job_account", "job_partition",
     ),
 )  # fmt: skip
 GPU_PROCESSES = _gauge(
-    "processes", "", "Processes on the GPU or the MIG instance, by what they do.", "state", unit="count"
+    "processes", "", "Processes on the GPU or the MIG instance, by state.", "state", unit="count"
 )
 
 GPU_INFO = NativeMetric(
     "gpuscope_gpu_info",
     "info",
     "",
-    "A GPU and what it is; the value is always 1.",
+    "The identity of a GPU; the value is always 1.",
     (
         "gpu", "uuid", "model", "node", "driver_version", "cuda_version", "simulated", "pci_bus_id", "serial",
         "brand", "architecture", "compute_capability", "vbios_version",
@@ -282,10 +276,10 @@ MIG_INFO = NativeMetric(
 )
 GPU_UP = _gauge("up", "", "0 if the GPU is known but does not answer.", unit="0 or 1")
 THROTTLE_REASON = _gauge(
-    "throttle_reason", "", "1 while this reason holds the clocks back.", "reason", unit="0 or 1"
+    "throttle_reason", "", "1 while this reason reduces the clocks.", "reason", unit="0 or 1"
 )
 XID_ERRORS = _counter("xid_errors", "", "XID errors by code, each counted once.", "xid")
-XID_LAST = _gauge("xid_last_timestamp_seconds", "", "When this XID was last seen on this GPU.", "xid")
+XID_LAST = _gauge("xid_last_timestamp_seconds", "", "Time of the last occurrence of this XID.", "xid")
 
 
 def _agent(name: str, kind: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
@@ -295,31 +289,25 @@ def _agent(name: str, kind: str, help_text: str, *labels: str, unit: str = "") -
 SOURCE_UP = _agent(
     "source_up", "gauge", "1 if the source answers and its numbers are fresh.", "source", unit="0 or 1"
 )
-SOURCE_FAILURES = _agent(
-    "source_failures_total", "counter", "Reads and single calls of the source that failed.", "source"
-)
-SOURCE_DURATION = _agent(
-    "source_duration_seconds", "gauge", "How long the last successful read took.", "source"
-)
+SOURCE_FAILURES = _agent("source_failures_total", "counter", "Failed reads and calls of the source.", "source")
+SOURCE_DURATION = _agent("source_duration_seconds", "gauge", "Duration of the last successful read.", "source")
 SOURCE_LAST_SUCCESS = _agent(
-    "source_last_success_timestamp_seconds", "gauge", "When the source last answered.", "source"
+    "source_last_success_timestamp_seconds", "gauge", "Time of the last successful read.", "source"
 )
 GPUS_SEEN = _agent("gpus_seen", "gauge", "GPUs that answer.", unit="count")
 GPUS_EXPECTED = _agent(
-    "gpus_expected", "gauge", "GPUs this machine has by its PCI bus or its settings.", unit="count"
+    "gpus_expected", "gauge", "GPUs of this machine according to its PCI bus or settings.", unit="count"
 )
 NODE_CPU = _agent(
     "node_cpu_utilization_ratio",
     "gauge",
-    "Share of the machine's CPU time that was not idle, between two readings.",
+    "Share of the machine's CPU time that was not idle since the previous reading.",
 )
 AGENT_INFO = _agent("agent_info", "info", "This agent; the value is always 1.", "version", "node", "simulated")
-AGENT_SNAPSHOT_TIME = _agent(
-    "agent_snapshot_timestamp_seconds", "gauge", "When these numbers were put together."
-)
-AGENT_START_TIME = _agent("agent_start_time_seconds", "gauge", "When the agent started.")
+AGENT_SNAPSHOT_TIME = _agent("agent_snapshot_timestamp_seconds", "gauge", "Time of this snapshot.")
+AGENT_START_TIME = _agent("agent_start_time_seconds", "gauge", "Start time of the agent.")
 AGENT_SNAPSHOTS = _agent("agent_snapshots_total", "counter", "Snapshots published.")
-AGENT_CPU = _agent("agent_cpu_seconds_total", "counter", "CPU time the agent has used.")
+AGENT_CPU = _agent("agent_cpu_seconds_total", "counter", "CPU time used by the agent.")
 AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the agent.")
 
 NATIVE_METRICS: tuple[NativeMetric, ...] = (

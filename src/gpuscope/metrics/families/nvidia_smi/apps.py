@@ -1,7 +1,7 @@
 """`nvidia_smi_compute_app*`: one series per process with a compute context, and their number per GPU.
 
-A process list that could not be read leaves only the success gauge, at 0: no list is not an empty list. A
-process seen twice on a GPU (on two MIG instances, with no label to tell them apart) has its memory added up.
+If the process list could not be read, only the success gauge is exported, with 0. The memory of a process that
+is twice on a GPU (on two MIG instances, which no label distinguishes) is summed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from gpuscope.metrics.families.nvidia_smi.cell_values import plain_uuid
-from gpuscope.metrics.families.nvidia_smi.go_registry import Collected
+from gpuscope.metrics.families.nvidia_smi.go_registry import GoRegistry
 from gpuscope.metrics.families.nvidia_smi.naming import PREFIX
 from gpuscope.metrics.families.nvidia_smi.table import MIB
 from gpuscope.readings import ABSENT, Device, Process, Snapshot, Uuid
@@ -24,26 +24,26 @@ SUCCESS_HELP = "Whether the most recent per-process collection succeeded (1) or 
 Labels = tuple[tuple[str, str], ...]
 
 
-def add_apps(collected: Collected, snapshot: Snapshot, *, mig_labels: bool) -> None:
+def add_apps(registry: GoRegistry, snapshot: Snapshot, *, mig_labels: bool) -> None:
     success = snapshot.processes is not ABSENT
-    collected.add(PREFIX + "compute_apps_last_collect_success", SUCCESS_HELP, float(success))
+    registry.add(PREFIX + "compute_apps_last_collect_success", SUCCESS_HELP, float(success))
     if snapshot.processes is ABSENT:
         return
     counts = {device.uuid: 0 for device in snapshot.devices if not device.lost and device.processes_known}
     memory: dict[Labels, float] = {}
     devices = {device.uuid: device for device in snapshot.devices}
     for process in snapshot.processes:
-        if process.kind == "G":  # graphics only: not among nvidia-smi's compute apps
+        if process.kind == "G":  # graphics only, not a compute app
             continue
         labels = _labels(process, devices, mig_labels)
         counts[process.gpu_uuid] = counts.get(process.gpu_uuid, 0) + 1
-        collected.add(PREFIX + "compute_app_info", INFO_HELP, 1, labels)
+        registry.add(PREFIX + "compute_app_info", INFO_HELP, 1, labels)
         if process.memory_bytes is not ABSENT:
             memory[labels] = memory.get(labels, 0.0) + math.ceil(process.memory_bytes / MIB) * MIB
     for labels, used in memory.items():
-        collected.add(PREFIX + "compute_app_used_memory_bytes", MEMORY_HELP, used, labels)
+        registry.add(PREFIX + "compute_app_used_memory_bytes", MEMORY_HELP, used, labels)
     for uuid, count in counts.items():
-        collected.add(PREFIX + "compute_apps", COUNT_HELP, count, (("uuid", plain_uuid(uuid)),))
+        registry.add(PREFIX + "compute_apps", COUNT_HELP, count, (("uuid", plain_uuid(uuid)),))
 
 
 def _labels(process: Process, devices: dict[Uuid, Device], mig_labels: bool) -> Labels:

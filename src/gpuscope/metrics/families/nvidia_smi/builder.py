@@ -1,8 +1,8 @@
-"""Family `nvidia_smi`: byte for byte what nvidia_gpu_exporter 1.14 exports, quirks included.
+"""Family `nvidia_smi`: byte-equal to the output of nvidia_gpu_exporter 1.14, including its quirks.
 
-From nvidia-smi's own cells where that is the source, else from readings printed the way nvidia-smi would. On
-a failed read every GPU series goes; the failure metrics stay. Left out are that program's metrics about
-itself: `go_*`, `process_*`, `promhttp_*`, `nvidia_gpu_exporter_build_info`.
+The values are nvidia-smi's own cells if it is the source, else readings printed like nvidia-smi prints them.
+After a failed read no GPU series are exported, only the failure metrics. The exporter's metrics about itself
+are left out: `go_*`, `process_*`, `promhttp_*`, `nvidia_gpu_exporter_build_info`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.families.nvidia_smi.apps import add_apps
 from gpuscope.metrics.families.nvidia_smi.columns import (
     Cells,
-    Columns,
+    SmiColumns,
     add_columns,
     add_info,
     cells_of_devices,
 )
 from gpuscope.metrics.families.nvidia_smi.extras import add_extras, add_xids
-from gpuscope.metrics.families.nvidia_smi.go_registry import Collected, LabelSets
+from gpuscope.metrics.families.nvidia_smi.go_registry import GoRegistry, LabelSets
 from gpuscope.metrics.families.nvidia_smi.health_metrics import add_health, backing_source, runs_the_command
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
@@ -29,20 +29,20 @@ from gpuscope.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The exporter's flags that change what it exports, under its own names."""
+    """The exporter's flags that change its output, with its names."""
 
-    backend: str = ""  # --collect.backend: exec, nvml or demo; empty: whatever gives the devices
+    backend: str = ""  # --collect.backend: exec, nvml or demo; empty: the source of the devices
     compute_apps: bool = False  # --collect.compute-apps
     compute_apps_mig: bool = False  # --collect.compute-apps-mig
     pcie_throughput: bool = False  # --collect.pcie-throughput
-    query_field_names: tuple[str, ...] = ()  # empty: AUTO, all of them
+    query_field_names: tuple[str, ...] = ()  # empty: AUTO, all fields
     query_field_names_exclude: tuple[str, ...] = ()
 
 
 class NvidiaSmiBuilder:
     def __init__(self, options: Options = Options()) -> None:  # noqa: B008 - frozen
         self._options = options
-        self._columns = Columns(options.query_field_names, options.query_field_names_exclude)
+        self._columns = SmiColumns(options.query_field_names, options.query_field_names_exclude)
         self._label_sets = LabelSets()
         self._last_rows: Sequence[Cells] = ()
         self._last_families: Sequence[MetricFamily] = ()
@@ -51,7 +51,7 @@ class NvidiaSmiBuilder:
         command = runs_the_command(snapshot, self._options.backend)
         status = backing_source(snapshot, command=command)
         rows = cells_of_devices(snapshot, command=command, only=self._options.query_field_names)
-        rest = Collected()
+        rest = GoRegistry()
         add_health(rest, status, command=command)
         if not command:
             add_xids(rest, snapshot)
@@ -65,11 +65,11 @@ class NvidiaSmiBuilder:
         return sorted(families, key=lambda family: family.name)
 
     def _column_families(self, rows: Sequence[Cells]) -> Sequence[MetricFamily]:
-        """Made anew only when nvidia-smi ran anew: snapshots come five times as often."""
+        """Builds the families again only after a new run of nvidia-smi: there are five snapshots per run."""
         if not _same_objects(rows, self._last_rows):
-            collected = Collected()
-            add_columns(collected, rows, self._columns)
-            self._last_rows, self._last_families = rows, collected.families(self._label_sets)
+            registry = GoRegistry()
+            add_columns(registry, rows, self._columns)
+            self._last_rows, self._last_families = rows, registry.families(self._label_sets)
         return self._last_families
 
 

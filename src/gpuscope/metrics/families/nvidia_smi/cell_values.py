@@ -1,7 +1,7 @@
-"""What number nvidia_gpu_exporter sees in a cell; None where it sees none.
+"""Converts a cell to a number as nvidia_gpu_exporter does; None if it is not a number.
 
-Generous by contract: any text with exactly one number in it counts, so the model name "NVIDIA L40S" is 40 and
-the driver version "591.86" is 591.86, while "590.48.01" (two numbers) is nothing.
+For compatibility any text with exactly one number is accepted: the model name "NVIDIA L40S" is 40 and the
+driver version "591.86" is 591.86, while "590.48.01" (two numbers) is None.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS: Final = {
     "prohibited": 2.0,
     "exclusive_process": 3.0,
 }
-_STATES: Final = {  # fields that hold one of NVML's states: nothing but these words counts
+_STATES: Final = {  # fields with an NVML state: only these words are accepted
     "gpu_recovery_action": {
         "none": 0.0,
         "gpu reset": 1.0,
@@ -35,7 +35,7 @@ _STATES: Final = {  # fields that hold one of NVML's states: nothing but these w
 }
 
 
-@lru_cache(maxsize=4096)  # GPUs of a node mostly say the same, and mostly what they said before
+@lru_cache(maxsize=4096)  # cells repeat between GPUs and cycles
 def cell_value(header: str, cell: str, multiplier: float) -> float | None:
     text = cell.strip()
     if header in _STATES:
@@ -63,5 +63,5 @@ def _only_number(text: str, multiplier: float) -> float | None:
 
 
 def plain_uuid(uuid: str) -> str:
-    """As its labels have it: small letters, without `GPU-`."""
+    """The UUID in labels: lower case, without `GPU-`."""
     return uuid.strip().lower().removeprefix("gpu-")

@@ -1,7 +1,7 @@
-"""The series that come from nvidia-smi's columns: one gauge per column, and `gpu_info` with the identity.
+"""The series of nvidia-smi's columns: one gauge per column, and `gpu_info` with the identity.
 
-A device whose source is nvidia-smi brings its cells; for any other they are printed from the readings. Options
-leave columns out as the exporter's flags do; the identity columns always stay.
+Cells come from nvidia-smi if it is the source, else they are printed from the readings. Options exclude columns
+like the exporter's flags; identity columns are always included.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 
 from gpuscope.metrics.families.nvidia_smi.cell_values import cell_value, plain_uuid
 from gpuscope.metrics.families.nvidia_smi.field_names import spell_reasons
-from gpuscope.metrics.families.nvidia_smi.go_registry import Collected
+from gpuscope.metrics.families.nvidia_smi.go_registry import GoRegistry
 from gpuscope.metrics.families.nvidia_smi.naming import PREFIX, MetricName, usable_names
 from gpuscope.metrics.families.nvidia_smi.table import print_cells
 from gpuscope.readings import ABSENT, Snapshot
 
 Cells = Mapping[str, str]
 
-INFO_LABELS: Final = {  # label -> column, in the order its help text names them
+INFO_LABELS: Final = {  # label -> column, in the order of the help text
     "uuid": "uuid",
     "name": "name",
     "driver_model_current": "driver_model.current",
@@ -37,8 +37,8 @@ INFO_HELP: Final = f"A metric with a constant '1' value labeled by gpu {', '.joi
 NOT_GIVEN: Final = "[N/A]"
 
 
-class Columns:
-    """Names of the wanted columns: `--query-field-names` and its `-exclude`, where `*` is any part."""
+class SmiColumns:
+    """The selected columns and their names: `--query-field-names` and its `-exclude`; `*` is a wildcard."""
 
     def __init__(self, only: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self._only = frozenset(only)
@@ -49,7 +49,7 @@ class Columns:
         self._names: dict[str, MetricName] = {}
 
     def names(self, rows: Iterable[Cells]) -> Mapping[str, MetricName]:
-        """By header; worked out anew only when the headers changed, which is when the driver did."""
+        """Names by header; computed again only when the headers change, which a driver change causes."""
         headers = dict.fromkeys(chain.from_iterable(rows))
         if headers != self._headers:
             self._headers = headers
@@ -66,9 +66,9 @@ class Columns:
 
 
 def cells_of_devices(snapshot: Snapshot, *, command: bool, only: Sequence[str] = ()) -> list[Cells]:
-    """`command`: whether nvidia-smi's own cells are wanted; a device that has none is then left out.
+    """With `command`, nvidia-smi's own cells of the devices that have them, else cells printed from readings.
 
-    `only` are the fields asked for by name.
+    `only` are the fields that were requested by name.
     """
     if command:
         return [device.smi_cells for device in snapshot.devices if device.smi_cells]
@@ -80,7 +80,7 @@ def cells_of_devices(snapshot: Snapshot, *, command: bool, only: Sequence[str] =
     ]
 
 
-def add_columns(collected: Collected, rows: Sequence[Cells], columns: Columns) -> None:
+def add_columns(registry: GoRegistry, rows: Sequence[Cells], columns: SmiColumns) -> None:
     names = columns.names(rows)
     for cells in rows:
         labels = (("uuid", plain_uuid(cells.get("uuid", ""))),)
@@ -89,13 +89,13 @@ def add_columns(collected: Collected, rows: Sequence[Cells], columns: Columns) -
                 name, multiplier = names[header]
                 value = cell_value(header, cell, multiplier)
                 if value is not None:
-                    collected.add(name, header, value, labels)
+                    registry.add(name, header, value, labels)
 
 
-def add_info(collected: Collected, rows: Iterable[Cells], snapshot: Snapshot) -> None:
+def add_info(registry: GoRegistry, rows: Iterable[Cells], snapshot: Snapshot) -> None:
     cuda = snapshot.driver.cuda_version
     for cells in rows:
         labels = {label: cells.get(column, NOT_GIVEN) for label, column in INFO_LABELS.items()}
         labels["uuid"] = plain_uuid(labels["uuid"])
         labels["cuda_version"] = "" if cuda is ABSENT else cuda
-        collected.add(PREFIX + "gpu_info", INFO_HELP, 1, labels.items())
+        registry.add(PREFIX + "gpu_info", INFO_HELP, 1, labels.items())

@@ -1,7 +1,7 @@
-"""What nvidia_gpu_exporter exports beside the columns when it reads the driver itself and not nvidia-smi.
+"""The metrics that nvidia_gpu_exporter adds to the columns when it reads the driver instead of nvidia-smi.
 
-Energy, PCIe throughput (on request), MIG instances and XIDs. Memory and activity belong to the GPU instance,
-which may hold several compute instances, so they stand once per GPU instance.
+Energy, PCIe throughput (on request), MIG instances and XIDs. Memory and activity are exported once per GPU
+instance, which may have several compute instances.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from gpuscope.metrics.catalogue.row import reader
 from gpuscope.metrics.families.nvidia_smi.cell_values import plain_uuid
-from gpuscope.metrics.families.nvidia_smi.go_registry import Collected
+from gpuscope.metrics.families.nvidia_smi.go_registry import GoRegistry
 from gpuscope.metrics.families.nvidia_smi.naming import PREFIX
 from gpuscope.readings import ABSENT, Device, MigInstance, Snapshot
 
@@ -41,7 +41,7 @@ _ACTIVITY_HELP = (
     "{} Computed over the window between the two most recent collections; "
     "absent on the first collection that sees the GPU instance."
 )
-_ACTIVITIES: Final = {  # name -> reading, what its help begins with
+_ACTIVITIES: Final = {  # name -> reading, start of its help
     "graphics_activity_ratio": (
         "graphics_engine_active_ratio",
         "Fraction of time the GPU instance's graphics/compute engines were active.",
@@ -76,39 +76,39 @@ _GPU_INSTANCE_NUMBERS: Final = (
 )
 
 
-def add_extras(collected: Collected, snapshot: Snapshot, *, pcie_throughput: bool) -> None:
+def add_extras(registry: GoRegistry, snapshot: Snapshot, *, pcie_throughput: bool) -> None:
     for device in snapshot.devices:
         uuid = (("uuid", plain_uuid(device.uuid)),)
         if device.energy_joules is not ABSENT:
             name = PREFIX + "energy_joules_total"
-            collected.add(name, ENERGY_HELP, device.energy_joules, uuid, "counter")
+            registry.add(name, ENERGY_HELP, device.energy_joules, uuid, "counter")
         if pcie_throughput:
             for direction, verb in (("tx", "transmitted"), ("rx", "received")):
                 if direction in device.pcie_bytes_per_second:
                     name = f"{PREFIX}pcie_throughput_{direction}_bytes_per_second"
                     rate = device.pcie_bytes_per_second[direction]
-                    collected.add(name, PCIE_HELP.format(verb), rate, uuid)
+                    registry.add(name, PCIE_HELP.format(verb), rate, uuid)
         for instance in device.instances:
-            _add_instance(collected, device, instance)
+            _add_instance(registry, device, instance)
 
 
-def _add_instance(collected: Collected, device: Device, instance: MigInstance) -> None:
+def _add_instance(registry: GoRegistry, device: Device, instance: MigInstance) -> None:
     labels = (("uuid", plain_uuid(device.uuid)), ("gpu_instance_id", str(instance.gpu_instance)))
     identity = (
         ("mig_uuid", instance.uuid.strip().lower().removeprefix("mig-")),
         ("compute_instance_id", str(instance.compute_instance)),
         ("profile", "" if instance.profile is ABSENT else instance.profile),
     )
-    collected.add(PREFIX + "mig_info", MIG_INFO_HELP, 1, (*labels, *identity))
+    registry.add(PREFIX + "mig_info", MIG_INFO_HELP, 1, (*labels, *identity))
     for name, read, help_text in _GPU_INSTANCE_NUMBERS:
         value = read(instance)
         if value is not ABSENT:
-            collected.add(name, help_text, value, labels)
+            registry.add(name, help_text, value, labels)
 
 
-def add_xids(collected: Collected, snapshot: Snapshot) -> None:
-    """Also while no GPU can be read: that is when XIDs matter most."""
+def add_xids(registry: GoRegistry, snapshot: Snapshot) -> None:
+    """Adds XIDs also while no GPU can be read, when they matter most."""
     for total in snapshot.xids:
         labels = (("uuid", plain_uuid(total.gpu_uuid)), ("xid", str(total.xid)))
-        collected.add(PREFIX + "xid_errors_total", XID_COUNT_HELP, total.count, labels, "counter")
-        collected.add(PREFIX + "xid_last_timestamp_seconds", XID_TIME_HELP, total.last_at, labels)
+        registry.add(PREFIX + "xid_errors_total", XID_COUNT_HELP, total.count, labels, "counter")
+        registry.add(PREFIX + "xid_last_timestamp_seconds", XID_TIME_HELP, total.last_at, labels)

@@ -1,7 +1,7 @@
-"""Names of nvidia-smi's query fields: which there are, and how an older driver spells some of them.
+"""Names of nvidia-smi's query fields, and the names that older drivers use for some of them.
 
-`--query-field-names` is checked against them. nvidia_gpu_exporter takes driver 555 for the first that says
-"event" where those before said "throttle"; metric names follow, so the same boundary is kept.
+`--query-field-names` is checked against them. As in nvidia_gpu_exporter, drivers since 555 use "event" and
+older ones "throttle"; metric names depend on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EVENT_REASONS: Final = "clocks_event_reasons."
 THROTTLE_REASONS: Final = "clocks_throttle_reasons."
 FIRST_DRIVER_WITH_EVENT_REASONS: Final = 555
 
-# Fields that no reading gives, or that stand beside the columns.
+# Fields without a reading, or exported outside the columns.
 _OTHER_FIELDS = """
     uuid index count timestamp hostname driver_version kmd_version driver_model.current driver_model.pending
     pci.domain pci.bus pci.device pcie.link.gen.hostmax display_mode addressing_mode
@@ -45,7 +45,7 @@ KNOWN_FIELDS: Final = _known_fields()
 
 
 def spell_reasons(cells: dict[str, str], driver: Maybe[str], only: Iterable[str]) -> dict[str, str]:
-    """The cells under the names this driver's nvidia-smi has; a field asked for by name keeps that name."""
+    """The cells with the field names of this driver's nvidia-smi; a field requested by name keeps its name."""
     asked = [field for field in only if field.startswith((EVENT_REASONS, THROTTLE_REASONS))]
     if asked:
         return cells | {
@@ -57,6 +57,6 @@ def spell_reasons(cells: dict[str, str], driver: Maybe[str], only: Iterable[str]
 
 
 def _is_older(driver: Maybe[str]) -> bool:
-    """A version that is not a number counts as new."""
+    """A version that cannot be parsed counts as new."""
     major = driver.partition(".")[0] if isinstance(driver, str) else ""
     return major.isascii() and major.isdigit() and int(major) < FIRST_DRIVER_WITH_EVENT_REASONS

@@ -1,11 +1,11 @@
-"""Samples in the order in which Go's client library writes them: families, labels, series, by the alphabet."""
+"""Collects samples and sorts them like Go's client library: families, labels and series alphabetically."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gpuscope.metrics.go_float import go_float
+from gpuscope.metrics.number_text import go_float
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 
 
@@ -16,8 +16,8 @@ class _Family:
     samples: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
 
 
-class Collected:
-    """Collects samples in any order; of a series that is given twice, the first counts."""
+class GoRegistry:
+    """Collects samples in any order; the first sample of a series is used."""
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
@@ -49,7 +49,7 @@ class Collected:
 
 
 class LabelSets:
-    """The same label set for the same labels, so that its text is made once and not once a cycle."""
+    """Returns the same label set for the same labels, so that its text is built once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[str, str], ...], LabelSet] = {}
@@ -57,7 +57,7 @@ class LabelSets:
     def of(self, pairs: tuple[tuple[str, str], ...]) -> LabelSet:
         known = self._known.get(pairs)
         if known is None:
-            if len(self._known) > 10_000:  # processes come and go
+            if len(self._known) > 10_000:  # new processes keep appearing
                 self._known.clear()
             known = self._known[pairs] = LabelSet(pairs)
         return known

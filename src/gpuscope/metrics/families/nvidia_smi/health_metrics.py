@@ -1,12 +1,12 @@
-"""How the collection itself does, in nvidia_gpu_exporter's terms, and which source that is told of.
+"""nvidia_gpu_exporter's metrics about its own collection, and the source they describe.
 
-Failures and success are always there; exit code and duration after a first attempt, the timestamp after a
-first success. Where nvidia-smi is not the source, NVML's return code stands in place of the exit code.
+Failures and success are always exported, exit code and duration after the first attempt, the timestamp after
+the first success. If nvidia-smi is not the source, NVML's return code replaces the exit code.
 """
 
 from __future__ import annotations
 
-from gpuscope.metrics.families.nvidia_smi.go_registry import Collected
+from gpuscope.metrics.families.nvidia_smi.go_registry import GoRegistry
 from gpuscope.metrics.families.nvidia_smi.naming import PREFIX
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 
@@ -15,7 +15,7 @@ DRIVER_SOURCES = ("nvml", "demo", "replay", "dcgm")
 
 
 def runs_the_command(snapshot: Snapshot, backend: str) -> bool:
-    """Whether it is the exporter's `exec` backend; if none is asked for, what gives the devices decides."""
+    """Whether the backend is `exec`; without a backend option, the source of the devices decides."""
     if backend:
         return backend == "exec"
     if snapshot.devices:
@@ -25,7 +25,7 @@ def runs_the_command(snapshot: Snapshot, backend: str) -> bool:
 
 
 def backing_source(snapshot: Snapshot, *, command: bool) -> SourceStatus | None:
-    """The source the devices come from, or should come from."""
+    """The source of the devices, or the source that should read them."""
     by_name = {status.name: status for status in snapshot.sources}
     if command:
         return by_name.get(COMMAND_SOURCE)
@@ -33,11 +33,11 @@ def backing_source(snapshot: Snapshot, *, command: bool) -> SourceStatus | None:
     return next((status for status in drivers if status.up), drivers[0] if drivers else None)
 
 
-def add_health(collected: Collected, status: SourceStatus | None, *, command: bool) -> None:
+def add_health(registry: GoRegistry, status: SourceStatus | None, *, command: bool) -> None:
     failed = 0 if status is None else status.failed_reads
     success = status is not None and status.up
-    collected.add(PREFIX + "failed_scrapes_total", "Number of failed collections", failed, kind="counter")
-    collected.add(
+    registry.add(PREFIX + "failed_scrapes_total", "Number of failed collections", failed, kind="counter")
+    registry.add(
         PREFIX + "last_collect_success",
         "Whether the most recent collection succeeded (1) or not (0)",
         float(success),
@@ -52,12 +52,12 @@ def add_health(collected: Collected, status: SourceStatus | None, *, command: bo
                 "nvml_return_code",
                 "NVML return code of the most recent collection (0 = success)",
             )
-        collected.add(PREFIX + name, help_text, status.code)
+        registry.add(PREFIX + name, help_text, status.code)
     if status.duration_seconds is not ABSENT:
         name = PREFIX + "last_collect_duration_seconds"
-        collected.add(name, "Duration of the most recent collection", status.duration_seconds)
+        registry.add(name, "Duration of the most recent collection", status.duration_seconds)
     if status.last_success_at is not ABSENT:
-        collected.add(
+        registry.add(
             PREFIX + "last_collect_success_timestamp_seconds",
             "Unix timestamp of the most recent successful collection",
             int(status.last_success_at),

@@ -1,7 +1,7 @@
-"""A CSV header of nvidia-smi becomes a metric name and what its numbers are multiplied with.
+"""Converts a CSV header of nvidia-smi to a metric name and a multiplier.
 
-The rule is nvidia_gpu_exporter's, step by step: names are a contract, so its oddities (camel case split at
-digits, an unknown unit spelled into the name) are kept. Names it uses for itself are not given to a field.
+The rules are nvidia_gpu_exporter's. Names are a compatibility contract, so its quirks (camel case split at
+digits, an unknown unit in the name) are kept. A field never gets a name that the exporter uses for itself.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def to_metric_name(header: str) -> MetricName:
 
 
 def usable_names(headers: Iterable[str]) -> dict[str, MetricName]:
-    """Names by header. A name that two headers claim goes to neither: one of them would show a wrong number."""
+    """Names by header. If two headers have the same name, neither is exported: one would have a wrong value."""
     names = {header: to_metric_name(header) for header in headers if header}
     claims: dict[str, int] = {}
     for name in names.values():

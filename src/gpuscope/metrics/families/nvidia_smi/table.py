@@ -1,8 +1,8 @@
-"""What nvidia-smi would print for a reading that did not come from nvidia-smi: one row per CSV column.
+"""Prints readings like nvidia-smi, for sources other than nvidia-smi: one row per CSV column.
 
-A column whose reading is absent is not printed at all, which gives the same metrics as `[N/A]` does. Rounding
-is nvidia-smi's: whole MHz and percent, hundredths of a watt, MiB rounded up (used, free and reserved together
-may exceed the total). The order is that of `--help-query-gpu`.
+A column whose reading is absent is left out, which results in the same metrics as `[N/A]`. Rounding is
+nvidia-smi's: whole MHz and percent, hundredths of a watt, MiB rounded up (used, free and reserved together may
+exceed the total). The order is that of `--help-query-gpu`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpuscope.readings import ABSENT, Device, Driver
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
 MIB: Final = 1 << 20
-LARGEST: Final = 1e18  # what is larger, infinite or no number was not measured
+MAX_NUMBER: Final = 1e18  # larger, infinite and NaN values are not measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ _REASONS_WITH_COUNTERS = (
     *("sw_power_cap", "sync_boost", "sw_thermal_slowdown"),
     *("hw_thermal_slowdown", "hw_power_brake_slowdown"),
 )
-_ECC_LOCATIONS = {  # column -> location; the driver has one location under both of the first names
+_ECC_LOCATIONS = {  # column -> location; the first two columns have the same location
     "device_memory": "device_memory",
     "dram": "device_memory",
     **{place: place for place in ("register_file", "l1_cache", "l2_cache", "texture_memory", "cbu", "sram")},
@@ -258,7 +258,7 @@ _READERS = tuple((column.header, reader(column.reading), column.print) for colum
 
 
 def print_cells(device: Device, driver: Driver, count: int) -> dict[str, str]:
-    """The row of `--query-gpu` for a device, header by header. `count`: how many GPUs there are."""
+    """The row of `--query-gpu` for a device, by header. `count` is the number of GPUs."""
     cells = {"count": str(count), "uuid": device.uuid, "index": str(device.index)}
     if driver.driver_version is not ABSENT:
         cells["driver_version"] = driver.driver_version
@@ -266,7 +266,7 @@ def print_cells(device: Device, driver: Driver, count: int) -> dict[str, str]:
         cells |= _pci_cells(device.pci_bus_id)
     for header, read, print_reading in _READERS:
         value = read(device)
-        if value is ABSENT or (isinstance(value, float) and not abs(value) < LARGEST):
+        if value is ABSENT or (isinstance(value, float) and not abs(value) < MAX_NUMBER):
             continue
         cells[header] = print_reading(value)
     return cells

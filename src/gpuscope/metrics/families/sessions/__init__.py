@@ -1,1 +1,1 @@
-"""Five gpu_* metrics that say which process is on which GPU, for a textfile."""
+"""Five gpu_* metrics of the processes on each GPU, for a textfile."""

@@ -1,8 +1,8 @@
-"""Family `sessions`: five `gpu_*` metrics that say who is on which GPU, names and labels fixed by its users.
+"""Family `sessions`: five `gpu_*` metrics of the processes on each GPU; existing users fix names and labels.
 
-A label that is not known is there and empty. `gpu` is `0`, or `0_7_0` for a MIG instance (GPU, GPU instance,
-compute instance); an idle GPU or instance has a count of 0, a GPU split into instances has none. `gpu_memory`
-is text, so a process gets a new series whenever its memory changes: fit for a file, not for a long history.
+An unknown label is empty. `gpu` is `0`, or `0_7_0` for a MIG instance (GPU, GPU instance, compute instance). An
+idle GPU or instance has a count of 0; a GPU with instances has no count. `gpu_memory` is a label, so a process
+gets a new series whenever its memory changes: suitable for a textfile, not for a long history.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuscope.metrics.families import FamilySpec
-from gpuscope.metrics.process_limit import REST, OnPlace, by_place, place_names
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.metrics.unit_processes import REST, UnitProcesses, processes_by_unit, unit_names
 from gpuscope.readings import ABSENT, UNKNOWN, Device, Maybe, Process, Snapshot, Uuid
 from gpuscope.settings import Settings
 
@@ -22,11 +22,11 @@ _INFO_HELP = 'A process on a GPU; the value is 1, or how many pid="other" stands
 class SessionsBuilder:
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         if snapshot.processes is ABSENT:
-            return  # nobody knows: that is not zero sessions
-        names = place_names(snapshot.devices)
-        places = by_place(snapshot.processes, names)
-        yield MetricFamily("gpu_process_info", "gauge", _INFO_HELP, list(_info(places)))
-        counts = _counts(snapshot.devices, places)
+            return  # unknown, which is not zero sessions
+        names = unit_names(snapshot.devices)
+        units = processes_by_unit(snapshot.processes, names)
+        yield MetricFamily("gpu_process_info", "gauge", _INFO_HELP, list(_info(units)))
+        counts = _counts(snapshot.devices, units)
         yield MetricFamily(
             "gpu_session_count",
             "gauge",
@@ -37,16 +37,16 @@ class SessionsBuilder:
             "gpu_total_sessions",
             "gauge",
             "Processes on all GPUs; one on two GPUs counts twice.",
-            [Sample(NO_LABELS, sum(place.count for place in places))],
+            [Sample(NO_LABELS, sum(unit.count for unit in units))],
         )
         yield MetricFamily(
             "gpu_process_utilization",
             "gauge",
             "SM time the process used, percent.",
             [
-                Sample(_labels(process, place), _percent(process.sm_ratio))
-                for place in places
-                for process in place.shown
+                Sample(_labels(process, unit), _percent(process.sm_ratio))
+                for unit in units
+                for process in unit.shown
                 if process.sm_ratio is not ABSENT
             ],
         )
@@ -56,10 +56,10 @@ class SessionsBuilder:
             "gauge",
             "Memory of the GPU or the MIG instance the process holds, percent.",
             [
-                Sample(_labels(process, place), _percent(process.memory_bytes / total))
-                for place in places
-                if (total := memory.get(place.uuid, ABSENT)) is not ABSENT and total > 0
-                for process in place.shown
+                Sample(_labels(process, unit), _percent(process.memory_bytes / total))
+                for unit in units
+                if (total := memory.get(unit.uuid, ABSENT)) is not ABSENT and total > 0
+                for process in unit.shown
                 if process.memory_bytes is not ABSENT
             ],
         )
@@ -69,11 +69,11 @@ def _percent(ratio: float) -> float:
     return round(100 * ratio, 2)
 
 
-def _labels(process: Process, place: OnPlace) -> LabelSet:
+def _labels(process: Process, unit: UnitProcesses) -> LabelSet:
     owner = process.owner
     return LabelSet(
         (
-            ("gpu", place.gpu),
+            ("gpu", unit.gpu),
             ("pid", str(process.pid)),
             ("command", _text(process.command)),
             ("pod", _text(owner.pod)),
@@ -83,19 +83,19 @@ def _labels(process: Process, place: OnPlace) -> LabelSet:
     )
 
 
-def _info(places: list[OnPlace]) -> Iterator[Sample]:
-    for place in places:
-        for process in place.shown:
+def _info(units: list[UnitProcesses]) -> Iterator[Sample]:
+    for unit in units:
+        for process in unit.shown:
             more = (("status", process.state), ("gpu_memory", _mebibytes(process.memory_bytes)))
-            yield Sample(LabelSet((*_labels(process, place).pairs, *more)), 1)
-        if place.rest:
-            yield Sample(_rest_labels(place), len(place.rest))
+            yield Sample(LabelSet((*_labels(process, unit).pairs, *more)), 1)
+        if unit.rest:
+            yield Sample(_rest_labels(unit), len(unit.rest))
 
 
-def _rest_labels(place: OnPlace) -> LabelSet:
+def _rest_labels(unit: UnitProcesses) -> LabelSet:
     empty = [(name, "") for name in ("command", "pod", "namespace", "container")]
-    memory = _mebibytes(place.rest_sum("memory_bytes"))
-    return LabelSet((("gpu", place.gpu), ("pid", REST), *empty, ("status", UNKNOWN), ("gpu_memory", memory)))
+    memory = _mebibytes(unit.rest_sum("memory_bytes"))
+    return LabelSet((("gpu", unit.gpu), ("pid", REST), *empty, ("status", UNKNOWN), ("gpu_memory", memory)))
 
 
 def _mebibytes(count: Maybe[float]) -> str:
@@ -106,16 +106,16 @@ def _text(value: Maybe[str]) -> str:
     return "" if value is ABSENT else value
 
 
-def _counts(devices: tuple[Device, ...], places: list[OnPlace]) -> dict[str, int]:
-    names = place_names(devices)
+def _counts(devices: tuple[Device, ...], units: list[UnitProcesses]) -> dict[str, int]:
+    names = unit_names(devices)
     counts: dict[str, int] = {}
     for device in devices:
         split = bool(device.instances) or device.mig_enabled == 1
         if not device.lost:
             here = device.instances if split else (device,)
             counts.update((names[part.uuid], 0) for part in here if part.processes_known)
-    for place in places:
-        counts[place.gpu] = counts.get(place.gpu, 0) + place.count
+    for unit in units:
+        counts[unit.gpu] = counts.get(unit.gpu, 0) + unit.count
     return counts
 
 
