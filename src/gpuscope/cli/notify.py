@@ -33,6 +33,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
     from gpuscope.notify.channel_senders import build_channels
     from gpuscope.notify.channels import SendError
+    from gpuscope.notify.go_templates import GoTemplates
     from gpuscope.notify.message_templates import Messages
     from gpuscope.notify.notify_urls import EVERYBODY, default_alerting
     from gpuscope.notify.sample_notification import sample_notification
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             known = ", ".join(config.receivers)
             raise UsageError(f"{settings.alerting}: there is no receiver {receiver!r}; there are {known}")
     try:
-        channels = build_channels(config, Messages())[receiver]
+        channels = build_channels(config, Messages(GoTemplates(config.templates)))[receiver]
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not channels:

@@ -1,13 +1,14 @@
 """Expands the texts of a receiver for one notification.
 
-Without a template engine only the default messages and texts without `{{` can be expanded; a file that has
-others is refused when it is loaded. `TemplateEngine` is the border to the engine in `rules/templates`.
+A text that is one of Alertmanager's defaults gives our own message (`default_messages`), unless a template file
+defines that name; every other text with `{{` is a Go template (`go_templates`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Protocol
 
 from gpuscope.notify import default_messages
@@ -71,44 +72,58 @@ WHOLE_TEXTS: Mapping[str, Message] = {
 }
 
 
+class MessageStyle(Enum):
+    """How a channel reads a text, and so what must be escaped in it."""
+
+    PLAIN = "plain"
+    SLACK = "slack"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
 class TemplateEngine(Protocol):
+    replaced: frozenset[str]
+    """Names of defaults that the user's files define."""
+
     def check(self, text: str) -> None:
         """ValueError with the reason if it is not a template."""
         ...
 
-    def expand(self, text: str, notification: Notification, *, escape: Callable[[str], str]) -> str:
-        """ValueError with the reason. `escape` is applied to every label and annotation."""
+    def expand(self, text: str, notification: Notification, style: MessageStyle) -> str:
+        """ValueError with the reason."""
         ...
 
 
 class Messages:
     """The texts of all receivers."""
 
-    def __init__(self, engine: TemplateEngine | None = None) -> None:
+    def __init__(self, engine: TemplateEngine) -> None:
         self._engine = engine
 
     def check(self, text: str) -> None:
-        """ValueError if `text` cannot be expanded."""
+        """ValueError if `text` is not a template."""
         if self._default(text) is None and "{{" in text:
-            if self._engine is None:
-                raise ValueError("templates other than the default ones are not supported yet")
             self._engine.check(text)
 
-    def expand(self, text: str, notification: Notification, *, escape: Callable[[str], str] = str) -> str:
+    def expand(self, text: str, notification: Notification, style: MessageStyle = MessageStyle.PLAIN) -> str:
         default = self._default(text)
         if default is not None:
             return default(notification)
         if "{{" not in text:
             return text
-        if self._engine is None:
-            raise SendError("templates are not supported", may_retry=False)
         try:
-            return self._engine.expand(text, notification, escape=escape)
+            return self._engine.expand(text, notification, style)
         except ValueError as error:
             raise SendError(f"template {text[:100]!r}: {error}", may_retry=False) from None
 
+    def is_default(self, text: str) -> bool:
+        """Whether our own message is sent for it."""
+        return self._default(text) is not None
+
     def _default(self, text: str) -> Message | None:
-        if text in WHOLE_TEXTS:
+        if text in WHOLE_TEXTS and "pagerduty.default.instances" not in self._engine.replaced:
             return WHOLE_TEXTS[text]
         match = _ONE_TEMPLATE.fullmatch(text.strip())
-        return None if match is None else DEFAULT_MESSAGES.get(match[1])
+        if match is None or match[1] in self._engine.replaced:
+            return None
+        return DEFAULT_MESSAGES.get(match[1])

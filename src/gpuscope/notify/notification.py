@@ -85,10 +85,14 @@ class Notification:
         """With its first alerts only."""
         return replace(self, alerts=self.alerts[:count])
 
+    def to_json_receiver(self) -> str:
+        """Escaped for a regular expression, as Alertmanager writes it for its own links."""
+        return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", self.receiver)
+
     def to_json(self) -> dict[str, object]:
         """The part of a webhook's body that templates see too."""
         return {
-            "receiver": _quote_meta(self.receiver),
+            "receiver": self.to_json_receiver(),
             "status": self.status,
             "alerts": [alert.to_json() for alert in self.alerts],
             "notification_reason": self.reason,
@@ -108,8 +112,3 @@ def _common(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
             break
         shared = {name: value for name, value in shared.items() if other.get(name) == value}
     return shared
-
-
-def _quote_meta(text: str) -> str:
-    """Go's regexp.QuoteMeta, which Alertmanager applies to the receiver's name."""
-    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text)

@@ -20,6 +20,7 @@ from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.channel_senders import build_channels
 from gpuscope.notify.channels import Channel, ChannelKey, SendError
 from gpuscope.notify.delivery import Delivery, DeliveryQueue
+from gpuscope.notify.go_templates import GoTemplates
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, NotifyState
@@ -52,7 +53,7 @@ def read_alerting(settings: Settings) -> AlertingConfig:
 
 def read_channels(settings: Settings, config: AlertingConfig) -> dict[str, list[Channel]]:
     try:
-        return build_channels(config, Messages())
+        return build_channels(config, Messages(GoTemplates(config.templates, settings)))
     except ValueError as error:
         raise UsageError(f"{settings.alerting or '--notify'}: {error}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuscope.notify.channel_configs import DiscordConfig
 from gpuscope.notify.default_messages import escape_markdown
-from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import FIRING, Notification
 from gpuscope.notify.senders.json_post import cut, post_json
 
@@ -23,10 +23,10 @@ class DiscordSender:
         config = self._config
 
         def expand(text: str) -> str:
-            return self._messages.expand(text, notification, escape=escape_markdown)
+            return self._messages.expand(text, notification, MessageStyle.MARKDOWN)
 
         title = expand(config.title)
-        if "discord.default.title" in config.title:
+        if self._messages.is_default(config.title):
             title = escape_markdown(title)
         embed = {
             "title": cut(title, MAX_TITLE_CHARACTERS),

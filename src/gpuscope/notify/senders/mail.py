@@ -6,7 +6,6 @@ add a header or a recipient.
 
 from __future__ import annotations
 
-import html
 import re
 import smtplib
 import socket
@@ -22,7 +21,7 @@ from email.utils import format_datetime, getaddresses, make_msgid
 from gpuscope.notify.channel_configs import EmailConfig, default_template
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.default_messages import plain_body
-from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import MAX_ATTEMPT_SECONDS, cut
 from gpuscope.notify.senders.pagerduty import group_hash
@@ -85,7 +84,7 @@ class EmailSender:
         text = self._messages.expand(config.text, notification) if config.text else plain_body(notification)
         mail.set_content(text.encode("utf-8", "replace").decode(), cte="quoted-printable")
         if config.html:
-            page = self._messages.expand(config.html, notification, escape=html.escape)
+            page = self._messages.expand(config.html, notification, MessageStyle.HTML)
             mail.add_alternative(
                 page.encode("utf-8", "replace").decode(), subtype="html", cte="quoted-printable"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuscope.notify.channel_configs import MsTeamsV2Config
 from gpuscope.notify.default_messages import escape_markdown
-from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import FIRING, Notification
 from gpuscope.notify.senders.json_post import cut, post_json
 
@@ -19,10 +19,10 @@ class MsTeamsV2Sender:
         self._messages = messages
 
     def document(self, notification: Notification) -> dict[str, object]:
-        title = self._messages.expand(self._config.title, notification, escape=escape_markdown)
-        if "msteamsv2.default.title" in self._config.title:
+        title = self._messages.expand(self._config.title, notification, MessageStyle.MARKDOWN)
+        if self._messages.is_default(self._config.title):
             title = escape_markdown(title)
-        text = self._messages.expand(self._config.text, notification, escape=escape_markdown)
+        text = self._messages.expand(self._config.text, notification, MessageStyle.MARKDOWN)
         heading = {
             "type": "TextBlock",
             "text": cut(title, MAX_TITLE_CHARACTERS),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gpuscope.notify.channel_configs import SlackConfig
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.default_messages import escape_slack
-from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import attempt_seconds, cut, post_json
 
@@ -42,11 +42,11 @@ class SlackSender:
         config = self._config
 
         def expand(text: str) -> str:
-            return self._messages.expand(text, notification, escape=escape_slack)
+            return self._messages.expand(text, notification, MessageStyle.SLACK)
 
         texts = {key: cut(expand(text), MAX_TEXT_CHARACTERS) for key, text in config.texts.items()}
         for key in _ESCAPED_DEFAULTS:
-            if "slack.default." in config.texts[key]:
+            if self._messages.is_default(config.texts[key]):
                 texts[key] = escape_slack(texts[key])
         attachment: dict[str, object] = {"title": cut(texts["title"], MAX_TITLE_CHARACTERS)}
         attachment |= {key: texts[key] for key in _ATTACHMENT if texts[key]}

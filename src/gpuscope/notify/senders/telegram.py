@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from gpuscope.notify.channel_configs import TelegramConfig
 from gpuscope.notify.channels import SendError
-from gpuscope.notify.default_messages import subject
-from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.default_messages import body, subject
+from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import cut, post_json
 
@@ -27,6 +27,13 @@ _ESCAPES: Mapping[str, Callable[[str], str]] = {
     "Markdown": _escape_markdown_v2,
 }
 
+_STYLES = {
+    "": MessageStyle.PLAIN,
+    "HTML": MessageStyle.HTML,
+    "Markdown": MessageStyle.MARKDOWN,
+    "MarkdownV2": MessageStyle.MARKDOWN,
+}
+
 
 class TelegramSender:
     def __init__(self, config: TelegramConfig, messages: Messages) -> None:
@@ -36,7 +43,9 @@ class TelegramSender:
     def document(self, notification: Notification) -> dict[str, object]:
         config = self._config
         escape = _ESCAPES.get(config.parse_mode, str)
-        message = self._messages.expand(config.message, notification, escape=escape)
+        message = self._messages.expand(config.message, notification, _STYLES[config.parse_mode])
+        if config.parse_mode != "HTML" and self._messages.is_default(config.message):
+            message = body(notification, escape)  # the default message has HTML tags
         if len(message) > MAX_MESSAGE_CHARACTERS:
             # Cutting HTML would leave a tag open, and Telegram would refuse the message.
             message = (

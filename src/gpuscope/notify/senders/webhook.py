@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gpuscope.notify.channel_configs import WebhookConfig
 from gpuscope.notify.channels import SendError
@@ -43,6 +44,12 @@ class WebhookSender:
     def send(self, notification: Notification, timeout_seconds: float) -> None:
         config = self._config
         document: object = webhook_body(notification, config.max_alerts)
+        if notification.route_labels:
+            labels = {
+                name: self._messages.expand(value, notification)
+                for name, value in notification.route_labels.items()
+            }
+            document = webhook_body(replace(notification, route_labels=labels), config.max_alerts)
         if config.payload is not None:
             document = expand_document(config.payload, lambda text: self._messages.expand(text, notification))
         url = self._messages.expand(config.url.reveal(), notification)
