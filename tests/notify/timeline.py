@@ -147,7 +147,7 @@ class Sink:
 @contextmanager
 def running_sink() -> Iterator[Sink]:
     sink = Sink()
-    thread = threading.Thread(target=sink.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=sink.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield sink

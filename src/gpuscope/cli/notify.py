@@ -33,8 +33,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
     from gpuscope.notify.channel_senders import build_channels
     from gpuscope.notify.channels import SendError
-    from gpuscope.notify.go_templates import GoTemplates
-    from gpuscope.notify.message_templates import Messages
     from gpuscope.notify.notify_urls import EVERYBODY, default_alerting
     from gpuscope.notify.sample_notification import sample_notification
 
@@ -48,10 +46,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         if receiver not in config.receivers:
             known = ", ".join(config.receivers)
             raise UsageError(f"{settings.alerting}: there is no receiver {receiver!r}; there are {known}")
-    try:
-        channels = build_channels(config, Messages(GoTemplates(config.templates)))[receiver]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    channels = build_channels(config)[receiver]
     if not channels:
         raise UsageError(f"{settings.alerting}: receiver {receiver!r} has no channel")
     url = settings.external_url or "http://127.0.0.1:9470"

@@ -13,11 +13,14 @@ from pathlib import Path
 
 import yaml
 
+from gpuscope.limits import Limits
 from gpuscope.notify.alert_matchers import AlertMatcher, matchers_text, sorted_matchers
 from gpuscope.notify.channel_configs import ChannelConfig
 from gpuscope.notify.channel_loader import finish, read_channels
 from gpuscope.notify.global_options import DEFAULT_RESOLVE_TIMEOUT, GlobalOptions, read_global_options
+from gpuscope.notify.go_templates import GoTemplates
 from gpuscope.notify.matcher_parser import parse_matchers
+from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.routes import AlertRoute, InhibitRule, child_key
 from gpuscope.notify.secret_text import SECRET
 from gpuscope.notify.time_intervals import (
@@ -58,17 +61,19 @@ class AlertingConfig:
     receivers: Mapping[str, Receiver]
     inhibit_rules: tuple[InhibitRule, ...] = ()
     time_intervals: Mapping[str, tuple[TimeInterval, ...]] = field(default_factory=dict)
-    templates: tuple[Path, ...] = ()
+    messages: Messages = field(default_factory=lambda: Messages(GoTemplates()))
+    """Expands the texts of the receivers."""
     resolve_timeout: float = DEFAULT_RESOLVE_TIMEOUT
     original: str = ""
     """YAML that Alertmanager and amtool can read, without secrets."""
 
 
-def load_alerting(path: Path) -> AlertingConfig:
+def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
     document = load_yaml(path)
     table = ConfigMapping(document, str(path), path.parent)
     options = read_global_options(table.table("global"))
-    receivers = _receivers(table, options)
+    messages = Messages(GoTemplates(_template_files(table, path.parent), limits))
+    receivers = _receivers(table, options, messages)
     intervals = _named_intervals(table)
     for key in ("tracing", "event_recorder"):
         table.raw(key)  # about Alertmanager's own process
@@ -80,7 +85,7 @@ def load_alerting(path: Path) -> AlertingConfig:
         receivers=receivers,
         inhibit_rules=tuple(_inhibit_rule(one) for one in table.tables("inhibit_rules")),
         time_intervals=intervals,
-        templates=_template_files(table, path.parent),
+        messages=messages,
         resolve_timeout=options.resolve_timeout,
         original=redact_alerting(document),
     )
@@ -88,7 +93,7 @@ def load_alerting(path: Path) -> AlertingConfig:
     return config
 
 
-def _receivers(table: ConfigMapping, options: GlobalOptions) -> dict[str, Receiver]:
+def _receivers(table: ConfigMapping, options: GlobalOptions, messages: Messages) -> dict[str, Receiver]:
     found: dict[str, Receiver] = {}
     for one in table.tables("receivers"):
         name = one.text("name")
@@ -96,7 +101,9 @@ def _receivers(table: ConfigMapping, options: GlobalOptions) -> dict[str, Receiv
             one.fail("name", "is missing")
         if name in found:
             one.fail("name", f"there are two receivers {name!r}")
-        found[name] = Receiver(name, read_channels(one, options), tuple(sorted(one.labels("labels").items())))
+        found[name] = Receiver(
+            name, read_channels(one, options, messages.check), tuple(sorted(one.labels("labels").items()))
+        )
         finish(one)
     return found
 

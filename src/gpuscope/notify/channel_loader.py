@@ -7,7 +7,7 @@ we do not send are refused by name, and so is every key that does not exist.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +39,7 @@ UNSUPPORTED_KINDS = (
     "opsgenie", "wechat", "pushover", "victorops", "sns", "webex", "msteams", "jira", "rocketchat",
     "mattermost", "incidentio",
 )  # fmt: skip
+NO_TEMPLATES = ("http_config", "tls_config", "auth_password", "auth_secret", "app_token", "bot_token")
 _HEADER_NAME = re.compile(r"[!-9;-~]+", re.ASCII)
 
 
@@ -315,8 +316,10 @@ KINDS: Mapping[str, _Reader] = {
 }
 
 
-def read_channels(receiver: ConfigMapping, options: GlobalOptions) -> tuple[ChannelConfig, ...]:
-    """Every entry of a receiver, in Alertmanager's order of kinds."""
+def read_channels(
+    receiver: ConfigMapping, options: GlobalOptions, check_template: Callable[[str], None]
+) -> tuple[ChannelConfig, ...]:
+    """Every entry of a receiver. `check_template` raises ValueError for a text that is not a template."""
     for kind in UNSUPPORTED_KINDS:
         if receiver.has(f"{kind}_configs"):
             supported = ", ".join(f"{one}_configs" for one in KINDS)
@@ -326,7 +329,34 @@ def read_channels(receiver: ConfigMapping, options: GlobalOptions) -> tuple[Chan
         receiver.raw(f"{kind}_configs")
     found: list[ChannelConfig] = []
     for kind, read in KINDS.items():
-        for entry in receiver.tables(f"{kind}_configs"):
+        documents = receiver.raw(f"{kind}_configs")
+        for entry, document in zip(receiver.tables(f"{kind}_configs"), documents or (), strict=True):
             found.append(read(entry, options))
             finish(entry)
+            _check_templates(entry, document or {}, check_template)
     return tuple(found)
+
+
+def _check_templates(
+    entry: ConfigMapping, document: Mapping[str, object], check_template: Callable[[str], None]
+) -> None:
+    for key, value in document.items():
+        if key in NO_TEMPLATES:
+            continue
+        for text in _texts_in(value):
+            try:
+                check_template(text)
+            except ValueError as error:
+                entry.fail(key, f"{text[:60]!r}: {error}")
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key)
+            yield from _texts_in(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts_in(inner)

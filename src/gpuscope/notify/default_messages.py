@@ -1,13 +1,14 @@
 """The messages that are sent without a template: which GPU, whose, since when, what it means, what to do.
 
-Rows whose label is absent are left out. `escape` is the channel's own escaping, applied to every label and
-annotation; markup of the message itself is added after it.
+Rows whose label is absent are left out. Every channel has its own escaping, applied to every label and
+annotation (`Markup`); markup of the message itself is added after it.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote as quote_url
 from urllib.parse import urlsplit
 
@@ -38,21 +39,17 @@ NEXT_STEP = ("next", "next_step", "action", "remedy")
 RUNBOOK = ("runbook_url", "runbook")
 
 
+SUBJECT_LABELS = ("severity", "node", "instance", "gpu", "user", "namespace", "pod", "job_id")
+
+
 def subject(notification: Notification) -> str:
-    """`[FIRING:2] GpuXidHardware (critical node-3)`, as Alertmanager writes it."""
+    """`[FIRING:2] GpuXidHardware (critical node-3)`: one line, with the labels that all alerts share."""
     count = f":{len(notification.firing)}" if notification.status == FIRING else ""
-    group = " ".join(_ordered_values(notification.group_labels))
-    rest = {
-        name: value
-        for name, value in notification.common_labels.items()
-        if name not in notification.group_labels
-    }
-    extra = f"({' '.join(_ordered_values(rest))})" if rest else ""
-    return f"[{notification.status.upper()}{count}] {group} {extra}".strip()
-
-
-def _ordered_values(labels: Mapping[str, str]) -> list[str]:
-    return [labels[name] for name in sorted(labels, key=lambda name: (name != "alertname", name))]
+    group, common = notification.group_labels, notification.common_labels
+    words = [group[name] for name in sorted(group, key=lambda name: (name != "alertname", name))]
+    rest = [common[name] for name in SUBJECT_LABELS if name in common and name not in group]
+    extra = f"({' '.join(rest)})" if rest else ""
+    return _cut(f"[{notification.status.upper()}{count}] {' '.join(words)} {extra}")
 
 
 def page_link(notification: Notification) -> str:
@@ -78,7 +75,8 @@ def rows_of(alert: MessageAlert) -> Iterator[tuple[str, str]]:
 
 
 def _cut(value: str) -> str:
-    text = " ".join(value.split())
+    """One line without control characters, not too long."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in value).split())
     return text if len(text) <= MAX_VALUE_CHARACTERS else text[: MAX_VALUE_CHARACTERS - 1] + "…"
 
 
@@ -94,47 +92,83 @@ def web_link(url: str) -> str:
         return ""
 
 
-def alert_lines(
-    alerts: Sequence[MessageAlert], escape: Escape, *, bold: Escape = str, bullet: str = "- "
-) -> str:
+def escape_slack(text: str) -> str:
+    """No link, mention or `<!channel>` can start without a `<`."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def escape_markdown(text: str) -> str:
+    """Of Discord and Teams."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]()#<>|~@" else c for c in text)
+
+
+def _quote_link(url: str) -> str:
+    """Without the characters that could end a link."""
+    return "".join(c if c.isalnum() or c in "-._~:/?#@!$&*+,;=%" else quote_url(c, safe="") for c in url)
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """How a channel writes text, bold text and links; `link` gets a title and a URL."""
+
+    escape: Escape = str
+    bold: Escape = str
+    link: Callable[[str, str], str] = lambda title, url: f"{title}: {url}"
+
+
+PLAIN = Markup()
+SLACK = Markup(
+    escape_slack, lambda text: f"*{text}*", lambda title, url: f"<{escape_slack(_quote_link(url))}|{title}>"
+)
+MARKDOWN = Markup(
+    escape_markdown, lambda text: f"**{text}**", lambda title, url: f"[{title}]({_quote_link(url)})"
+)
+TELEGRAM = Markup(
+    html.escape,
+    lambda text: f"<b>{text}</b>",
+    lambda title, url: f'<a href="{html.escape(url)}">{title}</a>',
+)
+
+
+def alert_lines(alerts: Sequence[MessageAlert], markup: Markup = PLAIN) -> str:
     """One paragraph per alert."""
     paragraphs = []
     for alert in alerts[:MAX_LISTED_ALERTS]:
-        lines = [bold(escape(alert_name(alert)))]
-        lines += [f"{bullet}{title}: {escape(text)}" for title, text in rows_of(alert)]
+        lines = [markup.bold(markup.escape(alert_name(alert)))]
+        lines += [f"- {title}: {markup.escape(text)}" for title, text in rows_of(alert)]
         if link := web_link(alert.generator_url):
-            lines.append(f"{bullet}Source: {escape(link)}")
+            lines.append(f"- {markup.link('Source', link)}")
         paragraphs.append("\n".join(lines))
     if len(alerts) > MAX_LISTED_ALERTS:
         paragraphs.append(f"and {len(alerts) - MAX_LISTED_ALERTS} more")
     return "\n\n".join(paragraphs)
 
 
-def body(notification: Notification, escape: Escape, *, bold: Escape = str, with_link: bool = True) -> str:
+def body(notification: Notification, markup: Markup = PLAIN) -> str:
     """The whole message: firing alerts, resolved ones, and the link to the page."""
     parts = []
     for title, alerts in (("Firing", notification.firing), ("Resolved", notification.resolved)):
         if alerts:
-            parts.append(f"{bold(title)}\n{alert_lines(alerts, escape, bold=bold)}")
-    if with_link:
-        parts.append(escape(page_link(notification)))
+            parts.append(f"{markup.bold(title)}\n{alert_lines(alerts, markup)}")
+    if link := web_link(page_link(notification)):
+        parts.append(markup.link("Open in gpuscope", link))
     return "\n\n".join(parts)
 
 
 def plain_body(notification: Notification) -> str:
-    return body(notification, str)
+    return body(notification)
 
 
 def slack_body(notification: Notification) -> str:
-    return body(notification, escape_slack, bold=lambda text: f"*{text}*", with_link=False)
+    return body(notification, SLACK)
 
 
 def markdown_body(notification: Notification) -> str:
-    return body(notification, escape_markdown, bold=lambda text: f"**{text}**")
+    return body(notification, MARKDOWN)
 
 
 def telegram_body(notification: Notification) -> str:
-    return body(notification, html.escape, bold=lambda text: f"<b>{text}</b>")
+    return body(notification, TELEGRAM)
 
 
 def html_body(notification: Notification) -> str:
@@ -165,13 +199,3 @@ def _html_alert(alert: MessageAlert) -> str:
     link = html.escape(web_link(alert.generator_url))
     source = f'<p><a href="{link}">Source</a></p>' if link else ""
     return f"<p><b>{html.escape(alert_name(alert))}</b></p><table>{rows}</table>{source}"
-
-
-def escape_slack(text: str) -> str:
-    """No link, mention or `<!channel>` can start without a `<`."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def escape_markdown(text: str) -> str:
-    """Of Discord and Teams."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]()#<>|~@" else c for c in text)

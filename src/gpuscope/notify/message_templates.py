@@ -62,10 +62,10 @@ DEFAULT_MESSAGES: Mapping[str, Message] = {
 
 WHOLE_TEXTS: Mapping[str, Message] = {
     '{{ template "pagerduty.default.instances" .Alerts.Firing }}': lambda one: default_messages.alert_lines(
-        one.firing, str
+        one.firing
     ),
     '{{ template "pagerduty.default.instances" .Alerts.Resolved }}': lambda one: default_messages.alert_lines(
-        one.resolved, str
+        one.resolved
     ),
     "{{ .Alerts.Firing | len }}": lambda one: str(len(one.firing)),
     "{{ .Alerts.Resolved | len }}": lambda one: str(len(one.resolved)),

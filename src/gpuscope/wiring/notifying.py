@@ -18,10 +18,8 @@ from gpuscope.errors import UsageError
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.channel_senders import build_channels
-from gpuscope.notify.channels import Channel, ChannelKey, SendError
+from gpuscope.notify.channels import ChannelKey, SendError
 from gpuscope.notify.delivery import Delivery, DeliveryQueue
-from gpuscope.notify.go_templates import GoTemplates
-from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.notify.notify_urls import default_alerting
@@ -48,14 +46,7 @@ def read_alerting(settings: Settings) -> AlertingConfig:
         raise UsageError(
             "--alerting and --heartbeat: give only one of them; the file can send Watchdog to a receiver"
         )
-    return load_alerting(home_path(settings.alerting, "alerting"))
-
-
-def read_channels(settings: Settings, config: AlertingConfig) -> dict[str, list[Channel]]:
-    try:
-        return build_channels(config, Messages(GoTemplates(config.templates, settings)))
-    except ValueError as error:
-        raise UsageError(f"{settings.alerting or '--notify'}: {error}") from None
+    return load_alerting(home_path(settings.alerting, "alerting"), settings)
 
 
 class ChannelThread:
@@ -126,7 +117,7 @@ class Notifying:
         self._settings = settings
         clock = clock or SystemClock()
         config = read_alerting(settings)
-        channels = read_channels(settings, config)
+        channels = build_channels(config)
         self._state = NotifyState(Path(home_path(settings.data, "data")) / FILE_NAME)
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -179,12 +170,11 @@ class Notifying:
         """Read the file again. A wrong one is logged, shown in status and metrics, and the old one stays."""
         try:
             config = read_alerting(self._settings)
-            channels = read_channels(self._settings, config)
         except UsageError as error:
             self.notifier.reload_failed(str(error))
             log.error("the alerting configuration was not reloaded: %s; the previous one stays", error)
             return
-        self.notifier.use(config, channels)
+        self.notifier.use(config, build_channels(config))
         log.info("the alerting configuration was reloaded")
 
     def _run(self) -> None:

@@ -34,7 +34,7 @@ class PagerDutySender:
             return self._messages.expand(text, notification)
 
         texts = {key: expand(text) for key, text in config.texts.items()}
-        details = expand_document(dict(config.details), expand)
+        details = expand_document(dict(config.details), self._messages, notification)
         action = "trigger" if notification.status == FIRING else "resolve"
         key = group_hash(notification.group_key)
         build = self._v2 if config.routing_key else self._v1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from gpuscope.notify.channel_configs import TelegramConfig
 from gpuscope.notify.channels import SendError
-from gpuscope.notify.default_messages import body, subject
+from gpuscope.notify.default_messages import plain_body, subject
 from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import cut, post_json
@@ -45,7 +45,7 @@ class TelegramSender:
         escape = _ESCAPES.get(config.parse_mode, str)
         message = self._messages.expand(config.message, notification, _STYLES[config.parse_mode])
         if config.parse_mode != "HTML" and self._messages.is_default(config.message):
-            message = body(notification, escape)  # the default message has HTML tags
+            message = escape(plain_body(notification))  # the default message has HTML tags
         if len(message) > MAX_MESSAGE_CHARACTERS:
             # Cutting HTML would leave a tag open, and Telegram would refuse the message.
             message = (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from dataclasses import replace
 
+from gpuscope.errors import UsageError
 from gpuscope.notify.channel_configs import WebhookConfig
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import attempt_seconds, post_json
+from gpuscope.yaml_file import parse_yaml
 
 
 def webhook_body(notification: Notification, max_alerts: int = 0) -> dict[str, object]:
@@ -27,13 +29,31 @@ def webhook_body(notification: Notification, max_alerts: int = 0) -> dict[str, o
     }
 
 
-def expand_document(value: object, expand: Callable[[str], str]) -> object:
-    """The document with every text expanded, keys too."""
+def expand_document(value: object, messages: Messages, notification: Notification) -> object:
+    """The document with every text expanded, keys too. An expanded text that is YAML for something else than a
+    text, such as 7 or [a, b], becomes that: so it is in Alertmanager."""
     if isinstance(value, dict):
-        return {expand(str(key)): expand_document(inner, expand) for key, inner in value.items()}
+        return {
+            messages.expand(str(key), notification): expand_document(inner, messages, notification)
+            for key, inner in value.items()
+        }
     if isinstance(value, list):
-        return [expand_document(inner, expand) for inner in value]
-    return expand(value) if isinstance(value, str) else value
+        return [expand_document(inner, messages, notification) for inner in value]
+    if not isinstance(value, str):
+        return value
+    text = messages.expand(value, notification)
+    if messages.is_default(value) and not text.isdigit():
+        return text
+    return _typed(text)
+
+
+def _typed(text: str) -> object:
+    try:
+        value = parse_yaml(text, "payload", typed=True)
+        json.dumps(value, allow_nan=False)
+    except (UsageError, ValueError, TypeError):  # not YAML, or a date or a number that JSON does not have
+        return text
+    return text if isinstance(value, str) else value
 
 
 class WebhookSender:
@@ -51,7 +71,7 @@ class WebhookSender:
             }
             document = webhook_body(replace(notification, route_labels=labels), config.max_alerts)
         if config.payload is not None:
-            document = expand_document(config.payload, lambda text: self._messages.expand(text, notification))
+            document = expand_document(config.payload, self._messages, notification)
         url = self._messages.expand(config.url.reveal(), notification)
         if not url:
             raise SendError("the webhook's URL is empty", may_retry=False)
