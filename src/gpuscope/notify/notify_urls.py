@@ -57,7 +57,9 @@ def default_alerting(urls: Sequence[str] = (), heartbeat_url: str = "") -> Alert
     watchdog = parse_matchers(WATCHDOG)
     receiver = HEARTBEAT if heartbeat_url else NOBODY
     if heartbeat_url:
-        ping = _webhook(heartbeat_url, urlsplit(heartbeat_url), "--heartbeat")
+        ping = parse_notify_url(heartbeat_url, "--heartbeat")
+        if ping.kind != "webhook":
+            raise UsageError("--heartbeat: must have the form https://HOST/PATH")
         receivers[HEARTBEAT] = Receiver(HEARTBEAT, (ping,))
     silent = AlertRoute(
         receiver=receiver,
@@ -122,9 +124,10 @@ def parse_notify_url(url: str, origin: str = "--notify") -> ChannelConfig:
         raise UsageError(f"{origin}: not a URL such as https://…, mailto://… or ntfy://ntfy.sh/topic")
     try:
         parts = urlsplit(f"{scheme}://{rest}")
-        parts.port  # noqa: B018 - raises for a wrong one
-    except ValueError as error:
-        raise UsageError(f"{origin}: {scheme}://…: {error}") from None
+        if scheme.lower() in _WITH_PORT:
+            parts.port  # noqa: B018 - raises for a wrong one
+    except ValueError:  # its text would repeat a part of the URL
+        raise UsageError(f"{origin} {scheme}://…: the host or the port is not valid") from None
     read = _SCHEMES.get(scheme.lower())
     if read is not None:
         return read(url, parts, f"{origin} {scheme}://…")
@@ -230,6 +233,7 @@ def _mail(url: str, parts: SplitResult, origin: str) -> EmailConfig:
     )
 
 
+_WITH_PORT = ("http", "https", "mailto", "msteams+https", "msteams+http", "ntfy", "ntfys", "ntfy+http")
 _SCHEMES: dict[str, Callable[[str, SplitResult, str], ChannelConfig]] = {
     "http": _webhook,
     "https": _webhook,
