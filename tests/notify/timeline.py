@@ -217,6 +217,7 @@ def recording_channels(
 
 def advance(notifier: Notifier, clock: ManualClock, until: float) -> None:
     """Flush everything that is due until then, each message accepted after SEND_SECONDS."""
+    notifier.alert_statuses()  # takes what waits in the inbox
     for _ in range(10_000):
         due = notifier.next_flush_at()
         if due is None or due > until:

@@ -94,6 +94,7 @@ class Notifier:
         self._limits = limits
         self._log = NotificationLog(keeper, kept_log)
         self._inbox: deque[Sequence[Alert]] = deque()
+        self._inbox_lock = threading.Lock()  # held for moments only, by threads that must not wait
         self._on_take = on_take
         self._alerts = AlertStore(max_alerts=limits.max_alerts)
         self._maintained_at = self.started_at
@@ -138,11 +139,12 @@ class Notifier:
         """From the evaluation thread: returns at once."""
         if not alerts:
             return
-        # A rule engine sends again what was lost here, so the oldest batches may go.
-        while self._inbox and sum(map(len, self._inbox)) + len(alerts) > self._limits.max_alerts:
-            LIMITS_REACHED.count("max_alerts")
-            self._inbox.popleft()
-        self._inbox.append(alerts)
+        with self._inbox_lock:
+            # A rule engine sends again what was lost here, so the oldest batches may go.
+            while self._inbox and sum(map(len, self._inbox)) + len(alerts) > self._limits.max_alerts:
+                LIMITS_REACHED.count("max_alerts")
+                self._inbox.popleft()
+            self._inbox.append(alerts)
         self._on_take()
 
     def put(self, alerts: Sequence[Alert]) -> int:
@@ -154,8 +156,10 @@ class Notifier:
         return refused
 
     def _empty_inbox(self) -> None:
-        while self._inbox:
-            self._put(self._inbox.popleft())
+        with self._inbox_lock:
+            batches, self._inbox = self._inbox, deque()
+        for batch in batches:
+            self._put(batch)
 
     def _put(self, alerts: Sequence[Alert]) -> int:
         now, refused = self._clock.now(), 0
