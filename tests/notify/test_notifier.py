@@ -70,10 +70,6 @@ class Bench:
         ]
 
 
-def count(name: str) -> int:
-    return LIMITS_REACHED.counts()[name]
-
-
 def test_a_failed_message_is_due_again_at_the_next_flush(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.notifier.put([firing()])
@@ -126,9 +122,9 @@ def test_ten_thousand_alerts_at_once_are_one_message_and_none_is_lost(tmp_path: 
 
 def test_groups_are_bounded_and_what_still_fires_gets_its_turn(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=Limits(max_alert_groups=2))
-    before = count("max_alert_groups")
+    before = LIMITS_REACHED.counts()["max_alert_groups"]
     bench.notifier.put([firing("A"), firing("B"), firing("C"), firing("D", resolved=True)])
-    assert count("max_alert_groups") == before + 2
+    assert LIMITS_REACHED.counts()["max_alert_groups"] == before + 2
     bench.advance(6.0)
     assert sorted(map(tuple, bench.told())) == [("A",), ("B",)]
     bench.notifier.put([firing("A", resolved=True)])
@@ -139,19 +135,19 @@ def test_groups_are_bounded_and_what_still_fires_gets_its_turn(tmp_path: Path) -
 
 def test_alerts_are_bounded_and_room_comes_back(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=Limits(max_alerts=2))
-    before = count("max_alerts")
+    before = LIMITS_REACHED.counts()["max_alerts"]
     assert bench.notifier.put([firing("A"), firing("B"), firing("C")]) == 1
-    assert count("max_alerts") == before + 1
+    assert LIMITS_REACHED.counts()["max_alerts"] == before + 1
     bench.clock.time = START + 6.0
     assert bench.notifier.put([firing("A", resolved=True), firing("C")]) == 0
 
 
 def test_what_the_rule_engine_sends_is_bounded_before_it_is_looked_at(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=Limits(max_alerts=2))
-    before = count("max_alerts")
+    before = LIMITS_REACHED.counts()["max_alerts"]
     for name in "ABCD":
         bench.notifier.take([firing(name)])
-    assert count("max_alerts") == before + 2
+    assert LIMITS_REACHED.counts()["max_alerts"] == before + 2
     assert {one.alert.labels["alertname"] for one in bench.notifier.alert_statuses()} == {"C", "D"}
 
 

@@ -337,6 +337,9 @@ class Notifier:
                 for group in groups
             ]
 
+    def channels_of(self, receiver: str) -> Sequence[Channel]:
+        return self._channels.get(receiver, ())
+
     def channel_statuses(self) -> dict[ChannelKey, ChannelStatus]:
         with self.lock:
             return dict(self.counters.channels)
