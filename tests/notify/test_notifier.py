@@ -13,6 +13,7 @@ from gpuscope.notify.channels import SendError
 from gpuscope.notify.delivery import Delivery, DeliveryQueue
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, MemoryState, NotifyState
+from gpuscope.notify.notify_urls import default_alerting
 from gpuscope.rules.alert import Alert
 from tests.notify.timeline import START, ManualClock, advance, recording_channels
 
@@ -227,3 +228,15 @@ def test_a_message_that_waits_for_its_next_attempt_delays_no_other(tmp_path: Pat
     ready = queue.take(0.0)
     assert ready is not None
     assert ready.delivery is second
+
+
+def test_the_heartbeat_is_sent_each_minute_and_goes_nowhere_else() -> None:
+    clock, requests = ManualClock(), list[tuple[float, str, bytes]]()
+    config = default_alerting(["http://127.0.0.1:1/all"], "http://127.0.0.1:1/beat")
+    channels = recording_channels(config, clock, requests)
+    notifier = Notifier(config, channels, clock, MemoryState(), Limits())
+    notifier.put([firing("Watchdog")])
+    advance(notifier, clock, START + 200)
+    assert [(round(at - START), path) for at, path, _ in requests] == [
+        (0, "/beat"), (60, "/beat"), (120, "/beat"), (180, "/beat"),
+    ]  # fmt: skip

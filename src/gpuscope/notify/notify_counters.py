@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.notify.channels import ChannelKey
 
+ALERTMANAGER_VERSION = "0.34.0"
+"""The version whose behaviour and API this is. amtool and karma ask for it."""
 REASONS = ("clientError", "serverError", "contextCanceled", "contextDeadlineExceeded", "other")
 
 
@@ -43,6 +45,12 @@ class NotifyCounters:
         self.reloaded_at = 0.0
 
     def families(self, gauges: Mapping[str, Mapping[str, int]], groups: int) -> Iterator[MetricFamily]:
+        yield MetricFamily(
+            "alertmanager_build_info",
+            "gauge",
+            "1, with the version of Alertmanager whose API this is.",
+            [Sample(LabelSet((("version", ALERTMANAGER_VERSION),)), 1)],
+        )
         yield _by("alertmanager_notifications_total", "The total number of attempted notifications.",
                   "integration", self.notifications)  # fmt: skip
         yield MetricFamily(

@@ -34,31 +34,52 @@ create table if not exists log (
 
 
 class NotifyState:
-    """Not for several threads at once, but a thread may continue what another began."""
+    """Not for several threads at once, but a thread may continue what another began.
+
+    The file is created with the first change: a server without alerts leaves no trace.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._episode = EpisodeLog(log, f"notification log {path}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5)
-            self._database.execute("pragma journal_mode = wal")
-            self._database.execute("pragma synchronous = full")
-            self._database.executescript(_SCHEMA)
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; choose another folder with --data") from None
-        except sqlite3.Error as error:
-            raise UsageError(f"{path}: {error}; move the file away to start with an empty one") from None
+        self._opened: sqlite3.Connection | None = None
+        if path.exists():
+            try:
+                self._open()
+            except OSError as error:
+                raise UsageError(f"{path}: {error.strerror}; choose another folder with --data") from None
+            except sqlite3.Error as error:
+                raise UsageError(f"{path}: {error}; move the file away to start with an empty one") from None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._opened is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            database = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None, timeout=5)
+            try:
+                database.execute("pragma journal_mode = wal")
+                database.execute("pragma synchronous = full")
+                database.executescript(_SCHEMA)
+            except BaseException:
+                database.close()
+                raise
+            self._opened = database
+        return self._opened
 
     def close(self) -> None:
-        self._database.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def silences(self) -> list[Silence]:
-        rows = self._database.execute("select document from silences").fetchall()
+        if self._opened is None:
+            return []
+        rows = self._opened.execute("select document from silences").fetchall()
         return [_silence(json.loads(document)) for (document,) in rows]
 
     def entries(self) -> list[tuple[LogKey, LogEntry]]:
-        rows = self._database.execute("select * from log").fetchall()
+        if self._opened is None:
+            return []
+        rows = self._opened.execute("select * from log").fetchall()
         return [
             (LogKey(*row[:4]), LogEntry(row[4], row[5], frozenset(row[6].split()), frozenset(row[7].split())))
             for row in rows
@@ -66,10 +87,10 @@ class NotifyState:
 
     def save_silence(self, silence: Silence) -> None:
         try:
-            self._database.execute(
+            self._open().execute(
                 "insert or replace into silences values (?, ?)", (silence.id, json.dumps(_document(silence)))
             )
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise SilenceError(f"the silence could not be stored: {error}") from None
 
     def forget_silences(self, ids: Iterable[str]) -> None:
@@ -87,14 +108,15 @@ class NotifyState:
 
     def _write(self, statement: str, rows: list[tuple[object, ...]]) -> None:
         try:
-            self._database.execute("begin")
+            database = self._open()
+            database.execute("begin")
             try:
-                self._database.executemany(statement, rows)
-                self._database.execute("commit")
+                database.executemany(statement, rows)
+                database.execute("commit")
             except BaseException:
-                self._database.execute("rollback")
+                database.execute("rollback")
                 raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._episode.failed(str(error), kind=type(error).__name__)
         else:
             self._episode.succeeded()

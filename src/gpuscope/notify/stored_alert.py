@@ -8,22 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cmp_to_key
+from functools import cmp_to_key, lru_cache
 from typing import Any
 
 from gpuscope.promql.labels import quote
 from gpuscope.rules.alert import Alert
+from gpuscope.series import Labels
 
 _FNV_OFFSET, _FNV_PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _SEPARATOR = b"\xff"
+MAX_CACHED_FINGERPRINTS = 16_384
+"""The same alerts come again with every resend."""
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
     """Alertmanager's: FNV-1a over the sorted names and values, each followed by 0xff, as 16 hex digits."""
+    return _fingerprint(tuple(sorted(labels.items())))
+
+
+@lru_cache(maxsize=MAX_CACHED_FINGERPRINTS)
+def _fingerprint(labels: Labels) -> str:
     number = _FNV_OFFSET
-    for name in sorted(labels):
+    for name, value in labels:
         text = name.encode("utf-8", "surrogateescape") + _SEPARATOR
-        for byte in text + labels[name].encode("utf-8", "surrogateescape") + _SEPARATOR:
+        for byte in text + value.encode("utf-8", "surrogateescape") + _SEPARATOR:
             number = ((number ^ byte) * _FNV_PRIME) & _MASK
     return f"{number:016x}"
 

@@ -21,6 +21,7 @@ from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.notify.alert_matchers import AlertMatcher
 from gpuscope.notify.matcher_parser import parse_matcher
 from gpuscope.notify.notifier import AlertStatus, Notifier
+from gpuscope.notify.notify_counters import ALERTMANAGER_VERSION
 from gpuscope.notify.silences import ACTIVE, EXPIRED, PENDING, Silence, SilenceError, SilenceNotFound
 from gpuscope.server.api.alertmanager_json import (
     alert_json,
@@ -35,8 +36,6 @@ from gpuscope.server.http.messages import BodyTooLarge, Request, Response
 from gpuscope.server.http.routing import Route
 
 JSON = "application/json"
-VERSION = "0.34.0"
-"""The Alertmanager whose API this is; amtool compares it with its own."""
 MAX_FILTERS = 100
 PREFIXES = ("/api/v2", "/alertmanager/api/v2")
 _ORDER = {ACTIVE: 0, PENDING: 1, EXPIRED: 2}
@@ -94,7 +93,7 @@ class AlertmanagerApi:
         notifier = self._notifier
         version = {
             "branch": "gpuscope", "buildDate": "", "buildUser": "", "goVersion": "",
-            "revision": f"gpuscope-{__version__}", "version": VERSION,
+            "revision": f"gpuscope-{__version__}", "version": ALERTMANAGER_VERSION,
         }  # fmt: skip
         return _answer(
             {
