@@ -47,7 +47,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	@$(BIN)/python tools/page.py check
-	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_architecture_doc.py tests/test_docs.py
 
 bench: setup
 	$(BIN)/python -m benchmarks
