@@ -18,7 +18,6 @@ import shutil
 import ssl
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ import bcrypt
 import pytest
 
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 KNOWN_MAJORS = {
     "prometheus": "3",
@@ -43,7 +43,6 @@ KNOWN_MAJORS = {
     "mimir": "3",
 }
 BUILT = frozenset({"thanos", "mimir"})
-READY_WITHIN_SECONDS = 60
 EMPTY_PROMETHEUS = "global: {scrape_interval: 1h}\n"
 SILENT_ALERTMANAGER = "route: {receiver: none}\nreceivers: [{name: none}]\n"
 
@@ -120,18 +119,18 @@ def running(
 def _wait_until_ready(
     process: subprocess.Popen[bytes], ask: Callable[[], HTTPResponse], last_words: Callable[[], str]
 ) -> None:
-    deadline = time.monotonic() + READY_WITHIN_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
+    def is_ready() -> bool:
+        assert process.poll() is None, f"{process.args!r} ended:\n{last_words()}"
         try:
             with ask() as answer:
-                if answer.status == 200:
-                    return
+                return answer.status == 200
         except urllib.error.HTTPError as error:
             error.close()
         except OSError:
             pass
-        time.sleep(0.02)
-    raise AssertionError(f"{process.args!r} did not become ready:\n{last_words()}")
+        return False
+
+    wait_for(is_ready, f"{process.args!r} to be ready", last_words)
 
 
 def _tail(descriptor: int) -> str:

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
+from tests.waiting import wait_for
+
 GPUSCOPE = (sys.executable, "-m", "gpuscope")
 PATIENCE_SECONDS = 120.0
 """After this a test that would hang fails and says what it saw; not a limit on how fast anything is."""
@@ -197,14 +199,13 @@ class Victim:
     # ---- waiting
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            if condition():
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        raise AssertionError(f"never came true: {what}; the log ends with\n{self.log()[-3000:]}")
+        def look() -> object:
+            ended = self.process.poll() is not None
+            found = condition()
+            assert found or not ended, f"it ended before {what}; the log ends with\n{self.log()[-3000:]}"
+            return found
+
+        wait_for(look, what, lambda: self.log()[-3000:])
 
     def until_logged(self, pattern: str) -> re.Match[str]:
         self.until(lambda: re.search(pattern, self.log()), f"{pattern!r} in the log")

@@ -25,6 +25,7 @@ from gpuscope.scrape.scraper import Scraper
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.store import Store, StoreFullError
 from tests.scrape.exporters import Page, endless, serving, status, text
+from tests.waiting import wait_in_loop_for
 
 FAST = 0.3
 """Seconds between two scrapes, and the time-out of each: a busy machine must answer within it."""
@@ -54,8 +55,7 @@ def scrape(
 
     async def wait(condition: Callable[[Scraper], bool]) -> None:
         async with asyncio.timeout(30):
-            while not condition(scraper):
-                await asyncio.sleep(0.01)
+            await wait_in_loop_for(lambda: condition(scraper))
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -348,12 +348,10 @@ def test_more_targets_than_allowed_are_not_scraped_and_told_once(
             stop = asyncio.Event()
             running = asyncio.create_task(scraper.run(stop))
             async with asyncio.timeout(30):
-                while not settled(scraper) or reached() < before + 2:
-                    await asyncio.sleep(0.01)
+                await wait_in_loop_for(lambda: settled(scraper) and reached() >= before + 2)
                 assert len(scraper.targets_json("active")["activeTargets"]) == 4
                 found.write_text(json.dumps([{"targets": [address]}]))
-                while len(scraper.targets_json("active")["activeTargets"]) != 2:
-                    await asyncio.sleep(0.01)
+                await wait_in_loop_for(lambda: len(scraper.targets_json("active")["activeTargets"]) == 2)
             stop.set()
             await running
 

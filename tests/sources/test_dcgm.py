@@ -29,6 +29,7 @@ from gpuscope.sources.dcgm.field_ids import (
     wanted_ids,
 )
 from gpuscope.sources.dcgm.hierarchy import MigSlot, parse_hierarchy
+from tests.waiting import wait_for
 
 FAKE = Path(__file__).parents[1] / "fake_dcgmi" / "dcgmi.py"
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
@@ -99,12 +100,15 @@ def open_source() -> Iterator[Callable[[Machine], DcgmSource]]:
 
 
 def read_until(source: DcgmSource, done: Callable[[Reading], bool], due: frozenset[Tier] = FAST) -> Reading:
-    for _ in range(200):
+    reading = Reading()
+
+    def look() -> bool:
+        nonlocal reading
         reading = source.read(due)
-        if done(reading):
-            return reading
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {reading}")
+        return done(reading)
+
+    wait_for(look, "the reading", lambda: reading)
+    return reading
 
 
 @pytest.mark.parametrize("layout", ["1.x", "2.1", "3.3.9", "4.4", "4.6"])
@@ -355,11 +359,7 @@ def test_a_wrapper_and_what_it_started_are_killed_together(machine: Machine, tmp
     child = int(Path(machine.path + ".pid").read_text())
     assert Path(f"/proc/{child}").exists()
     source.close()
-    for _ in range(100):
-        if not is_running(child):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the child of the wrapper lives on")
+    wait_for(lambda: not is_running(child), "the end of the wrapper's child")
 
 
 def is_running(pid: int) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -34,12 +33,12 @@ from gpuscope.sources.nvml.source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import ALL, FAST, Rig
+from tests.waiting import wait_for
 
 __all__ = ["driver"]
 
 POWER = "nvmlDeviceGetPowerUsage"
 OTHERS = (0, 1, 2, 4, 5, 6, 7)
-MAX_LOOKS = 20_000
 
 
 class SteppingQueue(SimpleQueue[Lane]):
@@ -75,16 +74,8 @@ def rig(
     monkeypatch.setattr("gpuscope.sources.nvml.source.Lanes", SteppingLanes)
     yield rig
     driver.heal()
-    until(lambda: threads_left_behind() == 0)
+    wait_for(lambda: threads_left_behind() == 0)
     rig.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(MAX_LOOKS):
-        if condition():
-            return
-        time.sleep(0.001)
-    raise AssertionError("never came true")
 
 
 def lanes(source: NvmlSource) -> list[Lane]:
@@ -126,7 +117,7 @@ def read_until_stuck(rig: Rig, calls: int = 1, due: frozenset[Tier] = FAST) -> R
 
 def heal(rig: Rig) -> None:
     rig.driver.heal()
-    until(lambda: not any(lane.has_stuck_calls for lane in lanes(rig.source)))
+    wait_for(lambda: not any(lane.has_stuck_calls for lane in lanes(rig.source)))
 
 
 def numbers(device: Device) -> set[str]:
@@ -306,7 +297,7 @@ def test_closing_does_not_wait_for_a_stuck_call_and_a_new_session_works(rig: Rig
     rig.close()
     assert threads_left_behind() > 0
     rig.driver.heal()
-    until(lambda: threads_left_behind() == 0)
+    wait_for(lambda: threads_left_behind() == 0)
     assert [device.power_watts for device in rig.read().devices] == [71] * 8
 
 
@@ -454,7 +445,7 @@ def test_a_driver_that_does_not_start_is_waited_for_once(rig: Rig) -> None:
             read(rig)
     assert rig.driver.calls() == {"nvmlInit": 1}
     rig.driver.heal()
-    until(lambda: rig.source._driver_lane.idle)
+    wait_for(lambda: rig.source._driver_lane.idle)
     assert len(rig.read().devices) == 8
 
 
@@ -474,7 +465,7 @@ def test_a_slow_call_within_its_deadline_is_no_episode(rig: Rig, caplog: pytest.
     assert CALL_DEADLINE_SECONDS > 1
     assert first.devices[3].power_watts == 71, "its last numbers, which are young"
     rig.driver.heal()
-    until(lambda: all(lane.idle for lane in lanes(rig.source)))
+    wait_for(lambda: all(lane.idle for lane in lanes(rig.source)))
     assert rig.tick(0.1, FAST).devices[3].power_watts == 71
     assert "returned" not in caplog.text
 
@@ -498,7 +489,7 @@ def test_a_list_of_gpus_that_hangs_from_the_start_is_no_machine_without_gpus(rig
     with pytest.raises(NoAnswerYet, match="nvmlDeviceGetCount has not returned"):
         read(rig)
     rig.driver.heal()
-    until(lambda: rig.source._driver_lane.idle)
+    wait_for(lambda: rig.source._driver_lane.idle)
     assert len(rig.tick().devices) == 8
 
 
