@@ -49,14 +49,14 @@ SILENT_ALERTMANAGER = "route: {receiver: none}\nreceivers: [{name: none}]\n"
 
 def engine(name: str) -> Path:
     """The program `name`, or a skip that says which engine is missing and why."""
-    found = _find(name)
+    found = find_engine(name)
     if isinstance(found, str):
         pytest.skip(f"{name}: {found}")
     return found
 
 
 @functools.cache
-def _find(name: str) -> Path | str:
+def find_engine(name: str) -> Path | str:
     """The path, or the reason there is none."""
     major = KNOWN_MAJORS[name]
     path = next((p for p in _candidates(name) if os.access(p, os.X_OK)), None)

@@ -95,23 +95,25 @@ class Watch:
         wanted = (len(self.healthy.seconds) + answers, len(self.other.seconds) + answers)
         failures = (len(self.healthy.failures), len(self.other.failures))
         scraped = len(self._victim.scraped_at) + scrapes if self._victim.is_scraping else 0
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and self._victim.process.poll() is None:
-            if (len(self.healthy.failures), len(self.other.failures)) != failures:
-                break
-            if (
+
+        def tell() -> str:
+            return (
+                f"not served during the attack: healthy {len(self.healthy.seconds)} of {wanted[0]} "
+                f"{self.healthy.failures[-3:]}, other client {len(self.other.seconds)} of {wanted[1]} "
+                f"{self.other.failures[-3:]}, scrapes {len(self._victim.scraped_at)} of {scraped}; "
+                f"exit status {self._victim.process.poll()}; the log ends with\n{self._victim.log()[-2000:]}"
+            )
+
+        def is_served() -> bool:
+            assert (len(self.healthy.failures), len(self.other.failures)) == failures, tell()
+            assert self._victim.process.poll() is None, tell()
+            return (
                 len(self.healthy.seconds) >= wanted[0]
                 and len(self.other.seconds) >= wanted[1]
                 and len(self._victim.scraped_at) >= scraped
-            ):
-                return
-            time.sleep(0.01)
-        raise AssertionError(
-            f"not served during the attack: healthy {len(self.healthy.seconds)} of {wanted[0]} "
-            f"{self.healthy.failures[-3:]}, other client {len(self.other.seconds)} of {wanted[1]} "
-            f"{self.other.failures[-3:]}, scrapes {len(self._victim.scraped_at)} of {scraped}; "
-            f"exit status {self._victim.process.poll()}; the log ends with\n{self._victim.log()[-2000:]}"
-        )
+            )
+
+        wait_for(is_served, "the observers' answers", tell)
 
     def _ask(self, path: str, observed: Observed) -> None:
         while not self._stop.is_set():

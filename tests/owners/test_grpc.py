@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.grpc.call import CallError, _Answer, _frame, call
+from gpuscope.owners.grpc.call import CallError, GrpcAnswer, call, encode_frame
 from gpuscope.owners.grpc.hpack import HeaderDecoder, HeaderError, decode_huffman
 from gpuscope.owners.grpc.protobuf import WireError, fields, text
 from gpuscope.owners.pod_resources import LIST
@@ -129,19 +129,19 @@ GARBAGE = {
     "nothing": b"",
     "half a frame": b"\x00\x00\x10\x00",
     "a frame without end": b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
-    "hung up": _frame(7, 0, 0, b"\0" * 8),
-    "broken off": _frame(3, 0, 1, b"\0\0\0\x08"),
-    "a push": _frame(5, 4, 1, b"\0\0\0\x02"),
-    "bad padding": _frame(0, 0x9, 1, b"\xff"),
-    "bad headers": _frame(1, 5, 1, b"\xff\xff\xff\xff\xff\xff\xff"),
-    "no status": _frame(1, 4, 1, b"\x88") + _frame(0, 1, 1, b"\0\0\0\0\0"),
-    "only headers, HTTP 404": _frame(1, 5, 1, b"\x8d"),
-    "a short message": _frame(1, 4, 1, b"\x88")
-    + _frame(0, 0, 1, b"\0\0\0\0\x09x")
-    + _frame(1, 5, 1, b"\0\x0bgrpc-status\x010"),
-    "compressed": _frame(1, 4, 1, b"\x88")
-    + _frame(0, 0, 1, b"\1\0\0\0\0")
-    + _frame(1, 5, 1, b"\0\x0bgrpc-status\x010"),
+    "hung up": encode_frame(7, 0, 0, b"\0" * 8),
+    "broken off": encode_frame(3, 0, 1, b"\0\0\0\x08"),
+    "a push": encode_frame(5, 4, 1, b"\0\0\0\x02"),
+    "bad padding": encode_frame(0, 0x9, 1, b"\xff"),
+    "bad headers": encode_frame(1, 5, 1, b"\xff\xff\xff\xff\xff\xff\xff"),
+    "no status": encode_frame(1, 4, 1, b"\x88") + encode_frame(0, 1, 1, b"\0\0\0\0\0"),
+    "only headers, HTTP 404": encode_frame(1, 5, 1, b"\x8d"),
+    "a short message": encode_frame(1, 4, 1, b"\x88")
+    + encode_frame(0, 0, 1, b"\0\0\0\0\x09x")
+    + encode_frame(1, 5, 1, b"\0\x0bgrpc-status\x010"),
+    "compressed": encode_frame(1, 4, 1, b"\x88")
+    + encode_frame(0, 0, 1, b"\1\0\0\0\0")
+    + encode_frame(1, 5, 1, b"\0\x0bgrpc-status\x010"),
 }
 
 
@@ -157,10 +157,16 @@ def test_the_protocol_is_followed_where_it_asks_for_an_answer(tmp_path: Path) ->
     heard = bytearray()
 
     def serve(connection: socket.socket) -> None:
-        connection.sendall(_frame(4, 0, 0, b"") + _frame(6, 0, 0, b"12345678") + _frame(0x55, 0, 0, b"unknown"))
-        connection.sendall(_frame(1, 0, 1, b"\x88") + _frame(9, 4, 1, b""))
-        connection.sendall(_frame(0, 8, 1, b"\x02" + b"\0\0\0\0\x02" + b"pp"))
-        connection.sendall(_frame(0, 0, 1, b"ok") + _frame(1, 0x25, 1, b"\0" * 5 + b"\0\x0bgrpc-status\x010"))
+        connection.sendall(
+            encode_frame(4, 0, 0, b"")
+            + encode_frame(6, 0, 0, b"12345678")
+            + encode_frame(0x55, 0, 0, b"unknown")
+        )
+        connection.sendall(encode_frame(1, 0, 1, b"\x88") + encode_frame(9, 4, 1, b""))
+        connection.sendall(encode_frame(0, 8, 1, b"\x02" + b"\0\0\0\0\x02" + b"pp"))
+        connection.sendall(
+            encode_frame(0, 0, 1, b"ok") + encode_frame(1, 0x25, 1, b"\0" * 5 + b"\0\x0bgrpc-status\x010")
+        )
         connection.settimeout(5)
         with suppress(OSError):
             while piece := connection.recv(4096):
@@ -168,8 +174,8 @@ def test_the_protocol_is_followed_where_it_asks_for_an_answer(tmp_path: Path) ->
 
     with saying(tmp_path / "s", serve) as path:
         assert call(path, LIST, timeout=5.0) == b"ok"
-    assert _frame(4, 1, 0, b"") in bytes(heard)
-    assert _frame(6, 1, 0, b"12345678") in bytes(heard)
+    assert encode_frame(4, 1, 0, b"") in bytes(heard)
+    assert encode_frame(6, 1, 0, b"12345678") in bytes(heard)
 
 
 class Scripted:
@@ -192,7 +198,7 @@ frames = st.tuples(
 @given(st.lists(frames, max_size=12))
 def test_any_frames_are_an_answer_or_an_error(said: list[tuple[int, int, int, bytes]]) -> None:
     with suppress(SourceError):
-        _Answer(1 << 16).read(Scripted(said))  # type: ignore[arg-type]
+        GrpcAnswer(1 << 16).read(Scripted(said))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

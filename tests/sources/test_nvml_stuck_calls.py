@@ -83,11 +83,11 @@ def lanes(source: NvmlSource) -> list[Lane]:
 
 
 def only_hung_calls_go_on(rig: Rig) -> bool:
-    if rig._opened is None:  # it begins
-        return ("nvmlInit", "*") in rig.driver._hangs
-    working = [lane for lane in lanes(rig._opened) if not lane.idle and lane.thread is not None]
+    if rig.opened is None:  # it begins
+        return ("nvmlInit", "*") in rig.driver.hangs
+    working = [lane for lane in lanes(rig.opened) if not lane.idle and lane.thread is not None]
     calls = [lane.thread.call() for lane in working if lane.thread is not None]
-    if calls == [None] and ("nvmlInit", "*") in rig.driver._hangs:
+    if calls == [None] and ("nvmlInit", "*") in rig.driver.hangs:
         return True
     return bool(calls) and all(call is not None and is_hung(rig, call) for call in calls)
 
@@ -96,7 +96,7 @@ def is_hung(rig: Rig, call: Call) -> bool:
     places = {card.uuid: f"GPU {index}" for index, card in enumerate(rig.driver.cards)}
     return any(
         (name == "*" or call.name.startswith(name)) and (uuid == "*" or places[uuid] == call.who)
-        for name, uuid in rig.driver._hangs
+        for name, uuid in rig.driver.hangs
     )
 
 

@@ -251,9 +251,10 @@ def test_pieces_wait_for_a_client_that_is_slow_and_end_with_one_that_leaves() ->
 
 def test_who_leaves_is_told_to_what_runs_for_it() -> None:
     async def talk(port: int) -> bool:
-        left = asyncio.Event()
+        began, left = asyncio.Event(), asyncio.Event()
 
         async def wait(request: Request) -> Response:
+            began.set()
             request.on_leave = left.set
             await left.wait()
             return text("too late")
@@ -261,10 +262,10 @@ def test_who_leaves_is_told_to_what_runs_for_it() -> None:
         handlers.append(wait)
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(began.wait(), 60)
         assert not left.is_set()
         writer.close()
-        await asyncio.wait_for(left.wait(), 10)
+        await asyncio.wait_for(left.wait(), 60)
         return left.is_set()
 
     handlers: list[connection.Handler] = []

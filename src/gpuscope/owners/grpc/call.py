@@ -55,14 +55,14 @@ def call(
             connection.settimeout(timeout)
             connection.connect(path)
             connection.sendall(_opening(method, request))
-            return _Answer(most).read(_Wire(connection, deadline))
+            return GrpcAnswer(most).read(_Wire(connection, deadline))
     except TimeoutError:
         raise CallError(f"{path} did not answer within {timeout:g} s") from None
     except OSError as error:
         raise CallError(f"{path}: {error.strerror or error}") from None
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def encode_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, stream) + payload
 
 
@@ -74,10 +74,10 @@ def _opening(method: str, request: bytes) -> bytes:
     return b"".join(
         (
             PREFACE,
-            _frame(SETTINGS, 0, 0, settings),
-            _frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", _WINDOW - _FIRST_WINDOW)),
-            _frame(HEADERS, END_HEADERS, 1, headers),
-            _frame(DATA, END_STREAM, 1, body),
+            encode_frame(SETTINGS, 0, 0, settings),
+            encode_frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", _WINDOW - _FIRST_WINDOW)),
+            encode_frame(HEADERS, END_HEADERS, 1, headers),
+            encode_frame(DATA, END_STREAM, 1, body),
         )
     )
 
@@ -104,9 +104,9 @@ class _Wire:
                 raise CallError("what answers there does not speak gRPC")
             payload = self._exactly(length)
             if kind == SETTINGS and not flags & ACK:
-                self._connection.sendall(_frame(SETTINGS, ACK, 0, b""))
+                self._connection.sendall(encode_frame(SETTINGS, ACK, 0, b""))
             elif kind == PING and not flags & ACK:
-                self._connection.sendall(_frame(PING, ACK, 0, payload[:8]))
+                self._connection.sendall(encode_frame(PING, ACK, 0, payload[:8]))
             else:
                 yield kind, flags, stream & 0x7FFFFFFF, payload
 
@@ -125,7 +125,7 @@ class _Wire:
 
 
 @dataclass(slots=True)
-class _Answer:
+class GrpcAnswer:
     most: int
     body: bytearray = field(default_factory=bytearray)
     headers: dict[str, str] = field(default_factory=dict)
