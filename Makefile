@@ -40,7 +40,8 @@ test: setup engines
 
 # Under a minute: no network, no engine, no process of its own.
 test-fast: setup
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not not_fast and not slow"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not not_fast and not slow" \
+	  --hypothesis-profile fast --durations 5
 
 check: setup
 	$(BIN)/ruff format --check .
