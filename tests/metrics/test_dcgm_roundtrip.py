@@ -16,6 +16,7 @@ from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
 from gpuscope.sources.dcgm.devices import DeviceMaker
 from gpuscope.sources.dcgm.dmon_table import Entity as Row
 from gpuscope.sources.dcgm.dmon_table import Value
+from tests.examples import examples
 from tests.metrics.dcgm_machines import snapshot
 
 ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}
@@ -26,7 +27,7 @@ def without_dcgm(values: dict[int, Value]) -> Device:
     return replace(device, dcgm_fields={})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), st.sampled_from(FIELD_READINGS))
 def test_numbers(data: st.DataObject, row: object) -> None:
     field_id = row.id  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ from gpuscope.store.codec import (
     unpack_columns,
     where_mask,
 )
+from tests.examples import examples
 
 any_bits = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -37,7 +38,7 @@ def same_bits(values: np.ndarray) -> None:
 
 
 @given(st.lists(any_bits, min_size=1, max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_bit_pattern_comes_back(patterns: list[int]) -> None:
     same_bits(np.array(patterns, np.int64).view(np.float64))
 
@@ -64,7 +65,7 @@ def test_milliwatts_compress_as_integers() -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200).filter(any))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_presence_over_a_column_comes_back(present: list[bool]) -> None:
     column = np.arange(len(present), dtype=np.int64) * 15_000
     mask = np.array(present)
@@ -85,7 +86,7 @@ def test_a_chunk_may_carry_times_of_its_own() -> None:
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_noise_is_never_taken_for_a_chunk(noise: bytes) -> None:
     with pytest.raises(ChunkDamagedError):
         split_chunk(noise)

@@ -11,6 +11,7 @@ from gpuscope.series import Labels, Matcher, MatchOp
 from gpuscope.store import BadMatcherError
 from gpuscope.store.index import Index
 from gpuscope.store.value_matching import literals, predicate
+from tests.examples import examples
 from tests.store.support import labels
 
 NAMES = ("__name__", "gpu", "node")
@@ -51,7 +52,7 @@ def meets(matcher: Matcher, value: str) -> bool:
 
 
 @given(label_sets, matchers, st.integers(0, 12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_selection_agrees_with_looking_at_every_series(
     sets: list[dict[str, str]], wanted: list[Matcher], settled: int
 ) -> None:

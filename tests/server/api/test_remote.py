@@ -34,6 +34,7 @@ from gpuscope.server.api.proxy import (
 from gpuscope.server.http.messages import AnswerBroken
 from gpuscope.server.http.routing import Router
 from gpuscope.server.own_metrics import build_families, engine_families
+from tests.examples import examples
 from tests.scrape.exporters import Page, serving, text
 from tests.server.client import Client, run
 
@@ -256,7 +257,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=20) | JSON_VALUES.map(orjson.dumps))
 def test_whatever_an_engine_says_is_a_vector_or_an_error(body: bytes) -> None:
     try:
