@@ -21,14 +21,16 @@ settings.load_profile("gpuscope")
 HERE = Path(__file__).parent
 NOT_FAST = (
     "cli/test_commands.py", "cli/test_gone.py", "cli/test_limits_shown.py", "cli/test_server.py",
-    "cli/test_user.py", "clients", "collect/test_sessions_churn.py", "fake_nvml", "fuzz", "hostile",
-    "integration", "integration_api", "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
+    "cli/test_user.py", "clients", "collect/test_sessions_churn.py", "doctor/test_machine_checks.py",
+    "fake_nvml", "fuzz", "hostile", "integration", "integration_api", "metrics/test_dcgm_promtool.py",
+    "metrics/test_host_node_exporter.py", "metrics/test_nvidia_smi_replay.py",
     "metrics/test_sessions_prometheus.py", "owners/test_agent.py", "page", "promql/test_differential.py",
     "promql/test_public_corpus.py", "promql/test_sample_pool.py", "scrape/test_against_prometheus.py",
-    "server/http/test_hostile.py", "server/login/test_running.py", "sources/test_dcgm.py",
-    "sources/test_nvidia_smi_command.py", "sources/test_nvidia_smi_source.py", "sources/test_nvml_peers.py",
-    "sources/test_nvml_stuck_calls.py", "sources/test_nvml_trouble.py", "store/test_kill.py",
-    "test_engines.py", "test_fake_nvml.py", "test_how_to_add.py", "test_package.py", "wiring/test_serving.py",
+    "server/http/test_hostile.py", "server/login/test_private_file.py", "server/login/test_running.py",
+    "sources/test_dcgm.py", "sources/test_nvidia_smi_command.py", "sources/test_nvidia_smi_source.py",
+    "sources/test_nvml_peers.py", "sources/test_nvml_stuck_calls.py", "sources/test_nvml_trouble.py",
+    "store/test_kill.py", "test_engines.py", "test_fake_nvml.py", "test_how_to_add.py", "test_package.py",
+    "wiring/test_serving.py",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from gpuscope.health.checks import CHECKS, LIVE_CHECKS
 from gpuscope.health.facts import LABELLED, FleetFacts, Sample, sort_samples
 from gpuscope.promql import Engine, Vector
 from gpuscope.promql.parse import parse
+from tests.examples import examples
 from tests.promql.memory import MemoryStorage
 
 NOW = 1_800_000_000.0
@@ -157,7 +158,7 @@ def _one_of_two_works() -> list[Sample]:
 def test_live_and_promql_see_the_same() -> None:
     reached = set()
 
-    @settings(max_examples=100, derandomize=True)
+    @settings(max_examples=examples(100), derandomize=True)
     @example(_one_of_two_works())
     @given(fleets())
     def compare(samples: list[Sample]) -> None:
@@ -172,8 +173,9 @@ def test_live_and_promql_see_the_same() -> None:
                 reached.add(check.kind)
 
     compare()
-    # A check that never fires would agree with anything.
-    assert reached == {check.kind for check in LIVE_CHECKS}
+    # A check that never fires would agree with anything. The fast profile has too few fleets to reach them all.
+    if examples(100) == 100:
+        assert reached == {check.kind for check in LIVE_CHECKS}
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=lambda check: check.kind)
