@@ -15,7 +15,8 @@ from gpuscope.exposition.parser import parse_once
 from tests.engines import running_prometheus
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
-from tests.integration.agent_process import PATIENCE_SECONDS, Agent, of_gpu, running_agent
+from tests.integration.agent_process import Agent, of_gpu, running_agent
+from tests.waiting import wait_for
 
 __all__ = ["driver"]
 
@@ -44,12 +45,7 @@ scrape_configs:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("Prometheus never got there")
+    return wait_for(condition, "Prometheus")
 
 
 def pairs_of(labels: dict[str, str]) -> str:

@@ -131,7 +131,7 @@ class Machine:
         told = settings_for([self.plan], settings)
         self.rig = Rig(driver, folder)
         tier_plan = plan_tiers(told.dcgm_fields, told.dcgm_interval)
-        self.rig._opened = NvmlSource(self.rig.kernel_list, self.rig.clocks, tier_plan=tier_plan)
+        self.rig.opened = NvmlSource(self.rig.kernel_list, self.rig.clocks, tier_plan=tier_plan)
         self.ledger = XidLedger()
 
     def scrape(self, seconds: float = 1.0) -> str:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DeviceSelector, parse_selector
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.server.stand_ins.dcgm_exporter_flags import OPTIONS, parse_dcgm_exporter_args
 
 

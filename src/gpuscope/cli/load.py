@@ -68,8 +68,8 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.load.device_process import DeviceLoad
+    from gpuscope.load.gpu_selection import refuse_used, select_gpus
     from gpuscope.load.load_table import agrees, comparison_lines, header, second_line, to_json
-    from gpuscope.load.selection import refuse_used, select_gpus
     from gpuscope.wiring import run_agent
     from gpuscope.wiring.run_load import run_load
 
