@@ -208,4 +208,4 @@ def test_simulated_gpus_need_no_driver(tmp_path: Path) -> None:
     for word in ("nvidia-ml", "/dev/nvidia0", "kernel module", "dcgmi", "kmsg"):
         assert word not in said
     real = words(examine(context(tmp_path, gpu(0), expected_gpus=1)))
-    assert "problem: there is no /dev/nvidia0" in real
+    assert "problem: /dev/nvidia0 does not exist" in real
