@@ -29,6 +29,7 @@ PRIVATE_STILL_USED = {
     "server/http/test_connection.py": 1,
     "server/login/test_login.py": 1,
     "server/login/test_origin_rules.py": 2,
+    "server/test_live_samples.py": 2,
     "sources/test_dcgm.py": 1,
     "sources/test_host_mounts.py": 3,
     "sources/test_nvidia_smi_command.py": 3,
@@ -50,7 +51,6 @@ PRIVATE_STILL_USED = {
     "store/test_model.py": 3,
     "store/test_salvage.py": 1,
     "store/test_selections.py": 2,
-    "wiring/test_own_samples.py": 2,
 }
 
 SLEEPS_WITH_A_REASON = {

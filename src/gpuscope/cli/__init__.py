@@ -34,6 +34,8 @@ COMMANDS = {
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show this machine's GPUs and their processes now",
     "query": "run a PromQL query on a gpuscope server or any Prometheus",
+    "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
+    "explain": "explain an XID, a throttle reason, a GPU state or a metric, and what to do",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",

@@ -27,17 +27,20 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.wiring import run_agent as wiring
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
-    findings = list(examine(DoctorContext(settings, snapshot, environment=dict(os.environ))))
+    results = list(examine(DoctorContext(settings, snapshot, environment=dict(os.environ))))
+    has_problem = any(result.verdict is Verdict.BAD for result in results)
     if args.json:
         print(
-            json.dumps([{"verdict": f.verdict.value, "what": f.what, "fix": f.fix} for f in findings], indent=2)
+            json.dumps([{"verdict": r.verdict.value, "what": r.what, "fix": r.fix} for r in results], indent=2)
         )
-    else:
-        colours = {Verdict.GOOD: GREEN, Verdict.NOTE: YELLOW, Verdict.BAD: RED}
-        colour = wants_colour()
-        for finding in findings:
-            mark = paint(f"{finding.verdict.value:>7}", colours[finding.verdict], colour)
-            print(f"{mark}  {printable(finding.what, 300)}")
-            if finding.fix:
-                print(paint(f"         → {printable(finding.fix, 300)}", DIM, colour))
-    return 1 if any(finding.verdict is Verdict.BAD for finding in findings) else 0
+        return 1 if has_problem else 0
+    colours = {Verdict.GOOD: GREEN, Verdict.NOTE: YELLOW, Verdict.BAD: RED}
+    colour = wants_colour()
+    for result in results:
+        mark = paint(f"{result.verdict.value:>7}", colours[result.verdict], colour)
+        print(f"{mark}  {printable(result.what, 300)}")
+        if result.fix:
+            print(paint(f"         → {printable(result.fix, 300)}", DIM, colour))
+    if not has_problem and snapshot.devices and not snapshot.simulated:
+        print(paint("last step: `gpuscope load` loads the GPUs and compares what is measured", DIM, colour))
+    return 1 if has_problem else 0

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
         data = DEMO_DATA if settings.data == DEFAULT_DATA else settings.data
         settings = replace(settings, source="demo", data=data, demo_nodes=settings.demo_nodes or DEMO_NODES)
-        run_demo(settings, build_demo(settings).nodes)
+        run_demo(settings, build_demo(settings))
         return 0
     from gpuscope.scrape.snapshot_feed import STORED_FAMILIES
     from gpuscope.wiring.run_agent import build_collector

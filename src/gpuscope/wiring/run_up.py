@@ -22,12 +22,15 @@ from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
+from gpuscope.server.demo_routes import demo_routes
 from gpuscope.server.http.messages import Handler
+from gpuscope.server.http.routing import Route
 from gpuscope.server.limit_metrics import limit_families
 from gpuscope.server.own_metrics import build_families, store_families
 from gpuscope.server.page_routes import page_routes
 from gpuscope.settings import Settings
 from gpuscope.store import Store
+from gpuscope.wiring.demo import Demo
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import Web, build_web
@@ -59,12 +62,18 @@ def run_up(settings: Settings, collectors: Sequence[Collector]) -> None:
     _run(settings, collectors, ())
 
 
-def run_demo(settings: Settings, nodes: Sequence[SimulatedNode]) -> None:
+def run_demo(settings: Settings, demo: Demo) -> None:
     """As `run_up`, with a simulated fleet and its past."""
-    _run(settings, [node.collector for node in nodes], nodes)
+    routes = demo_routes(demo.fleet, SystemClock())
+    _run(settings, demo.collectors, demo.nodes, routes)
 
 
-def _run(settings: Settings, collectors: Sequence[Collector], simulated: Sequence[SimulatedNode]) -> None:
+def _run(
+    settings: Settings,
+    collectors: Sequence[Collector],
+    simulated: Sequence[SimulatedNode],
+    more_routes: Sequence[Route] = (),
+) -> None:
     settings = fit_limits(settings)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
@@ -79,7 +88,8 @@ def _run(settings: Settings, collectors: Sequence[Collector], simulated: Sequenc
         else:
             for collector, feed in zip(collectors, feeds, strict=True):
                 collector.subscribe(feed.take)
-        app = _build_app(settings, listen, web, store, list(zip(collectors, feeds, strict=True)), history)
+        nodes = list(zip(collectors, feeds, strict=True))
+        app = _build_app(settings, listen, web, store, nodes, history, more_routes)
         running = (
             CollectorThreads(collectors[0])
             if len(collectors) == 1
@@ -101,6 +111,7 @@ def _build_app(
     store: Store,
     nodes: Sequence[tuple[Collector, SnapshotFeed]],
     history: SimulatedHistory | None,
+    more_routes: Sequence[Route],
 ) -> Handler:
     api = EmbeddedApi(
         store,
@@ -115,7 +126,7 @@ def _build_app(
     # An engine of its own: limits that are set for clients' queries must not blind the page.
     live = live_from_collectors(collectors, EmbeddedEngine(store, Engine(store)))
     return build_app(
-        [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
+        [*api.routes(), write_route(receiver), *more_routes, *api.last_routes(), *page_routes(live)],
         own_metrics=lambda: encode_text(
             [
                 *build_families(),
