@@ -1,6 +1,6 @@
-"""Tests use what is public and do not sleep: found in their syntax trees.
+"""Tests use only public names and do not sleep; the rules read their syntax trees.
 
-Where a test file still does, its count is in a table below, and may only go down.
+The tables below have the number of violations left in each file; a number may only go down.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 
 HERE = Path(__file__).parent
 
-# Underscored names that others have made part of their interface.
-PUBLIC_ALL_THE_SAME = {
+# Names with an underscore that belong to the interface of another project.
+PUBLIC_WITH_UNDERSCORE = {
     "os._exit",
     "nvml._nvmlGetFunctionPointer",  # other clients of the binding use it too
     "client._session",  # prometheus-api-client leaves its connections to the caller, and has no close
@@ -65,7 +65,7 @@ SLEEPS_WITH_A_REASON = {
 }
 
 
-# What no offence is without, to parse only some of the files.
+# Every offence contains one of these: only files with a match are parsed.
 MAY_OFFEND = re.compile(
     r"(?<!\bself)(?<!\bcls)\._[a-zA-Z]|\bimport\b.*\W_[a-zA-Z]|^\s+_\w+,$|[a-z]etattr\(|delattr\(|\.object\("
     r"|sleep\(|Event\(\)\.wait",
@@ -78,7 +78,7 @@ def private_uses(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _is_private(node.attr):
             owner = ast.unparse(node.value)
-            if owner not in ("self", "cls") and f"{owner}.{node.attr}" not in PUBLIC_ALL_THE_SAME:
+            if owner not in ("self", "cls") and f"{owner}.{node.attr}" not in PUBLIC_WITH_UNDERSCORE:
                 yield f"{node.lineno}: {owner}.{node.attr}"
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.lineno}: import {one.name}" for one in node.names if _is_private(one.name))
@@ -124,7 +124,7 @@ def found_in(trees: dict[str, ast.Module], rule: Callable[[ast.Module], Iterator
 
 
 def surplus(found: dict[str, list[str]], allowed: dict[str, int]) -> list[str]:
-    """What a table does not allow, line by line; and rows of the table that allow more than there is."""
+    """Uses that the table does not allow, and rows of the table that allow more than the file has."""
     counts = Counter({file: len(uses) for file, uses in found.items()})
     wrong = [
         f"{file}:{use}" for file, uses in found.items() if len(uses) > allowed.get(file, 0) for use in uses

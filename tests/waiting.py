@@ -1,7 +1,7 @@
-"""Waits for a condition: the one place in the tests that lets time pass.
+"""Waits for a condition: the only place in the tests that sleeps.
 
-A test that waits says for what; it goes on at once when that is there, and fails when it never comes. The limit
-is so long that only something broken reaches it, on the slowest machine too.
+A test that waits names the condition. It continues as soon as the condition is true, and fails after a time
+that only a defect reaches, on the slowest machine too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def wait_for(look: Callable[[], T], what: str = "the condition", tell: Callable[[], object] = str) -> T:
-    """What `look` gives as soon as it gives something true; `tell` adds to the failure what is known then."""
+    """Return the first true result of `look`; the message of a timeout ends with what `tell` returns."""
     for pause in _pauses():
         if found := look():
             return found
@@ -28,7 +28,7 @@ def wait_for(look: Callable[[], T], what: str = "the condition", tell: Callable[
 
 
 async def wait_in_loop_for(look: Callable[[], T], what: str = "the condition") -> T:
-    """As `wait_for`, while the event loop goes on."""
+    """As `wait_for`, without blocking the event loop."""
     for pause in _pauses():
         if found := look():
             return found
@@ -37,7 +37,7 @@ async def wait_in_loop_for(look: Callable[[], T], what: str = "the condition") -
 
 
 def _pauses() -> Iterator[float]:
-    """Short ones first: most of what is waited for is there in a moment."""
+    """Short ones first: most conditions are true within milliseconds."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     pause = FIRST_PAUSE_SECONDS
     while time.monotonic() < deadline:
