@@ -35,6 +35,7 @@ COMMANDS = {
     "snapshot": "show this machine's GPUs and their processes now",
     "query": "run a PromQL query on a gpuscope server or any Prometheus",
     "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
+    "report": "report GPU-hours by user, pod, job, node or model: held, busy, idle, energy, cost",
     "explain": "explain an XID, a throttle reason, a GPU state or a metric, and what to do",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",

@@ -94,15 +94,16 @@ class GpuTimes:
         return max(0.0, self._held[uuid] - self._attributed[kind, uuid])
 
     def read(self, devices: Sequence[Device], units: GpuUnits) -> tuple[GpuTime, ...]:
-        free: dict[Uuid, list[UnitTime]] = defaultdict(list)
+        times: dict[Uuid, list[UnitTime]] = defaultdict(list)
         for uuid, unit in units.items():
-            free[unit.device.uuid].append(UnitTime(uuid=uuid, free_seconds=self._free[uuid]))
+            time = UnitTime(uuid=uuid, held_seconds=self._held[uuid], free_seconds=self._free[uuid])
+            times[unit.device.uuid].append(time)
         return tuple(
             GpuTime(
                 gpu_uuid=device.uuid,
                 observed_seconds=self._observed[device.uuid],
                 stranded_seconds=self._stranded[device.uuid],
-                units=tuple(free[device.uuid]),
+                units=tuple(times[device.uuid]),
             )
             for device in devices
             if device.uuid in self._observed

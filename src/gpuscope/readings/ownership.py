@@ -61,9 +61,10 @@ class OwnerUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTime:
-    """A whole GPU or a MIG instance: GPU-seconds in which nobody held it."""
+    """A whole GPU or a MIG instance: GPU-seconds in which somebody or nobody held it."""
 
     uuid: Uuid
+    held_seconds: float
     free_seconds: float
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from gpuscope.metrics.families.native.owner_table import (
     ALLOCATION_USED,
     FREE_SECONDS,
+    HELD_SECONDS,
     OBSERVED_SECONDS,
     OWNER_FAILURES,
     OWNER_GPUS,
@@ -72,14 +73,14 @@ class OwnerMetrics:
     def _times(self, snapshot: Snapshot, names: Mapping[Uuid, str]) -> Iterator[MetricFamily]:
         times = snapshot.ownership.times
         boards = [(self._kept(GPU_LABELS, (names.get(one.gpu_uuid, ""), one.gpu_uuid)), one) for one in times]
-        units = [unit for time in times for unit in time.units]
+        units = [
+            (self._kept(GPU_LABELS, (names.get(unit.uuid, ""), unit.uuid)), unit)
+            for time in times
+            for unit in time.units
+        ]
         yield OBSERVED_SECONDS.family([Sample(labels, one.observed_seconds) for labels, one in boards])
-        yield FREE_SECONDS.family(
-            [
-                Sample(self._kept(GPU_LABELS, (names.get(unit.uuid, ""), unit.uuid)), unit.free_seconds)
-                for unit in units
-            ]
-        )
+        yield HELD_SECONDS.family([Sample(labels, unit.held_seconds) for labels, unit in units])
+        yield FREE_SECONDS.family([Sample(labels, unit.free_seconds) for labels, unit in units])
         yield STRANDED_SECONDS.family([Sample(labels, one.stranded_seconds) for labels, one in boards])
 
     def _kept(self, names: tuple[str, ...], texts: tuple[str, ...]) -> LabelSet:

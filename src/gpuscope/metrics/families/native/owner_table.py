@@ -79,8 +79,16 @@ OBSERVED_SECONDS = NativeMetric(
     "gpuscope_gpu_observed_seconds_total",
     "counter",
     "",
-    "Time in which the GPU was read: for each kind, the sum of owners, unattributed, free and stranded.",
+    "Time in which the GPU was read: the sum of its held, free and stranded seconds.",
     ("gpu", "uuid"),
+)
+HELD_SECONDS = NativeMetric(
+    "gpuscope_gpu_held_seconds_total",
+    "counter",
+    "",
+    "Time in which somebody held the GPU or MIG instance; an instance counts by its slices.",
+    ("gpu", "uuid"),
+    "GPU-seconds",
 )
 FREE_SECONDS = NativeMetric(
     "gpuscope_gpu_free_seconds_total",
@@ -115,6 +123,6 @@ OWNER_FAILURES = NativeMetric(
 )
 
 OWNERSHIP_METRICS: tuple[NativeMetric, ...] = (
-    *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS, OBSERVED_SECONDS, FREE_SECONDS, STRANDED_SECONDS,
-    ALLOCATION_USED, OWNER_FAILURES,
+    *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS, OBSERVED_SECONDS, HELD_SECONDS, FREE_SECONDS,
+    STRANDED_SECONDS, ALLOCATION_USED, OWNER_FAILURES,
 )  # fmt: skip
