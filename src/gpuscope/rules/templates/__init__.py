@@ -21,7 +21,6 @@ from gpuscope.rules.templates.template_values import FunctionFailed
 
 __all__ = [
     "ALERT_PRELUDE",
-    "TemplateAlert",
     "AlertData",
     "AlertList",
     "FunctionFailed",
@@ -29,6 +28,7 @@ __all__ = [
     "KeyValues",
     "NotificationData",
     "Template",
+    "TemplateAlert",
     "TemplateError",
     "alert_data",
     "alertmanager_functions",

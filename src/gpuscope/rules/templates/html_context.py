@@ -64,20 +64,24 @@ class UrlPart(Enum):
 
 
 COMMENTS = (
-    HtmlState.COMMENT, HtmlState.SCRIPT_BLOCK_COMMENT, HtmlState.SCRIPT_LINE_COMMENT, HtmlState.STYLE_BLOCK_COMMENT,
+    HtmlState.COMMENT, HtmlState.SCRIPT_BLOCK_COMMENT, HtmlState.SCRIPT_LINE_COMMENT,
+    HtmlState.STYLE_BLOCK_COMMENT,
     HtmlState.STYLE_LINE_COMMENT,
 )  # fmt: skip
 SCRIPT_LITERALS = (
-    HtmlState.SCRIPT_DOUBLE_QUOTED, HtmlState.SCRIPT_SINGLE_QUOTED, HtmlState.SCRIPT_TEMPLATE, HtmlState.SCRIPT_REGEXP,
+    HtmlState.SCRIPT_DOUBLE_QUOTED, HtmlState.SCRIPT_SINGLE_QUOTED, HtmlState.SCRIPT_TEMPLATE,
+    HtmlState.SCRIPT_REGEXP,
 )  # fmt: skip
 _SPACES = " \t\n\f\r"
 _START = {
-    Content.PLAIN: HtmlState.ATTRIBUTE, Content.SCRIPT_TYPE: HtmlState.ATTRIBUTE, Content.SCRIPT: HtmlState.SCRIPT,
+    Content.PLAIN: HtmlState.ATTRIBUTE, Content.SCRIPT_TYPE: HtmlState.ATTRIBUTE,
+    Content.SCRIPT: HtmlState.SCRIPT,
     Content.STYLE: HtmlState.STYLE, Content.URL: HtmlState.URL, Content.SRCSET: HtmlState.SRCSET,
     Content.META_CONTENT: HtmlState.META_CONTENT,
 }  # fmt: skip
 _ELEMENTS = {
-    "script": HtmlState.SCRIPT, "style": HtmlState.STYLE, "textarea": HtmlState.RCDATA, "title": HtmlState.RCDATA,
+    "script": HtmlState.SCRIPT, "style": HtmlState.STYLE, "textarea": HtmlState.RCDATA,
+    "title": HtmlState.RCDATA,
     "meta": HtmlState.TEXT,
 }  # fmt: skip
 _REGEXP_BEFORE = frozenset(
@@ -270,7 +274,8 @@ def _in_script(context: Context, text: str) -> tuple[Context, int]:
     at, mark = found.start(), found[0]
     divides = slash_divides_after(text[:at], context.slash_divides)
     literals = {
-        '"': HtmlState.SCRIPT_DOUBLE_QUOTED, "'": HtmlState.SCRIPT_SINGLE_QUOTED, "`": HtmlState.SCRIPT_TEMPLATE,
+        '"': HtmlState.SCRIPT_DOUBLE_QUOTED, "'": HtmlState.SCRIPT_SINGLE_QUOTED,
+        "`": HtmlState.SCRIPT_TEMPLATE,
     }  # fmt: skip
     if mark in literals:
         return replace(context, state=literals[mark], slash_divides=False), at + 1
@@ -327,7 +332,8 @@ def _in_style(context: Context, text: str) -> tuple[Context, int]:
     if not found:
         return context, len(text)
     states = {
-        "//": HtmlState.STYLE_LINE_COMMENT, "/*": HtmlState.STYLE_BLOCK_COMMENT, '"': HtmlState.STYLE_DOUBLE_QUOTED,
+        "//": HtmlState.STYLE_LINE_COMMENT, "/*": HtmlState.STYLE_BLOCK_COMMENT,
+        '"': HtmlState.STYLE_DOUBLE_QUOTED,
         "'": HtmlState.STYLE_SINGLE_QUOTED,
     }  # fmt: skip
     urls = {

@@ -43,7 +43,8 @@ _PREDEFINED = {"html", "urlquery"}
 _SCRIPT_TAG = re.compile("<(script|/script|!--)", re.IGNORECASE)
 _STYLE_STRINGS = (HtmlState.STYLE_DOUBLE_QUOTED, HtmlState.STYLE_SINGLE_QUOTED)
 _URLS = (
-    HtmlState.URL, *_STYLE_STRINGS, HtmlState.STYLE_DOUBLE_QUOTED_URL, HtmlState.STYLE_SINGLE_QUOTED_URL, HtmlState.STYLE_URL,
+    HtmlState.URL, *_STYLE_STRINGS, HtmlState.STYLE_DOUBLE_QUOTED_URL, HtmlState.STYLE_SINGLE_QUOTED_URL,
+    HtmlState.STYLE_URL,
 )  # fmt: skip
 _ESCAPERS: dict[HtmlState, Callable[[GoValue], GoValue]] = {
     HtmlState.META_CONTENT_URL: filter_url,
