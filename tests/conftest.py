@@ -28,6 +28,7 @@ NOT_FAST = (
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
     "server/login/test_running.py", "sources/test_new_source.py", "sources/test_nvml_peers.py",
     "sources/test_nvml_trouble.py", "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
+    "render/test_compose_project.py", "render/test_labs.py", "render/test_running.py",
     "test_engines.py", "test_fake_nvml.py",
     "test_package.py", "wiring/test_serving.py",
 )  # fmt: skip

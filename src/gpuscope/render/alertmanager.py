@@ -1,0 +1,97 @@
+"""alertmanager.yml: routes by severity, inhibition, and receivers whose secrets stay in files.
+
+Without a receiver, alerts are grouped and shown in Alertmanager's own page, but not sent anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from gpuscope.render import RenderedFile
+
+HEADER: Final = "# Written by `gpuscope render alertmanager`.\n"
+NO_RECEIVER: Final = (
+    "# No receiver is configured: alerts are shown on Alertmanager's page and sent nowhere. Render again with\n"
+    "# --webhook-url-file, --slack-url-file or --email to send them.\n"
+)
+URGENT: Final = 'severity=~"critical|page"'
+LESS_URGENT: Final = 'severity=~"warning|info"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertmanagerPlan:
+    webhook_url_file: str = ""
+    slack_url_file: str = ""
+    slack_channel: str = ""
+    email: str = ""
+    smtp_host: str = ""
+    smtp_from: str = ""
+    smtp_user: str = ""
+    smtp_password_file: str = ""
+
+
+def alertmanager_file(plan: AlertmanagerPlan) -> RenderedFile:
+    receiver = _receiver(plan)
+    document = {
+        **({"global": _smtp(plan)} if plan.email else {}),
+        "route": {
+            "receiver": "default",
+            # Not by gpu: eight GPUs of a hot node are one notification.
+            "group_by": ["alertname", "instance"],
+            "group_wait": "30s",
+            "group_interval": "5m",
+            "repeat_interval": "12h",
+            "routes": [{"matchers": [URGENT], "group_wait": "10s", "repeat_interval": "2h"}],
+        },
+        "inhibit_rules": _inhibit_rules(),
+        "receivers": [receiver],
+    }
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    has_receiver = len(receiver) > 1
+    return RenderedFile("alertmanager.yml", HEADER + ("" if has_receiver else NO_RECEIVER) + text)
+
+
+def _inhibit_rules() -> list[dict[str, Any]]:
+    return [
+        # A machine that is down explains all other alerts about it.
+        {
+            "source_matchers": ['alertname="InstanceDown"'],
+            "target_matchers": ['alertname!="InstanceDown"'],
+            "equal": ["instance"],
+        },
+        # The critical form of an alert replaces its warning, per GPU.
+        {
+            "source_matchers": [URGENT],
+            "target_matchers": [LESS_URGENT],
+            "equal": ["alertname", "instance", "gpu"],
+        },
+    ]
+
+
+def _receiver(plan: AlertmanagerPlan) -> dict[str, Any]:
+    receiver: dict[str, Any] = {"name": "default"}
+    if plan.webhook_url_file:
+        receiver["webhook_configs"] = [{"url_file": plan.webhook_url_file, "send_resolved": True}]
+    if plan.slack_url_file:
+        slack: dict[str, Any] = {"api_url_file": plan.slack_url_file, "send_resolved": True}
+        if plan.slack_channel:
+            slack["channel"] = plan.slack_channel
+        receiver["slack_configs"] = [slack]
+    if plan.email:
+        receiver["email_configs"] = [{"to": plan.email, "send_resolved": True}]
+    return receiver
+
+
+def _smtp(plan: AlertmanagerPlan) -> dict[str, Any]:
+    smtp: dict[str, Any] = {
+        "smtp_smarthost": plan.smtp_host,
+        "smtp_from": plan.smtp_from or plan.email,
+    }
+    if plan.smtp_user:
+        smtp["smtp_auth_username"] = plan.smtp_user
+    if plan.smtp_password_file:
+        smtp["smtp_auth_password_file"] = plan.smtp_password_file
+    return smtp
