@@ -110,6 +110,8 @@ def test_rendering_again_keeps_the_password_and_the_settings(project: Path) -> N
 def test_gpu_access_is_chosen_in_the_settings_and_has_a_device_for_each_gpu(tmp_path: Path) -> None:
     project = render(tmp_path / "p", "--gpu-access", "devices", "--gpu-count", "3")
     assert "COMPOSE_FILE=compose.yaml:compose.devices.yaml" in (project / ".env").read_text()
+    assert "GPUSCOPE_NODE=lab1\n" in (project / ".env").read_text()
+    assert "GPUSCOPE_ALLOWED_HOSTS=localhost,lab1\n" in (project / ".env").read_text()
     agent = config(project, "single", gpus="devices")["services"]["agent"]
     sources = [device["source"] for device in agent["devices"]]
     assert sources == ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"]

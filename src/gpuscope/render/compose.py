@@ -51,8 +51,11 @@ def compose_files(plan: ComposePlan) -> list[RenderedFile]:
 
 def private_files(plan: ComposePlan) -> list[RenderedFile]:
     """Files of this installation, which are kept when it is rendered again."""
-    settings = read_shipped("compose/env.example").replace(
-        "compose.nvidia.yaml", f"compose.{plan.gpu_access}.yaml"
+    settings = (
+        read_shipped("compose/env.example")
+        .replace("compose.nvidia.yaml\n", f"compose.{plan.gpu_access}.yaml\n")
+        .replace("GPUSCOPE_NODE=\n", f"GPUSCOPE_NODE={plan.instance}\n")
+        .replace("GPUSCOPE_ALLOWED_HOSTS=localhost\n", f"GPUSCOPE_ALLOWED_HOSTS=localhost,{plan.instance}\n")
     )
     password = secrets.token_urlsafe(18) + "\n"
     return [
