@@ -19,7 +19,8 @@ settings.load_profile("gpuscope")
 HERE = Path(__file__).parent
 NOT_FAST = (
     "cli/test_commands.py", "cli/test_gone.py", "cli/test_server.py", "cli/test_up.py",
-    "cli/test_user.py", "clients", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
+    "cli/test_user.py", "clients",
+    "doctor/test_server_reachability.py", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
     "load/test_load_command.py", "owners/test_churn.py",
     "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
     "metrics/test_sessions_prometheus.py",
