@@ -133,7 +133,8 @@ def test_a_listener_that_never_answers() -> None:
 
 
 def test_tls_problems(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(200, b"gpuscope is ready.\n", tls=certificate) as port:
+    headers = {"content-type": "application/json"}
+    with serving(200, b"gpuscope is ready.\n", headers, tls=certificate) as port:
         untrusted = problem(f"https://127.0.0.1:{port}")
         assert "certificate" in untrusted.what
         assert "SSL_CERT_FILE" in untrusted.fix
@@ -153,6 +154,7 @@ def test_tls_problems(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("status", "headers", "said"),
     [
         (404, {}, "is another service: it answers 404"),
+        (503, {}, "is another service: it answers 503"),
         (200, {"content-type": "text/html"}, "is another service"),
         (502, {}, "cannot reach the server behind it"),
         (302, {"location": "https://login.example/start"}, "redirects to https://login.example/start"),
@@ -179,6 +181,11 @@ def test_something_that_is_not_http() -> None:
         found = problem(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=1)
         thread.join()
     assert "is not an HTTP server" in found.what
+
+
+def test_another_exporter_is_not_a_server() -> None:
+    with serving(200, b"# TYPE x gauge\nx 1\n", {"content-type": "text/plain"}) as port:
+        assert "is an exporter (of another program)" in problem(f"http://127.0.0.1:{port}").what
 
 
 def test_an_agent_is_not_a_server() -> None:
@@ -216,7 +223,7 @@ def test_login_token_and_host_name_of_a_server(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_refused_host_name() -> None:
-    with serving(421, b"gpuscope") as port:
+    with serving(421, b"gpuscope", {"content-type": "application/json"}) as port:
         found = problem(f"http://localhost:{port}")
     assert "does not accept the host name localhost" in found.what
     assert "--allowed-hosts localhost" in found.fix

@@ -137,13 +137,22 @@ def _parse_labels(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
+    from gpuscope.render.rule_files import METRICS
+
+    parser.add_argument(
+        "--for",
+        dest="metrics",
+        choices=METRICS,
+        default=METRICS[0],
+        help=f"metrics that are scraped ({METRICS[0]})",
+    )
     add_out(parser, required=True)
 
 
 def _run_rules(args: argparse.Namespace) -> int:
     from gpuscope.render.rule_files import rule_files
 
-    write_rendered(args, rule_files())
+    write_rendered(args, rule_files(args.metrics))
     return 0
 
 

@@ -26,6 +26,8 @@ CHECKS: tuple[Check, ...] = ()
 ANSWER_SECONDS: Final = 5.0
 MAX_BODY_BYTES: Final = 4 << 20
 MAX_SHOWN_CHARACTERS: Final = 120
+OUR_PATHS: Final = b"/-/healthy, /-/ready, /metrics"
+"""In an agent's answer to an unknown path; while it is not ready, nothing else says what it is."""
 TEST_QUERY: Final = "/api/v1/query?query=" + quote("vector(1)")
 
 
@@ -194,26 +196,17 @@ def _identify(url: ServerUrl, ready: HttpResponse, seconds: float) -> str:
         target = ready.header("location")[:MAX_SHOWN_CHARACTERS]
         fix = f"use the address it redirects to, or log in at the proxy: {target}"
         raise Problem(f"{url.place} redirects to {target}", fix)
-    if "gpuscope" in text or ready.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        if _is_exporter(url, seconds):
-            raise _exporter_problem(url, "a gpuscope agent")
-        return "a gpuscope server"
-    if "prometheus" in text:
-        return "a Prometheus"
-    if _get(url, TEST_QUERY, seconds).header("content-type").startswith("application/json"):
-        return "a server with Prometheus' API"
-    if _is_exporter(url, seconds):
+    query = _get(url, TEST_QUERY, seconds)
+    if query.header("content-type").startswith("application/json"):
+        known = {"gpuscope": "a gpuscope server", "prometheus": "a Prometheus"}
+        return next((name for word, name in known.items() if word in text), "a server with Prometheus' API")
+    if "gpuscope" in text or OUR_PATHS in query.body:
+        raise _exporter_problem(url, "a gpuscope agent")
+    metrics = _get(url, "/metrics", seconds)
+    if metrics.status == HTTPStatus.OK and b"# TYPE " in metrics.body:
         raise _exporter_problem(url, f"an exporter ({listener_on(url.port) or 'of another program'})")
     fix = f"gpuscope's server is on port {SERVER_PORT} unless --listen says otherwise"
     raise Problem(f"{url.place} is another service: it answers {ready.status} to /-/ready", fix)
-
-
-def _is_exporter(url: ServerUrl, seconds: float) -> bool:
-    """Has metrics, but no query API."""
-    if _get(url, TEST_QUERY, seconds).status != HTTPStatus.NOT_FOUND:
-        return False
-    metrics = _get(url, "/metrics", seconds)
-    return metrics.status == HTTPStatus.OK and b"# TYPE " in metrics.body
 
 
 def _exporter_problem(url: ServerUrl, name: str) -> Problem:

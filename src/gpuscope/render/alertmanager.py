@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from gpuscope.render import RenderedFile
+from gpuscope.render import FILES, RenderedFile
 
 HEADER: Final = "# Written by `gpuscope render alertmanager`.\n"
 NO_RECEIVER: Final = (
@@ -34,11 +34,28 @@ class AlertmanagerPlan:
 
 
 def alertmanager_file(plan: AlertmanagerPlan) -> RenderedFile:
-    receiver = _receiver(plan)
-    document = {
-        **({"global": _smtp(plan)} if plan.email else {}),
+    document = _shipped_document() or _default_document()
+    if plan.email:
+        document["global"] = {**document.get("global", {}), **_smtp(plan)}
+    settings = _receiver_settings(plan)
+    for receiver in document["receivers"]:
+        if receiver["name"] == document["route"]["receiver"]:
+            receiver.update(settings)
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return RenderedFile("alertmanager.yml", HEADER + ("" if settings else NO_RECEIVER) + text)
+
+
+def _shipped_document() -> dict[str, Any] | None:
+    """The routes and inhibition rules that belong to the shipped rule files."""
+    path = FILES / "prometheus" / "alertmanager.yml"
+    document: dict[str, Any] | None = yaml.safe_load(path.read_text("utf-8")) if path.exists() else None
+    return document
+
+
+def _default_document() -> dict[str, Any]:
+    return {
         "route": {
-            "receiver": "default",
+            "receiver": "operators",
             # Not by gpu: eight GPUs of a hot node are one notification.
             "group_by": ["alertname", "instance"],
             "group_wait": "30s",
@@ -47,11 +64,8 @@ def alertmanager_file(plan: AlertmanagerPlan) -> RenderedFile:
             "routes": [{"matchers": [URGENT], "group_wait": "10s", "repeat_interval": "2h"}],
         },
         "inhibit_rules": _inhibit_rules(),
-        "receivers": [receiver],
+        "receivers": [{"name": "operators"}],
     }
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    has_receiver = len(receiver) > 1
-    return RenderedFile("alertmanager.yml", HEADER + ("" if has_receiver else NO_RECEIVER) + text)
 
 
 def _inhibit_rules() -> list[dict[str, Any]]:
@@ -71,8 +85,8 @@ def _inhibit_rules() -> list[dict[str, Any]]:
     ]
 
 
-def _receiver(plan: AlertmanagerPlan) -> dict[str, Any]:
-    receiver: dict[str, Any] = {"name": "default"}
+def _receiver_settings(plan: AlertmanagerPlan) -> dict[str, Any]:
+    receiver: dict[str, Any] = {}
     if plan.webhook_url_file:
         receiver["webhook_configs"] = [{"url_file": plan.webhook_url_file, "send_resolved": True}]
     if plan.slack_url_file:

@@ -57,7 +57,7 @@ def prometheus_files(plan: ScrapePlan, *, name: str = "prometheus.yml") -> list[
     return [
         RenderedFile(name, HEADER + _dump(_document(plan, configs))),
         *(RenderedFile(f"targets/{job}.yml", _dump(groups)) for job, groups in jobs.items()),
-        *rule_files(),
+        *rule_files(plan.gpu_job),
     ]
 
 

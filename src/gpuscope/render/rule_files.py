@@ -1,26 +1,37 @@
-"""The shipped Prometheus rule files, as they are in the package. Unit tests of rules are not among them."""
+"""The shipped Prometheus rule files that fit the metrics that are scraped.
+
+The same alerts exist for gpuscope's own metrics and for those of the exporters it replaces; with both, each
+problem would be notified twice. Unit tests of rules are not among the files.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from gpuscope.render import FILES, RenderedFile
 
-SUFFIX = ".rules.yml"
+SUFFIX: Final = ".rules.yml"
+METRICS: Final = ("gpuscope", "dcgm", "nvidia_smi")
+_ONLY_FOR: Final = {
+    "gpuscope-gpu": "gpuscope",
+    "gpuscope-node": "gpuscope",
+    "gpuscope-use": "gpuscope",
+    "dcgm-exporter": "dcgm",
+    "nvidia-gpu-exporter": "nvidia_smi",
+}
+"""Files about one exporter's metrics; all others fit every one."""
 
 
-def rule_files() -> list[RenderedFile]:
-    """`rules/NAME.rules.yml` for each file with that suffix, and for all of the folder `rules`."""
+def rule_files(metrics: str = "gpuscope") -> list[RenderedFile]:
+    """As `rules/NAME.rules.yml`."""
     folder = FILES / "prometheus"
-    found = [
-        *folder.glob(f"*{SUFFIX}"),
-        *(path for path in (folder / "rules").glob("*.yml") if not _is_test(path)),
-    ]
+    paths = [*folder.glob(f"*{SUFFIX}"), *(folder / "rules").glob("*.yml")]
+    names = {path: path.name.removesuffix(".yml").removesuffix(".rules") for path in sorted(paths)}
     return [
-        RenderedFile(
-            f"rules/{path.name.removesuffix('.yml').removesuffix('.rules')}{SUFFIX}", path.read_text("utf-8")
-        )
-        for path in sorted(found)
+        RenderedFile(f"rules/{name}{SUFFIX}", path.read_text("utf-8"))
+        for path, name in names.items()
+        if _ONLY_FOR.get(name, metrics) == metrics and not _is_test(path)
     ]
 
 
