@@ -31,6 +31,7 @@ NOT_FAST = (
     "sources/test_old_driver.py", "sources/test_nvml_peers.py",
     "sources/test_nvml_trouble.py", "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
     "render/test_compose_project.py", "render/test_labs.py", "render/test_running.py",
+    "render/test_systemd_lab.py",
     "test_engines.py", "test_fake_nvml.py",
     "test_package.py", "wiring/test_serving.py",
 )  # fmt: skip
