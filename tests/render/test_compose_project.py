@@ -39,7 +39,7 @@ def config(project: Path, profile: str, *, gpus: str = "demo") -> dict[str, Any]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(project),
-        "COMPOSE_FILE": f"compose.yaml:compose.{gpus}.yaml",
+        "COMPOSE_FILE": f"compose.yaml:compose.{gpus}.yaml:compose.slurm.yaml",
         "COMPOSE_ENV_FILES": "/dev/null",
     }
     command = [engine("docker-compose"), "--profile", profile, "config", "--format", "json"]
@@ -109,12 +109,31 @@ def test_rendering_again_keeps_the_password_and_the_settings(project: Path) -> N
 
 def test_gpu_access_is_chosen_in_the_settings_and_has_a_device_for_each_gpu(tmp_path: Path) -> None:
     project = render(tmp_path / "p", "--gpu-access", "devices", "--gpu-count", "3")
-    assert "COMPOSE_FILE=compose.yaml:compose.devices.yaml" in (project / ".env").read_text()
+    chosen = "COMPOSE_FILE=compose.yaml:compose.devices.yaml:compose.slurm.yaml\n"
+    assert chosen in (project / ".env").read_text()
     assert "GPUSCOPE_NODE=lab1\n" in (project / ".env").read_text()
     assert "GPUSCOPE_ALLOWED_HOSTS=localhost,lab1\n" in (project / ".env").read_text()
     agent = config(project, "single", gpus="devices")["services"]["agent"]
     sources = [device["source"] for device in agent["devices"]]
     assert sources == ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"]
+
+
+def test_a_missing_file_of_the_machine_is_not_made_a_folder(project: Path) -> None:
+    mounts = [
+        mount
+        for profile in ("single", "master")
+        for service in config(project, profile, gpus="devices")["services"].values()
+        for mount in service.get("volumes", [])
+        if mount["type"] == "bind" and mount["source"].startswith("/usr")
+    ]
+    assert len(mounts) >= 9
+    # compose leaves the setting out of its output when it is false
+    assert not [mount for mount in mounts if mount.get("bind", {}).get("create_host_path")]
+
+
+def test_without_slurm_the_master_has_no_slurm_exporter(tmp_path: Path) -> None:
+    assert main(["render", "compose", "--instance", "lab1", "--out", str(tmp_path / "p")]) == 0
+    assert "COMPOSE_FILE=compose.yaml:compose.nvidia.yaml\n" in (tmp_path / "p" / ".env").read_text()
 
 
 def test_gpu_devices_are_counted_by_their_names(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ STATIC_FILES: Final = (
     "compose.yaml",
     "compose.nvidia.yaml",
     "compose.demo.yaml",
+    "compose.slurm.yaml",
     "grafana/datasources.yml",
     "grafana/dashboards.yml",
 )
@@ -53,7 +54,7 @@ def private_files(plan: ComposePlan) -> list[RenderedFile]:
     """Files of this installation, which are kept when it is rendered again."""
     settings = (
         read_shipped("compose/env.example")
-        .replace("compose.nvidia.yaml\n", f"compose.{plan.gpu_access}.yaml\n")
+        .replace("compose.yaml:compose.nvidia.yaml\n", ":".join(_chosen_files(plan)) + "\n")
         .replace("GPUSCOPE_NODE=\n", f"GPUSCOPE_NODE={plan.instance}\n")
         .replace("GPUSCOPE_ALLOWED_HOSTS=localhost\n", f"GPUSCOPE_ALLOWED_HOSTS=localhost,{plan.instance}\n")
     )
@@ -62,6 +63,11 @@ def private_files(plan: ComposePlan) -> list[RenderedFile]:
         RenderedFile(".env", settings, keep=True),
         RenderedFile("secrets/grafana_admin_password", password, SECRET_MODE, keep=True),
     ]
+
+
+def _chosen_files(plan: ComposePlan) -> list[str]:
+    slurm = ["compose.slurm.yaml"] if plan.slurm_host else []
+    return ["compose.yaml", f"compose.{plan.gpu_access}.yaml", *slurm]
 
 
 def _configuration(plan: ComposePlan) -> Iterator[RenderedFile]:
