@@ -102,30 +102,24 @@ def test_the_image_is_small_has_no_compiler_and_is_not_root(lab: DockerLab, tmp_
     assert found.strip() == "[] 65532"
 
 
-@pytest.mark.parametrize(("role", "port", "metric"), [
-    ("dcgm-exporter", 9400, "DCGM_FI_DEV_GPU_UTIL{"),
-    ("nvidia_gpu_exporter", 9835, "nvidia_smi_gpu_info{"),
-    ("gpuscope", 9470, ""),
+HARDENED = "--read-only --cap-drop ALL --security-opt no-new-privileges --tmpfs /tmp"
+
+
+@pytest.mark.parametrize(("role", "port", "command", "metric"), [
+    ("dcgm-exporter", 9400, "", "DCGM_FI_DEV_GPU_UTIL{"),
+    ("nvidia_gpu_exporter", 9835, "", "nvidia_smi_gpu_info{"),
+    ("gpuscope", 9400, "agent", "gpuscope_gpu_info{"),
+    ("gpuscope", 9470, "", ""),  # its metrics need a login
 ])  # fmt: skip
-def test_each_role_becomes_healthy_on_its_port(lab: DockerLab, role: str, port: int, metric: str) -> None:
-    environment = ["-e", "GPUSCOPE_SOURCE=demo"] if role != "gpuscope" else []
-    options = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp"]
-    name = f"role-{port}"
-    lab.docker(
-        "run",
-        "-d",
-        "--name",
-        name,
-        *options,
-        *environment,
-        "-p",
-        f"127.0.0.1:2{port}:{port}",
-        f"gpuscope:{role}",
-    )
-    wait_until(lambda: lab.inspect(name)["State"]["Health"]["Status"] == "healthy", lab.docker("logs", name))
+def test_each_role_becomes_healthy_on_its_port(
+    lab: DockerLab, role: str, port: int, command: str, metric: str
+) -> None:
+    options = f"run -d --name role {HARDENED} -e GPUSCOPE_SOURCE=demo -p 127.0.0.1:2{port}:{port}"
+    lab.docker(*options.split(), f"gpuscope:{role}", *command.split())
+    wait_until(lambda: lab.inspect("role")["State"]["Health"]["Status"] == "healthy", f"{role} is not healthy")
     if metric:
         wait_until(lambda: metric in get(f"http://127.0.0.1:2{port}/metrics"), f"{metric} in {role}")
-    lab.docker("rm", "-f", name)
+    lab.docker("rm", "-f", "role")
 
 
 def test_dcgm_exporters_own_command_lines_work(lab: DockerLab) -> None:
@@ -133,16 +127,8 @@ def test_dcgm_exporters_own_command_lines_work(lab: DockerLab) -> None:
     run = ("run", "--rm", "-e", "GPUSCOPE_SOURCE=demo", "gpuscope:dcgm-exporter")
     flags = ("-f", "/etc/dcgm-exporter/dcp-metrics-included.csv", "--once")
     assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{" in lab.docker(*run, *flags)
-    shell = (
-        "run",
-        "--rm",
-        "-e",
-        "GPUSCOPE_SOURCE=demo",
-        "--entrypoint",
-        "/usr/bin/dcgm-exporter",
-        "gpuscope:dcgm-exporter",
-    )
-    assert "DCGM_FI_DEV_SM_CLOCK{" in lab.docker(*shell, *flags)
+    by_path = "run --rm -e GPUSCOPE_SOURCE=demo --entrypoint /usr/bin/dcgm-exporter gpuscope:dcgm-exporter"
+    assert "DCGM_FI_DEV_SM_CLOCK{" in lab.docker(*by_path.split(), *flags)
     assert "gpuscope load" in lab.docker("run", "--rm", "gpuscope:dcgmproftester", "--help")
 
 
@@ -157,15 +143,8 @@ def test_a_driver_library_that_is_mounted_is_used(lab: DockerLab, tmp_path: Path
     tmp_path.chmod(0o755)
     for path in tmp_path.iterdir():
         path.chmod(0o644)
-    mounts = (
-        "-v",
-        f"{nvml}:{NVML_IN_IMAGE}:ro",
-        "-v",
-        f"{tmp_path}:/driver:ro",
-        "-e",
-        "FAKE_NVML_STATE=/driver/state",
-    )
-    run = ("run", "--rm", "--read-only", "--pid", "host", *mounts)
+    mounts = f"-v {nvml}:{NVML_IN_IMAGE}:ro -v {tmp_path}:/driver:ro -e FAKE_NVML_STATE=/driver/state"
+    run = ("run", "--rm", "--read-only", "--pid", "host", *mounts.split())
     snapshot = json.loads(lab.docker(*run, "gpuscope:gpuscope", "snapshot", "--json"))
     assert len(snapshot["devices"]) == 2
     doctor = lab.docker(*run, "gpuscope:gpuscope", "doctor", check=False)
@@ -233,18 +212,8 @@ def query(expression: str) -> list[Any]:
 def test_compose_brings_one_server_up_with_data(lab: DockerLab, project: Path) -> None:
     skip_if_used(9090, 9093)
     began = time.monotonic()
-    lab.docker(
-        "compose",
-        "--profile",
-        "single",
-        "up",
-        "-d",
-        "--wait",
-        "agent",
-        "prometheus",
-        "alertmanager",
-        cwd=project,
-    )
+    up = "compose --profile single up -d --wait agent prometheus alertmanager"
+    lab.docker(*up.split(), cwd=project)
     wait_until(lambda: query('count(gpuscope_gpu_info{instance="localhost"}) == 8'), "data in Prometheus")
     print(f"compose up to data: {time.monotonic() - began:.1f} s")
     assert query("up{job='gpuscope'}")[0]["value"][1] == "1"
@@ -261,19 +230,8 @@ def test_compose_brings_gpuscope_alone_up(lab: DockerLab, project: Path) -> None
     assert "<!doctype html>" in get("http://127.0.0.1:9470/")
     logs = lab.docker("compose", "--profile", "up", "logs", cwd=project)
     assert "one-time token" in logs
-    made = lab.docker(
-        "compose",
-        "exec",
-        "-T",
-        "gpuscope",
-        "gpuscope",
-        "user",
-        "token",
-        "t",
-        "--data",
-        "/var/lib/gpuscope",
-        cwd=project,
-    )
+    make_token = "compose exec -T gpuscope gpuscope user token t --data /var/lib/gpuscope"
+    made = lab.docker(*make_token.split(), cwd=project)
     token = max(re.findall(r"\S+", made), key=len)
     request = urllib.request.Request(
         "http://127.0.0.1:9470/api/v1/query?query=count(gpuscope_gpu_info)",
@@ -290,18 +248,9 @@ def test_compose_brings_gpuscope_alone_up(lab: DockerLab, project: Path) -> None
 
 def test_compose_brings_node_and_master_up(lab: DockerLab, project: Path) -> None:
     skip_if_used(9090, 9093, 9100, 9400)
-    lab.docker("compose", "--profile", "node", "up", "-d", "--wait", cwd=project)
-    lab.docker(
-        "compose",
-        "--profile",
-        "master",
-        "up",
-        "-d",
-        "--wait",
-        "master-prometheus",
-        "master-alertmanager",
-        cwd=project,
-    )
+    lab.docker(*["compose", "--profile", "node", "up", "-d", "--wait"], cwd=project)
+    master = "compose --profile master up -d --wait master-prometheus master-alertmanager"
+    lab.docker(*master.split(), cwd=project)
     wait_until(lambda: len(query("up == 1")) == 2, "both targets up")
     assert {row["metric"]["job"] for row in query("up == 1")} == {"node", "gpuscope"}
 
