@@ -337,6 +337,38 @@ class Limits:
         metavar="64KiB",
     )
 
+    # Group "rules": rule files and their templates (up, server)
+    template_max_bytes: int = _limit(
+        256 << 10,
+        parse_bytes,
+        "rules",
+        "size of a template's text; a longer one is refused when its file is loaded",
+        why="Alertmanager's own mail template has 14 KiB",
+        metavar="256KiB",
+    )
+    template_max_output_bytes: int = _limit(
+        1 << 20,
+        parse_bytes,
+        "rules",
+        "length of the text that a template, or one of its functions, makes",
+        why="a mail about 500 alerts has 0.5 MiB; printf could pad to any width",
+        metavar="1MiB",
+    )
+    template_max_steps: int = _limit(
+        200_000,
+        parse_positive,
+        "rules",
+        "nodes that a template may evaluate before it is stopped",
+        why="0.3 s; the mail about 500 alerts takes 40,000",
+    )
+    template_max_depth: int = _limit(
+        100,
+        parse_positive,
+        "rules",
+        "how deep blocks, parentheses and template calls of a template may be nested",
+        why="public rule files nest 4 deep; each level takes five frames of Python's stack",
+    )
+
     # Group "store": the history (up, server)
     max_series: int | None = _limit(
         None,
@@ -352,6 +384,22 @@ class Limits:
         "store",
         "maximum new series per scrape target or remote-write client address within ten minutes",
         why="300 MiB; an agent with 8 GPUs has 3,500 series",
+    )
+
+    # group "rules": rule evaluation and alerts (up, server)
+    rules_max_alerts: int = _limit(
+        100_000,
+        parse_positive,
+        "rules",
+        "alerts of one rule; a rule whose expression gives more fails and changes nothing",
+        why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
+    )
+    alertmanager_queue_capacity: int = _limit(
+        10_000,
+        parse_positive,
+        "rules",
+        "alerts that wait for one Alertmanager; the oldest are dropped",
+        why="Prometheus' default; alerts that still fire are sent again after a minute",
     )
 
 

@@ -74,7 +74,7 @@ NODE_VALUES: dict[str, tuple[float, ...]] = {
 }
 PROCESS_VALUES: dict[str, tuple[float, ...]] = {
     "gpuscope_process_active": FLAGS,
-    "gpuscope_process_idle_since_seconds": (NOW - 899, NOW - 901, NOW - 7200),
+    "gpuscope_process_idle_since_seconds": (NOW - 59, NOW - 60, NOW - 899, NOW - 901, NOW - 7200),
     "gpuscope_process_start_time_seconds": (NOW - 60, NOW - 8 * 86400),
 }
 
@@ -116,11 +116,10 @@ def _process(draw: st.DrawFn, labels: dict[str, str]) -> list[Sample]:
         )
     )
     labels = {**labels, **owner}
-    identity = {key: labels[key] for key in ("instance", "gpu", "uuid", "pid")}
-    group = draw(st.sampled_from(("100", "100", "100", "200")))
+    if draw(st.booleans()):
+        labels["command"] = draw(st.sampled_from(("python3", "python3", "ipython")))
     return [
         ("gpuscope_process_memory_bytes", labels, 1e9),
-        ("gpuscope_process_info", {**identity, "group": group}, 1.0),
         *_numbers(draw, labels, PROCESS_VALUES),
     ]
 

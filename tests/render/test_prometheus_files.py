@@ -10,11 +10,11 @@ import yaml
 
 from gpuscope.cli import main
 from gpuscope.errors import UsageError
-from gpuscope.render import RenderedFile, write_files
+from gpuscope.render import FILES, RenderedFile, write_files
 from gpuscope.render.alertmanager import AlertmanagerPlan, alertmanager_file
 from gpuscope.render.host_names import parse_host_names
 from gpuscope.render.prometheus import ScrapePlan, prometheus_files, prometheus_text
-from gpuscope.render.rule_files import rule_files
+from gpuscope.render.rule_files import METRICS, rule_files
 from tests.engines import engine
 
 CLUSTER = ScrapePlan(nodes=("server-b", "server-c"), slurm_host="server-a", alertmanager_host="server-a")
@@ -90,11 +90,33 @@ def test_an_alertmanager_without_receiver_says_so() -> None:
     assert "No receiver" not in alertmanager_file(AlertmanagerPlan(webhook_url_file="/x")).content
 
 
-def test_every_shipped_rule_file_is_rendered_once() -> None:
-    names = [file.path for file in rule_files()]
-    assert "rules/gpu-sessions.rules.yml" in names
-    assert len(names) == len(set(names))
-    assert all("groups" in yaml.safe_load(file.content) for file in rule_files())
+def test_every_shipped_rule_file_is_rendered_for_some_exporter() -> None:
+    shipped = {path.stem for path in (FILES / "prometheus/rules").iterdir()}
+    rendered = {metrics: {file.path for file in rule_files(metrics)} for metrics in METRICS}
+    assert {path for paths in rendered.values() for path in paths} == {f"rules/{n}.rules.yml" for n in shipped}
+
+
+def test_no_alert_is_rendered_for_two_exporters() -> None:
+    """Else a problem would be notified once for each of them."""
+    for metrics in METRICS:
+        alerts = [
+            rule["alert"]
+            for file in rule_files(metrics)
+            for group in yaml.safe_load(file.content)["groups"]
+            for rule in group["rules"]
+            if "alert" in rule
+        ]
+        assert alerts
+        assert len(alerts) == len(set(alerts)), metrics
+
+
+def test_inhibition_and_routes_are_those_of_the_rules() -> None:
+    shipped = yaml.safe_load((FILES / "prometheus/alertmanager.yml").read_text())
+    rendered = yaml.safe_load(alertmanager_file(AlertmanagerPlan(webhook_url_file="/x")).content)
+    assert rendered["inhibit_rules"] == shipped["inhibit_rules"]
+    assert rendered["route"] == shipped["route"]
+    by_name = {receiver["name"]: receiver for receiver in rendered["receivers"]}
+    assert by_name[shipped["route"]["receiver"]]["webhook_configs"][0]["url_file"] == "/x"
 
 
 @pytest.mark.parametrize(

@@ -40,22 +40,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.doctor import Verdict
 
-    findings = _examine_server(args) if args.server else _examine_machine(settings)
+    is_loadable = False
+    if args.server:
+        results = _examine_server(args)
+    else:
+        results, is_loadable = _examine_machine(settings)
+    has_problem = any(result.verdict is Verdict.BAD for result in results)
     if args.json:
         print(
-            json.dumps([{"verdict": f.verdict.value, "what": f.what, "fix": f.fix} for f in findings], indent=2)
+            json.dumps([{"verdict": r.verdict.value, "what": r.what, "fix": r.fix} for r in results], indent=2)
         )
-    else:
-        _print_findings(findings)
-    return 1 if any(finding.verdict is Verdict.BAD for finding in findings) else 0
+        return 1 if has_problem else 0
+    _print_results(results)
+    if not has_problem and is_loadable:
+        hint = "last step: `gpuscope load` loads the GPUs and compares what is measured"
+        print(paint(hint, DIM, wants_colour()))
+    return 1 if has_problem else 0
 
 
-def _examine_machine(settings: Settings) -> list[CheckResult]:
+def _examine_machine(settings: Settings) -> tuple[list[CheckResult], bool]:
+    """The results, and whether there are real GPUs, which could be loaded."""
     from gpuscope.doctor import DoctorContext, examine
     from gpuscope.wiring import run_agent as wiring
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
-    return list(examine(DoctorContext(settings, snapshot, environment=dict(os.environ))))
+    results = list(examine(DoctorContext(settings, snapshot, environment=dict(os.environ))))
+    return results, bool(snapshot.devices) and not snapshot.simulated
 
 
 def _examine_server(args: argparse.Namespace) -> list[CheckResult]:
@@ -64,13 +74,13 @@ def _examine_server(args: argparse.Namespace) -> list[CheckResult]:
     return list(check_server(parse_server_url(args.server, args.token or os.environ.get("GPUSCOPE_TOKEN", ""))))
 
 
-def _print_findings(findings: Sequence[CheckResult]) -> None:
+def _print_results(results: Sequence[CheckResult]) -> None:
     from gpuscope.doctor import Verdict
 
     colours = {Verdict.GOOD: GREEN, Verdict.NOTE: YELLOW, Verdict.BAD: RED}
     colour = wants_colour()
-    for finding in findings:
-        mark = paint(f"{finding.verdict.value:>7}", colours[finding.verdict], colour)
-        print(f"{mark}  {printable(finding.what, 300)}")
-        if finding.fix:
-            print(paint(f"         → {printable(finding.fix, 300)}", DIM, colour))
+    for result in results:
+        mark = paint(f"{result.verdict.value:>7}", colours[result.verdict], colour)
+        print(f"{mark}  {printable(result.what, 300)}")
+        if result.fix:
+            print(paint(f"         → {printable(result.fix, 300)}", DIM, colour))

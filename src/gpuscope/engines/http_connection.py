@@ -162,6 +162,22 @@ class EngineConnection:
     async def get(self, endpoint: str, path: str) -> dict[str, Any]:
         return await self._read_json(await self.open(endpoint, "GET", path))
 
+    async def request_json(self, method: str, path: str, body: Any = None) -> Any:
+        """The decoded answer of a route that is not Prometheus' API; `body` is sent as JSON."""
+        parts: dict[str, Any] = {}
+        if body is not None:
+            parts = {"content": orjson.dumps(body), "headers": {"content-type": "application/json"}}
+        response = await self.open(path, method, path, **parts)
+        try:
+            answer = orjson.loads(await response.read(self.max_answer_bytes))
+        except ValueError as error:
+            raise self.invalid_answer(error) from None
+        finally:
+            await response.close()
+        if response.status >= 400 and isinstance(answer, dict):
+            raise self._query_error(answer, response.status)
+        return answer
+
     async def _read_json(self, response: EngineResponse) -> dict[str, Any]:
         try:
             body = await response.read(self.max_answer_bytes)

@@ -60,7 +60,7 @@ def second_line(elapsed: float, gpu: LoadedGpu, kind: Kind, reading: Device | Mi
 
 def _last_rate(gpu: LoadedGpu) -> Maybe[float]:
     """Over the last second, or since the start."""
-    if not gpu.progress:
+    if not gpu.progress or not gpu.progress[-1].amount:  # a simulated load does no work
         return ABSENT
     last = gpu.progress[-1]
     before = gpu.progress[-2] if len(gpu.progress) > 1 else None
@@ -77,7 +77,9 @@ def throttle_names(mask: Maybe[float]) -> list[str]:
 def comparison_lines(gpus: Sequence[LoadedGpu], kind: Kind) -> Iterator[str]:
     for gpu in gpus:
         busy = gpu.busy_ratio()
-        yield f"GPU {gpu.gpu}: {rate_text(gpu.rate(), kind.unit)}, busy {_percent(busy)} of the time"
+        rate = gpu.rate()
+        achieved = "simulated" if rate is not ABSENT and not rate else rate_text(rate, kind.unit)
+        yield f"GPU {gpu.gpu}: {achieved}, busy {_percent(busy)} of the time"
         if gpu.error:
             yield f"  failed: {gpu.error}"
             continue

@@ -10,15 +10,13 @@ from typing import Any, Final
 
 import yaml
 
-from gpuscope.render import FILES, RenderedFile
+from gpuscope.render import RenderedFile, read_shipped
 
 HEADER: Final = "# Written by `gpuscope render alertmanager`.\n"
 NO_RECEIVER: Final = (
     "# No receiver is configured: alerts are shown on Alertmanager's page and sent nowhere. Render again with\n"
     "# --webhook-url-file, --slack-url-file or --email to send them.\n"
 )
-URGENT: Final = 'severity=~"critical|page"'
-LESS_URGENT: Final = 'severity=~"warning|info"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,8 @@ class AlertmanagerPlan:
 
 
 def alertmanager_file(plan: AlertmanagerPlan) -> RenderedFile:
-    document = _shipped_document() or _default_document()
+    # Its routes and inhibition rules belong to the shipped rule files.
+    document = yaml.safe_load(read_shipped("prometheus/alertmanager.yml"))
     if plan.email:
         document["global"] = {**document.get("global", {}), **_smtp(plan)}
     settings = _receiver_settings(plan)
@@ -43,46 +42,6 @@ def alertmanager_file(plan: AlertmanagerPlan) -> RenderedFile:
             receiver.update(settings)
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     return RenderedFile("alertmanager.yml", HEADER + ("" if settings else NO_RECEIVER) + text)
-
-
-def _shipped_document() -> dict[str, Any] | None:
-    """The routes and inhibition rules that belong to the shipped rule files."""
-    path = FILES / "prometheus" / "alertmanager.yml"
-    document: dict[str, Any] | None = yaml.safe_load(path.read_text("utf-8")) if path.exists() else None
-    return document
-
-
-def _default_document() -> dict[str, Any]:
-    return {
-        "route": {
-            "receiver": "operators",
-            # Not by gpu: eight GPUs of a hot node are one notification.
-            "group_by": ["alertname", "instance"],
-            "group_wait": "30s",
-            "group_interval": "5m",
-            "repeat_interval": "12h",
-            "routes": [{"matchers": [URGENT], "group_wait": "10s", "repeat_interval": "2h"}],
-        },
-        "inhibit_rules": _inhibit_rules(),
-        "receivers": [{"name": "operators"}],
-    }
-
-
-def _inhibit_rules() -> list[dict[str, Any]]:
-    return [
-        # A machine that is down explains all other alerts about it.
-        {
-            "source_matchers": ['alertname="InstanceDown"'],
-            "target_matchers": ['alertname!="InstanceDown"'],
-            "equal": ["instance"],
-        },
-        # The critical form of an alert replaces its warning, per GPU.
-        {
-            "source_matchers": [URGENT],
-            "target_matchers": [LESS_URGENT],
-            "equal": ["alertname", "instance", "gpu"],
-        },
-    ]
 
 
 def _receiver_settings(plan: AlertmanagerPlan) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """The shipped Prometheus rule files that fit the metrics that are scraped.
 
 The same alerts exist for gpuscope's own metrics and for those of the exporters it replaces; with both, each
-problem would be notified twice. Unit tests of rules are not among the files.
+problem would be notified twice.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from gpuscope.render import FILES, RenderedFile
@@ -25,16 +24,9 @@ _ONLY_FOR: Final = {
 
 def rule_files(metrics: str = "gpuscope") -> list[RenderedFile]:
     """As `rules/NAME.rules.yml`."""
-    folder = FILES / "prometheus"
-    paths = [*folder.glob(f"*{SUFFIX}"), *(folder / "rules").glob("*.yml")]
-    names = {path: path.name.removesuffix(".yml").removesuffix(".rules") for path in sorted(paths)}
+    paths = sorted((FILES / "prometheus" / "rules").glob("*.yml"))
     return [
-        RenderedFile(f"rules/{name}{SUFFIX}", path.read_text("utf-8"))
-        for path, name in names.items()
-        if _ONLY_FOR.get(name, metrics) == metrics and not _is_test(path)
+        RenderedFile(f"rules/{path.stem}{SUFFIX}", path.read_text("utf-8"))
+        for path in paths
+        if _ONLY_FOR.get(path.stem, metrics) == metrics
     ]
-
-
-def _is_test(path: Path) -> bool:
-    """promtool's unit tests, which Prometheus would refuse as a rule file."""
-    return "test" in path.stem.replace("_", ".").replace("-", ".").split(".")

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 
 from gpuscope.collect.collector import Collector
+from gpuscope.health.facts import Sample
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.families.native.table import GPU_UP, PROCESS_INFO
 from gpuscope.metrics.selection import Selection
 from gpuscope.readings import Pid, Snapshot
-from gpuscope.server.live import LIVE_METRICS, fleet_state
-from gpuscope.server.missing import Sample
+from gpuscope.server.live_metrics import LIVE_METRICS
+from gpuscope.server.live_samples import LiveSamples
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.own_samples import OwnSamples
+from tests.server.pictures import fleet_state
 
 NODES = 3
 
@@ -46,7 +47,7 @@ def everything(snapshot: Snapshot) -> list[Sample]:
 
 def test_the_state_is_that_of_all_metrics(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
     collectors, moments = fleet
-    own = OwnSamples(collectors)
+    own = LiveSamples(collectors)
     for moment in moments:
         for collector, snapshot in zip(collectors, moment, strict=True):
             collector.snapshot = snapshot
@@ -56,6 +57,29 @@ def test_the_state_is_that_of_all_metrics(fleet: tuple[list[Collector], list[lis
         assert state == fleet_state(expected, now=now, source="test")
     assert {"lost", "busy"} <= {gpu["state"] for gpu in state["gpus"]}
     assert all(gpu["model"] for gpu in state["gpus"])  # also of the lost
+
+
+def test_a_gpu_that_is_lost_a_second_later_has_no_old_numbers(
+    fleet: tuple[list[Collector], list[list[Snapshot]]],
+) -> None:
+    """Slow metrics are used again for five seconds, but not across a loss."""
+    collectors, moments = fleet
+    own = LiveSamples(collectors)
+    healthy, ill = moments[0], moments[-1]
+    for collector, snapshot in zip(collectors, healthy, strict=True):
+        collector.snapshot = snapshot
+    list(own.samples())
+    at = healthy[0].taken_at + 1
+    later = [replace(snapshot, taken_at=at) for snapshot in ill]
+    for collector, snapshot in zip(collectors, later, strict=True):
+        collector.snapshot = snapshot
+    lost = [
+        {(name, labels["uuid"]) for name, labels, _ in samples if "uuid" in labels}
+        for samples in (own.samples(), (sample for one in later for sample in everything(one)))
+    ]
+    gone = {device.uuid for snapshot in later for device in snapshot.devices if device.lost}
+    assert gone
+    assert {one for one in lost[0] if one[1] in gone} <= lost[1]
 
 
 def test_only_what_is_shown_is_built(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
@@ -86,7 +110,7 @@ def test_labels_of_what_has_gone_are_forgotten(fleet: tuple[list[Collector], lis
     collectors, moments = fleet
     snapshot = moments[0][0]
     assert isinstance(snapshot.processes, tuple)
-    own = OwnSamples(collectors[:1])
+    own = LiveSamples(collectors[:1])
     counts = []
     for turn in range(40):
         processes = tuple(
