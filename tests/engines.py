@@ -39,6 +39,7 @@ KNOWN_MAJORS = {
     "amtool": "0",
     "node_exporter": "1",
     "victoria-metrics": None,  # Debian's build does not say its version
+    "docker-compose": "2",
     "thanos": "0",
     "mimir": "3",
 }

@@ -54,6 +54,7 @@ FOLDERS_WITH_A_REASON = {
     "store": "keeps its files: the SQLite database, its lock and its folder",
     "wiring": "starts everything: signals, listeners, the state folder",
     "cli": "reads arguments and the terminal, prints",
+    "render": "writes the files it renders, and installs units",
     "doctor": "looks at devices, files and ports to say why a number is missing",
 }
 OUTSIDE_ELSEWHERE = {
