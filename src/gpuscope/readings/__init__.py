@@ -6,6 +6,7 @@ from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.readings.host import Filesystem, FilesystemError, Host
 from gpuscope.readings.ownership import Allocation, OwnerKey, Ownership, OwnerUse, Unattributed
 from gpuscope.readings.process import ACTIVE, IDLE, NOBODY, UNKNOWN, Owner, Pid, Process, ProcessLabels
+from gpuscope.readings.slurm import SlurmState
 from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Process",
     "ProcessLabels",
     "Reading",
+    "SlurmState",
     "Snapshot",
     "SourceStatus",
     "Unattributed",

@@ -15,6 +15,7 @@ from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.readings.host import Host
 from gpuscope.readings.ownership import UNOWNED, Ownership
 from gpuscope.readings.process import Process
+from gpuscope.readings.slurm import SlurmState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +36,11 @@ class Reading:
     devices: tuple[Device, ...] = ()
     processes: Maybe[tuple[Process, ...]] = ABSENT  # () is "none run", ABSENT is "cannot tell"
     host: Maybe[Host] = ABSENT
+    slurm: Maybe[SlurmState] = ABSENT
     xids: tuple[XidEvent, ...] = ()
     failures: Mapping[str, int] = NOTHING
     simulated: bool = False
+    down: str = ""  # why the source is down, where the reading itself says so; what else it has still counts
     unfinished: bool = False  # some numbers are still being read, and come with the next reading
 
 
@@ -84,6 +87,7 @@ class Snapshot:
     processes: Maybe[tuple[Process, ...]] = ABSENT
     ownership: Ownership = UNOWNED
     host: Maybe[Host] = ABSENT
+    slurm: Maybe[SlurmState] = ABSENT  # on the one machine that reads the cluster
     cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that was not idle
     counters: Mapping[Uuid, Counters] = NOTHING
     xids: tuple[XidTotal, ...] = ()

@@ -1,169 +1,20 @@
-"""Runs nvidia-smi, or whatever stands in front of it, and brings back what it printed.
+"""The nvidia-smi command line of the user, ready to run; the running itself is `command_runner`'s.
 
-In goes the user's command (`nvidia-smi`, `ssh node7 nvidia-smi`, `sudo -n nvidia-smi`, split as a POSIX shell
-would, run without one); out comes the exit code with both outputs as text. A run past its time is killed with
-its whole process group. Over ssh a shell on the far side splits the arguments once more, so none of ours may
-ever hold a character that means something to a shell.
+Over ssh a shell on the far side splits the arguments once more, so none of ours may ever hold a character that
+means something to a shell.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import selectors
-import shlex
-import shutil
-import signal
-import subprocess
-import time
-from dataclasses import dataclass
-from typing import IO, cast
-
-from gpuscope.errors import SourceError, SourceMissing, UsageError
-
-MAX_STDOUT_BYTES = 16 << 20  # a thousand GPUs print 5 MB; rubbish without end must not fill the memory
-MAX_STDERR_BYTES = 1 << 16
-GRACE_SECONDS = 2.0  # for a killed run to go away
-POLL_SECONDS = 0.1
-
-# Runs that no signal ends, by command line. A source that fails is opened anew, so they cannot be kept in it.
-_STUCK: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
+from gpuscope.command_runner import Answer as Answer
+from gpuscope.command_runner import Command
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    exit_code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def ok(self) -> bool:
-        return self.exit_code == 0
-
-    def complaint(self) -> str:
-        """The first line that says something: nvidia-smi explains itself on either output."""
-        for line in (*self.stderr.split("\n"), *self.stdout.split("\n")):
-            words = " ".join("".join(c if c.isprintable() else " " for c in line).split())
-            if words:
-                return words[:200]
-        return "it printed nothing"
-
-
-class Command:
-    """The command line in front of nvidia-smi's own arguments; runs one at a time."""
-
+class SmiCommand(Command):
     def __init__(self, text: str, timeout_seconds: float) -> None:
-        try:
-            self._argv = tuple(shlex.split(text))
-        except ValueError as error:
-            raise UsageError(f"nvidia-smi command {text!r} cannot be split into words: {error}") from None
-        if not self._argv:
-            raise UsageError("the nvidia-smi command is empty; leave the setting out to use `nvidia-smi`")
-        self._name = self._argv[0] if len(self._argv) == 1 else f"`{text}`"
-        self._timeout = timeout_seconds or float("inf")
-
-    def require(self) -> None:
-        """Raises SourceMissing when there is nothing to run."""
-        if shutil.which(self._argv[0]) is None:
-            raise SourceMissing(
-                f"{self._argv[0]} is not there; install the NVIDIA driver's utilities or set"
-                " nvidia_smi_command to where it is"
-            )
-
-    def run(self, *arguments: str) -> Answer:
-        """Whatever the exit code. Raises SourceError when it cannot be started or does not end in time."""
-        self._refuse_while_stuck()
-        try:
-            process = subprocess.Popen(
-                [*self._argv, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # its own group, to be killed whole; no terminal for sudo to ask on
-            )
-        except OSError as error:
-            raise SourceMissing(f"cannot run {self._name}: {error.strerror or error}") from None
-        stdout_pipe, stderr_pipe = cast(IO[bytes], process.stdout), cast(IO[bytes], process.stderr)
-        with stdout_pipe, stderr_pipe:
-            try:
-                stdout, stderr = self._read(process, stdout_pipe.fileno(), stderr_pipe.fileno())
-            except BaseException:
-                self._kill(process)
-                raise
-        return Answer(process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
-
-    def must(self, *arguments: str) -> Answer:
-        """Like `run`, and an exit code other than 0 is a SourceError that repeats the complaint."""
-        answer = self.run(*arguments)
-        if not answer.ok:
-            raise self.failure(answer, *arguments)
-        return answer
-
-    def failure(self, answer: Answer, *arguments: str) -> SourceError:
-        how = (
-            f"exited with {answer.exit_code}"
-            if answer.exit_code >= 0
-            else f"was ended by signal {-answer.exit_code}"
+        super().__init__(
+            text,
+            timeout_seconds,
+            program="nvidia-smi",
+            if_missing="install the NVIDIA driver's utilities or set nvidia_smi_command to where it is",
         )
-        return SourceError(f"{self._what(arguments)} {how}: {answer.complaint()}", code=answer.exit_code)
-
-    def _what(self, arguments: tuple[str, ...]) -> str:
-        return f"{self._name} {arguments[0].partition('=')[0]}" if arguments else self._name
-
-    def _read(self, process: subprocess.Popen[bytes], stdout: int, stderr: int) -> tuple[bytes, bytes]:
-        deadline = time.monotonic() + self._timeout
-        printed = {stdout: bytearray(), stderr: bytearray()}
-        with selectors.DefaultSelector() as selector:
-            for pipe in printed:
-                selector.register(pipe, selectors.EVENT_READ)
-            while selector.get_map():
-                ended = process.poll() is not None
-                ready = selector.select(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
-                # A helper left behind (ssh's connection master) may hold the pipes open for hours.
-                if ended and not ready:
-                    break
-                for key, _ in ready:
-                    _take(selector, key.fd, printed[key.fd], key.fd == stdout)
-                if time.monotonic() >= deadline:
-                    raise self._overdue()
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()) if self._timeout != float("inf") else None)
-        except subprocess.TimeoutExpired:
-            raise self._overdue() from None
-        return bytes(printed[stdout]), bytes(printed[stderr])
-
-    def _overdue(self) -> SourceError:
-        return SourceError(f"{self._name} did not answer within {self._timeout:g} s and was killed")
-
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        # Gone already, or another user's (sudo): it is waited for all the same.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        try:
-            process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            _STUCK[self._argv] = process  # in the kernel, in a driver call that no signal ends
-
-    def _refuse_while_stuck(self) -> None:
-        stuck = _STUCK.get(self._argv)
-        if stuck is None:
-            return
-        if stuck.poll() is None:
-            raise SourceError(
-                f"{self._name} hangs and cannot be killed (process {stuck.pid}); no second one is started"
-            )
-        del _STUCK[self._argv]
-
-
-def _take(selector: selectors.BaseSelector, pipe: int, printed: bytearray, is_stdout: bool) -> None:
-    chunk = os.read(pipe, 1 << 16)
-    if not chunk:
-        selector.unregister(pipe)
-    elif is_stdout:
-        printed += chunk
-        if len(printed) > MAX_STDOUT_BYTES:
-            raise SourceError(
-                f"nvidia-smi printed more than {MAX_STDOUT_BYTES >> 20} MiB: that is not its output"
-            )
-    else:
-        printed += chunk[: MAX_STDERR_BYTES - len(printed)]

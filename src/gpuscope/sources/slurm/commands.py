@@ -1,0 +1,149 @@
+"""Reads Slurm with its own commands, as any user may: squeue, sinfo, sdiag, sshare, scontrol.
+
+Each command runs with an environment in which no variable of the user changes what it prints. A field that this
+version of a command does not have is left out from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from gpuscope.command_runner import Command
+from gpuscope.errors import SourceError
+from gpuscope.readings import ABSENT
+from gpuscope.readings.slurm import Reservation
+from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
+from gpuscope.sources.slurm.delimited import format_argument
+from gpuscope.sources.slurm.source import Query
+from gpuscope.sources.slurm.versions import OPTIONAL_FIELDS, parse_version, refused_field
+
+PING_TIMEOUT_SECONDS: Final = 5.0
+MAX_OUTPUT_BYTES: Final = 256 << 20  # `scontrol show job -d` prints 1.4 KB for each job
+IF_MISSING = "install Slurm's client commands (slurm-client), or give their folder with --slurm-bin-dir"
+_PROGRAMS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
+# Variables that select or format what a command prints: users set them in their profile.
+_FOREIGN_PREFIXES = ("SQUEUE_", "SINFO_", "SSHARE_", "SACCT_", "SDIAG_", "SCONTROL_")
+
+
+def client_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {key: value for key, value in environment.items() if not key.startswith(_FOREIGN_PREFIXES)}
+    return {**kept, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", "LC_ALL": "C"}
+
+
+class SlurmCommands:
+    """The backend `commands`."""
+
+    mode = "commands"
+
+    def __init__(self, bin_dir: str, timeout_seconds: float, mark: str = "") -> None:
+        self._mark = mark or f"#{secrets.token_hex(6)}#"
+        self._commands = {name: _command(bin_dir, name, timeout_seconds) for name in _PROGRAMS}
+        self._ping_command = _command(bin_dir, "scontrol", min(PING_TIMEOUT_SECONDS, timeout_seconds))
+        self._fields: dict[str, list[str]] = {
+            "squeue": list(squeue.FIELDS),
+            "sinfo": list(sinfo.FIELDS),
+            "sshare": list(sshare.FIELDS),
+        }
+        self._version = ""
+        self.queries = (
+            Query(name="squeue", fills="jobs", read=self._jobs),
+            Query(name="sinfo", fills="nodes", read=self._nodes),
+            Query(name="sdiag", fills="scheduler", read=lambda parts: sdiag.parse_sdiag(self._run("sdiag"))),
+            Query(name="sshare", fills="shares", read=self._shares, slow=True),
+            Query(name="scontrol show job", fills="placements", read=self._placements, slow=True),
+            Query(name="scontrol show reservation", fills="reservations", read=self._reservations, slow=True),
+            Query(name="scontrol show licenses", fills="licenses", read=self._licenses, slow=True),
+        )
+
+    def require(self) -> None:
+        """Raises SourceMissing when a client that cannot be done without is not installed."""
+        for name in ("scontrol", "squeue", "sinfo"):
+            self._commands[name].require()
+
+    def ping(self) -> str:
+        answer = self._ping_command.run("ping")
+        states = scontrol.controllers(answer.stdout)
+        if not states and not answer.ok:
+            raise self._ping_command.failure(answer, "ping")
+        if states and not any(states.values()):
+            raise SourceError(f"slurmctld is down ({', '.join(states)}); systemctl status slurmctld there")
+        if not self._version:
+            self._version = parse_version(self._commands["scontrol"].run("--version").stdout)
+        return self._version
+
+    def close(self) -> None:
+        pass
+
+    def _run(self, program: str, *arguments: str) -> str:
+        stdout = self._commands[program].must(*arguments).stdout
+        if stdout and not stdout.endswith("\n"):
+            raise SourceError(f"{program}'s output was cut off; it is used whole or not at all")
+        return stdout
+
+    def _run_with_fields(self, program: str, argv: Sequence[str], value: Callable[[list[str]], str]) -> str:
+        """Runs it, and again without each optional field that it refuses."""
+        fields = self._fields[program]
+        for _ in range(len(OPTIONAL_FIELDS[program]) + 1):
+            answer = self._commands[program].run(*argv, value(fields))
+            refused = _spelled_like(refused_field(answer.stderr), fields)
+            if answer.ok or refused not in OPTIONAL_FIELDS[program]:
+                break
+            fields.remove(refused)
+        if not answer.ok:
+            raise self._commands[program].failure(answer, *argv)
+        return answer.stdout
+
+    def _jobs(self, parts: Mapping[str, Any]) -> object:
+        text = self._run_with_fields(
+            "squeue", squeue.ARGUMENTS, lambda fields: format_argument(fields, squeue.FREE_TEXT, self._mark)
+        )
+        parsed = squeue.parse_squeue(text, self._mark, self._fields["squeue"])
+        return _complete("squeue", parsed.jobs, parsed.bad_lines)
+
+    def _nodes(self, parts: Mapping[str, Any]) -> object:
+        text = self._run_with_fields(
+            "sinfo", sinfo.ARGUMENTS, lambda fields: format_argument(fields, sinfo.FREE_TEXT, self._mark)
+        )
+        return _complete("sinfo", *sinfo.parse_sinfo(text, self._mark, self._fields["sinfo"]))
+
+    def _shares(self, parts: Mapping[str, Any]) -> object:
+        text = self._run_with_fields("sshare", sshare.ARGUMENTS, ",".join)
+        return sshare.parse_sshare(text, self._fields["sshare"])
+
+    def _placements(self, parts: Mapping[str, Any]) -> object:
+        return scontrol.parse_placements(self._run("scontrol", "show", "job", "-d"))
+
+    def _reservations(self, parts: Mapping[str, Any]) -> tuple[Reservation, ...]:
+        nodes = parts.get("nodes", ABSENT)
+        gres = {} if nodes is ABSENT else {node.name: node.gres for node in nodes}
+        return scontrol.parse_reservations(self._run("scontrol", "show", "reservation", "-o"), gres)
+
+    def _licenses(self, parts: Mapping[str, Any]) -> object:
+        return scontrol.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))
+
+
+def _complete(program: str, found: tuple[object, ...], bad_lines: int) -> tuple[object, ...]:
+    """A few lines that are not understood cost those lines; if most are, the output is something else."""
+    if bad_lines > len(found):
+        raise SourceError(f"{program} printed {bad_lines} lines that are not understood: is it a wrapper?")
+    return found
+
+
+def _command(bin_dir: str, name: str, timeout_seconds: float) -> Command:
+    path = str(Path(bin_dir) / name) if bin_dir else name
+    return Command(
+        path,
+        timeout_seconds,
+        program=name,
+        if_missing=IF_MISSING,
+        environment=client_environment(os.environ),
+        max_stdout_bytes=MAX_OUTPUT_BYTES,
+    )
+
+
+def _spelled_like(refused: str, fields: Sequence[str]) -> str:
+    return next((name for name in fields if name.lower() == refused.lower()), "")
