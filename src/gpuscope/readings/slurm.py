@@ -93,7 +93,7 @@ class Reservation:
     state: str  # ACTIVE or INACTIVE
     starts_at: Maybe[float] = ABSENT
     ends_at: Maybe[float] = ABSENT
-    nodes: tuple[str, ...] = ()
+    node_list: str = ""  # a hostlist
     node_count: Maybe[int] = ABSENT
     cores: Maybe[int] = ABSENT
     gpus: Maybe[int] = ABSENT  # of its nodes, or of its TRES where it names some

@@ -92,7 +92,7 @@ def _to_reservation(row: Mapping[str, str], gpus_of_node: Mapping[str, tuple[Gre
         state=row.get("State", ""),
         starts_at=parse_time(row.get("StartTime", "")),
         ends_at=parse_time(row.get("EndTime", "")),
-        nodes=nodes,
+        node_list=row.get("Nodes", ""),
         node_count=parse_integer(row.get("NodeCnt", "")),
         cores=parse_integer(row.get("CoreCnt", "")),
         gpus=gpus if by_tres or gpus_of_node else ABSENT,

@@ -9,6 +9,7 @@ from gpuscope.metrics.families.native.agent_metrics import AgentMetrics
 from gpuscope.metrics.families.native.device_metrics import DeviceMetrics
 from gpuscope.metrics.families.native.owner_metrics import OwnerMetrics
 from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
+from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import Snapshot
@@ -17,7 +18,13 @@ from gpuscope.settings import Settings
 
 class NativeBuilder:
     def __init__(self, only: Selection = EVERY_METRIC) -> None:
-        self._parts = (DeviceMetrics(only), ProcessMetrics(only), OwnerMetrics(only), AgentMetrics(only))
+        self._parts = (
+            DeviceMetrics(only),
+            ProcessMetrics(only),
+            OwnerMetrics(only),
+            SlurmMetrics(only),
+            AgentMetrics(only),
+        )
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         for part in self._parts:

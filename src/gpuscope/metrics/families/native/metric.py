@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from gpuscope.metrics.sample import MetricFamily, Samples
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, Samples
+from gpuscope.readings import ABSENT, Maybe
+
+K = TypeVar("K", bound=tuple[str, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,16 @@ class NativeMetric:
 
     def family(self, samples: Samples) -> MetricFamily:
         return MetricFamily(self.name, self.type, self.help, samples)
+
+    def family_of(self, values: Mapping[K, Maybe[float]]) -> MetricFamily:
+        """By label values, in the order of `labels`; an absent value has no sample."""
+        names = self.labels
+        samples = [
+            Sample(LabelSet(zip(names, texts, strict=True)), value)
+            for texts, value in values.items()
+            if value is not ABSENT
+        ]
+        return self.family(samples)
 
     @property
     def unit_name(self) -> str:
