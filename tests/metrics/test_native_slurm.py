@@ -1,4 +1,4 @@
-"""The native metrics of Slurm: goldens of recorded clusters, bounds, and what is left out when it is not known."""
+"""The native metrics of Slurm: goldens of recorded clusters, bounds, and what is absent when not known."""
 
 from __future__ import annotations
 

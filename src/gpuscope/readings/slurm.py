@@ -69,8 +69,8 @@ class SlurmJob(NamedTuple):
 class SlurmNode:
     name: str
     partitions: tuple[str, ...] = ()
-    long_state: str  # as `sinfo` prints it, with its suffix: `down*`, `mixed-`
-    base_state: str = ""  # lower case: idle, mixed, allocated, down, error, unknown, future
+    long_state: str  # as `sinfo` prints it, with its suffix: `down*`, `mixed-`; empty if it is not known
+    base_state: str = ""  # lower case: idle, mixed, allocated, down, error, unknown, future; or empty
     flags: frozenset[str] = frozenset()  # lower case: drain, not_responding, planned, maint
     cpus_allocated: Maybe[int] = ABSENT
     cpus_idle: Maybe[int] = ABSENT
@@ -190,6 +190,7 @@ class SlurmState:
     job_counts: Maybe[JobCounts] = ABSENT  # only where `jobs` cannot be had
     placements: Maybe[Mapping[int, tuple[JobPlacement, ...]]] = ABSENT  # by job_id
     nodes: Maybe[tuple[SlurmNode, ...]] = ABSENT
+    node_counts: Maybe[Mapping[str, int]] = ABSENT  # by base state or flag, only where `nodes` have no state
     reservations: Maybe[tuple[Reservation, ...]] = ABSENT
     shares: Maybe[tuple[FairShare, ...]] = ABSENT
     licenses: Maybe[tuple[License, ...]] = ABSENT

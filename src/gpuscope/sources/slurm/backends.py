@@ -29,4 +29,19 @@ def open_backend(own: SlurmSettings) -> Backend:
         commands = SlurmCommands(own.slurm_bin_dir, own.slurm_timeout)
         commands.require()
         return commands
-    raise SourceMissing(f"--slurm {mode} is not built yet")
+    if mode == RESTD:
+        from gpuscope.sources.slurm.restd import SlurmRest
+
+        if not own.slurm_rest:
+            raise SourceMissing("--slurm restd needs --slurm-rest: slurmrestd's address or UNIX socket")
+        return SlurmRest(
+            own.slurm_rest,
+            own.slurm_timeout,
+            token_file=own.slurm_rest_token_file,
+            user=own.slurm_rest_user,
+        )
+    from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
+
+    if not own.slurm_metrics:
+        raise SourceMissing("--slurm metrics needs --slurm-metrics: http://CONTROLLER:6817")
+    return SlurmMetricsPages(own.slurm_metrics, own.slurm_timeout)

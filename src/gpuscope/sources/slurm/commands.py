@@ -14,16 +14,15 @@ from typing import Any, Final
 
 from gpuscope.command_runner import Command
 from gpuscope.errors import SourceError
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import Reservation
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument
-from gpuscope.sources.slurm.source import Query
+from gpuscope.sources.slurm.source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import OPTIONAL_FIELDS, parse_version, refused_field
 
 PING_TIMEOUT_SECONDS: Final = 5.0
 MAX_OUTPUT_BYTES: Final = 256 << 20  # `scontrol show job -d` prints 1.4 KB for each job
 IF_MISSING = "install Slurm's client commands (slurm-client), or give their folder with --slurm-bin-dir"
+Parts = Mapping[str, Any]
 _PROGRAMS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
 # Variables that select or format what a command prints: users set them in their profile.
 _FOREIGN_PREFIXES = ("SQUEUE_", "SINFO_", "SSHARE_", "SACCT_", "SDIAG_", "SCONTROL_")
@@ -50,13 +49,13 @@ class SlurmCommands:
         }
         self._version = ""
         self.queries = (
-            Query(name="squeue", fills="jobs", read=self._jobs),
-            Query(name="sinfo", fills="nodes", read=self._nodes),
-            Query(name="sdiag", fills="scheduler", read=lambda parts: sdiag.parse_sdiag(self._run("sdiag"))),
-            Query(name="sshare", fills="shares", read=self._shares, slow=True),
-            Query(name="scontrol show job", fills="placements", read=self._placements, slow=True),
-            Query(name="scontrol show reservation", fills="reservations", read=self._reservations, slow=True),
-            Query(name="scontrol show licenses", fills="licenses", read=self._licenses, slow=True),
+            Query("squeue", ("jobs",), self._jobs),
+            Query("sinfo", ("nodes",), self._nodes),
+            Query("sdiag", ("scheduler",), self._scheduler),
+            Query("sshare", ("shares",), self._shares, slow=True),
+            Query("scontrol show job", ("placements",), self._placements, slow=True),
+            Query("scontrol show reservation", ("reservations",), self._reservations, slow=True),
+            Query("scontrol show licenses", ("licenses",), self._licenses, slow=True),
         )
 
     def require(self) -> None:
@@ -97,33 +96,36 @@ class SlurmCommands:
             raise self._commands[program].failure(answer, *argv)
         return answer.stdout
 
-    def _jobs(self, parts: Mapping[str, Any]) -> object:
+    def _jobs(self, parts: Parts) -> Parts:
         text = self._run_with_fields(
             "squeue", squeue.ARGUMENTS, lambda fields: format_argument(fields, squeue.FREE_TEXT, self._mark)
         )
         parsed = squeue.parse_squeue(text, self._mark, self._fields["squeue"])
-        return _complete("squeue", parsed.jobs, parsed.bad_lines)
+        return {"jobs": _complete("squeue", parsed.jobs, parsed.bad_lines)}
 
-    def _nodes(self, parts: Mapping[str, Any]) -> object:
+    def _nodes(self, parts: Parts) -> Parts:
         text = self._run_with_fields(
             "sinfo", sinfo.ARGUMENTS, lambda fields: format_argument(fields, sinfo.FREE_TEXT, self._mark)
         )
-        return _complete("sinfo", *sinfo.parse_sinfo(text, self._mark, self._fields["sinfo"]))
+        nodes, bad_lines = sinfo.parse_sinfo(text, self._mark, self._fields["sinfo"])
+        return {"nodes": _complete("sinfo", nodes, bad_lines)}
 
-    def _shares(self, parts: Mapping[str, Any]) -> object:
+    def _scheduler(self, parts: Parts) -> Parts:
+        return {"scheduler": sdiag.parse_sdiag(self._run("sdiag"))}
+
+    def _shares(self, parts: Parts) -> Parts:
         text = self._run_with_fields("sshare", sshare.ARGUMENTS, ",".join)
-        return sshare.parse_sshare(text, self._fields["sshare"])
+        return {"shares": sshare.parse_sshare(text, self._fields["sshare"])}
 
-    def _placements(self, parts: Mapping[str, Any]) -> object:
-        return scontrol.parse_placements(self._run("scontrol", "show", "job", "-d"))
+    def _placements(self, parts: Parts) -> Parts:
+        return {"placements": scontrol.parse_placements(self._run("scontrol", "show", "job", "-d"))}
 
-    def _reservations(self, parts: Mapping[str, Any]) -> tuple[Reservation, ...]:
-        nodes = parts.get("nodes", ABSENT)
-        gres = {} if nodes is ABSENT else {node.name: node.gres for node in nodes}
-        return scontrol.parse_reservations(self._run("scontrol", "show", "reservation", "-o"), gres)
+    def _reservations(self, parts: Parts) -> Parts:
+        text = self._run("scontrol", "show", "reservation", "-o")
+        return {"reservations": scontrol.parse_reservations(text, gres_by_node(parts))}
 
-    def _licenses(self, parts: Mapping[str, Any]) -> object:
-        return scontrol.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))
+    def _licenses(self, parts: Parts) -> Parts:
+        return {"licenses": scontrol.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))}
 
 
 def _complete(program: str, found: tuple[object, ...], bad_lines: int) -> tuple[object, ...]:

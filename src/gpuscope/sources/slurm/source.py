@@ -10,28 +10,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from gpuscope.clock import Clock, SystemClock
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe, Reading
-from gpuscope.readings.slurm import HOLDS_RESOURCES, JobPlacement, SlurmJob, SlurmQuery, SlurmState
+from gpuscope.readings.slurm import HOLDS_RESOURCES, Gres, JobPlacement, SlurmJob, SlurmQuery, SlurmState
 from gpuscope.sources import Tier
 from gpuscope.sources.slurm.hostlist import expand_hostlist
 
 log = logging.getLogger("gpuscope.source")
 
 PING: Final = "ping"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Query:
-    """One request. `fills` names the field of SlurmState that `read` returns."""
+    """One request. `read` gets the parts that are known so far and returns those that `fills` names."""
 
     name: str
-    fills: str
-    read: Callable[[Mapping[str, Any]], object]  # gets the parts that are known so far
+    fills: tuple[str, ...]  # fields of SlurmState
+    read: Callable[[Mapping[str, Any]], Mapping[str, object]]
     slow: bool = False
 
 
@@ -60,7 +61,7 @@ class _Tally:
         self._succeeded_at: Maybe[float] = ABSENT
         self._episode = EpisodeLog(log, f"source slurm: {name}", recovered="answers", clock=clock.monotonic)
 
-    def run(self, read: Callable[[], object], *, logged: bool = True) -> object:
+    def run(self, read: Callable[[], T], *, logged: bool = True) -> T:
         began = self._clock.monotonic()
         self._runs += 1
         try:
@@ -142,7 +143,7 @@ class SlurmSource:
 
     def _run_ping(self) -> str:
         # Not logged here: the worker logs once that the source is down.
-        return str(self._ping.run(self._backend.ping, logged=False))
+        return self._ping.run(self._backend.ping, logged=False)
 
     def _due_queries(self) -> list[Query]:
         now = self._clock.monotonic()
@@ -152,9 +153,10 @@ class SlurmSource:
         tally = self._tallies[query.name]
         tally.due_at = self._clock.monotonic() + self._intervals[query.slow] - self._slack
         try:
-            self._parts[query.fills] = tally.run(lambda: query.read(self._parts))
+            self._parts.update(tally.run(lambda: query.read(self._parts)))
         except SourceError:
-            self._parts.pop(query.fills, None)
+            for name in query.fills:
+                self._parts.pop(name, None)
             return False
         return True
 
@@ -176,6 +178,11 @@ class SlurmSource:
 
     def _statuses(self) -> tuple[SlurmQuery, ...]:
         return tuple(tally.status() for tally in (self._ping, *self._tallies.values()))
+
+
+def gres_by_node(parts: Mapping[str, Any]) -> Mapping[str, tuple[Gres, ...]]:
+    nodes = parts.get("nodes", ABSENT)
+    return {} if nodes is ABSENT else {node.name: node.gres for node in nodes}
 
 
 def _plausible(

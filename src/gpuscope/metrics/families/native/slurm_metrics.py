@@ -102,6 +102,11 @@ def _count_families(state: SlurmState) -> Iterator[MetricFamily]:
         {(name, now.lower()): count for (name, now), count in sums.by_partition.items()}
     )
 
+    counts = state.job_counts
+    if counts is not ABSENT:
+        yield rows.USER_GPUS.family_of({(n, "", "gpu", ""): c for n, c in counts.gpus_by_user.items()})
+        yield rows.ACCOUNT_GPUS.family_of({(n, "gpu", ""): c for n, c in counts.gpus_by_account.items()})
+
 
 def _waiting_families(jobs: tuple[SlurmJob, ...], now: float) -> Iterator[MetricFamily]:
     reasons: Counter[tuple[str, str]] = Counter()

@@ -39,6 +39,8 @@ def _states(nodes: tuple[SlurmNode, ...]) -> dict[tuple[str, ...], Maybe[float]]
     """One series per node and state, so that a change of state does not end a series."""
     values: dict[tuple[str, ...], Maybe[float]] = {}
     for node in nodes:
+        if not node.base_state:
+            continue
         for state in BASE_STATES:
             values[node.name, state] = int(state == node.base_state)
         values[node.name, node.base_state] = 1  # also a state that only a newer Slurm has

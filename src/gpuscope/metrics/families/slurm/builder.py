@@ -66,6 +66,8 @@ def _values(state: SlurmState) -> Values:
         _add_jobs(values, jobs)
     if state.nodes is not ABSENT:
         _add_nodes(values, state.nodes)
+    if state.node_counts is not ABSENT:
+        values.update({f"slurm_nodes_{name}": {(): count} for name, count in state.node_counts.items()})
     if state.scheduler is not ABSENT:
         _add_scheduler(values, state.scheduler)
     if state.shares is not ABSENT:
@@ -104,13 +106,13 @@ def _add_nodes(values: Values, nodes: Iterable[SlurmNode]) -> None:
             states[metric] += 1
         _add_node(values, node)
         for name, count in _node_cpus(node).items():
-            sums[name] += count
+            sums[name] += count  # 0 counts too: it makes the sum known
             for partition in node.partitions:
                 partitions.setdefault(name, Counter())[partition] += count
-    for metric, count in states.items():
-        values[metric] = {(): count}
-    for name in ("alloc", "idle", "other", "total"):
-        values[f"slurm_cpus_{name}"] = {(): sums[name]}
+    if any(node.long_state for node in nodes):
+        values.update({metric: {(): count} for metric, count in states.items()})
+    for name, total in sums.items():
+        values[f"slurm_cpus_{name}"] = {(): total}
         ending = "allocated" if name == "alloc" else name
         values[f"slurm_partition_cpus_{ending}"] = {
             (partition,): count for partition, count in partitions.get(name, {}).items() if count
