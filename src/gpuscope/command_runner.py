@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, cast
 
@@ -28,6 +28,10 @@ POLL_SECONDS = 0.1
 
 # Runs that no signal ends, by command line. A source that fails is opened anew, so they cannot be kept in it.
 _STUCK: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
+
+
+LineFilter = Callable[[bytes], bytes]
+"""From whole lines to those of them that are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,11 @@ class Command:
         if shutil.which(self._argv[0]) is None:
             raise SourceMissing(f"{self._argv[0]} is not there; {self._if_missing}")
 
-    def run(self, *arguments: str) -> Answer:
-        """Whatever the exit code. Raises SourceError when it cannot be started or does not end in time."""
+    def run(self, *arguments: str, keep: LineFilter | None = None) -> Answer:
+        """Whatever the exit code. Raises SourceError when it cannot be started or does not end in time.
+
+        `keep` reduces standard output while it arrives, whole lines at a time.
+        """
         self._refuse_while_stuck()
         try:
             process = subprocess.Popen(
@@ -98,15 +105,15 @@ class Command:
         stdout_pipe, stderr_pipe = cast(IO[bytes], process.stdout), cast(IO[bytes], process.stderr)
         with stdout_pipe, stderr_pipe:
             try:
-                stdout, stderr = self._read(process, stdout_pipe.fileno(), stderr_pipe.fileno())
+                stdout, stderr = self._read(process, stdout_pipe.fileno(), stderr_pipe.fileno(), keep)
             except BaseException:
                 self._kill(process)
                 raise
         return Answer(process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
-    def must(self, *arguments: str) -> Answer:
+    def must(self, *arguments: str, keep: LineFilter | None = None) -> Answer:
         """Like `run`, and an exit code other than 0 is a SourceError that repeats the complaint."""
-        answer = self.run(*arguments)
+        answer = self.run(*arguments, keep=keep)
         if not answer.ok:
             raise self.failure(answer, *arguments)
         return answer
@@ -122,9 +129,12 @@ class Command:
     def _what(self, arguments: tuple[str, ...]) -> str:
         return f"{self._name} {arguments[0].partition('=')[0]}" if arguments else self._name
 
-    def _read(self, process: subprocess.Popen[bytes], stdout: int, stderr: int) -> tuple[bytes, bytes]:
+    def _read(
+        self, process: subprocess.Popen[bytes], stdout: int, stderr: int, keep: LineFilter | None
+    ) -> tuple[bytearray, bytearray]:
         deadline = time.monotonic() + self._timeout
         printed = {stdout: bytearray(), stderr: bytearray()}
+        reduced = 0  # so much of standard output has gone through `keep`
         with selectors.DefaultSelector() as selector:
             for pipe in printed:
                 selector.register(pipe, selectors.EVENT_READ)
@@ -136,13 +146,15 @@ class Command:
                     break
                 for key, _ in ready:
                     self._take(selector, key.fd, printed[key.fd], key.fd == stdout)
+                if keep is not None:
+                    reduced = _reduce(printed[stdout], reduced, keep)
                 if time.monotonic() >= deadline:
                     raise self._overdue()
         try:
             process.wait(max(0.0, deadline - time.monotonic()) if self._timeout != float("inf") else None)
         except subprocess.TimeoutExpired:
             raise self._overdue() from None
-        return bytes(printed[stdout]), bytes(printed[stderr])
+        return printed[stdout], printed[stderr]
 
     def _take(self, selector: selectors.BaseSelector, pipe: int, printed: bytearray, is_stdout: bool) -> None:
         chunk = os.read(pipe, 1 << 16)
@@ -179,3 +191,12 @@ class Command:
                 f"{self._name} hangs and cannot be killed (process {stuck.pid}); no second one is started"
             )
         del _STUCK[self._argv]
+
+
+def _reduce(printed: bytearray, reduced: int, keep: LineFilter) -> int:
+    """Replaces the whole lines behind `reduced` by what `keep` leaves of them; returns where they end."""
+    end = printed.rfind(b"\n", reduced) + 1
+    if end <= reduced:
+        return reduced
+    printed[reduced:end] = wanted = keep(bytes(printed[reduced:end]))
+    return reduced + len(wanted)

@@ -60,7 +60,8 @@ def test_it_shows_what_the_commands_show(tmp_path: Path, version: str) -> None:
         by_rest = samples(state_of(SlurmRest(address, 60.0)))
     by_commands = samples(state_of(SlurmCommands(str(fake_clients(tmp_path / "bin", version)), 60.0)))
     for name in (
-        "slurm_gpus_total", "slurm_gpus_alloc", "slurm_cpus_total", "slurm_nodes_drain", "slurm_nodes_mix", 'slurm_account_jobs_running{account="ml"}',
+        "slurm_gpus_total", "slurm_gpus_alloc", "slurm_cpus_total", "slurm_nodes_drain",
+        "slurm_nodes_mix", 'slurm_account_jobs_running{account="ml"}',
         'slurm_partition_jobs_pending{partition="gpu"}', 'slurm_partition_cpus_total{partition="gpu"}',
         'slurm_node_mem_total{node="gpu3",status="draining"}', "slurm_queue_pending_dependency",
         'slurm_node_cpu_other{node="gpu4",status="down*"}', "slurm_queue_suspended",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gpuscope.command_runner import Command
+from gpuscope.command_runner import Command, LineFilter
 from gpuscope.errors import SourceError
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument
@@ -47,6 +47,7 @@ class SlurmCommands:
             "sinfo": list(sinfo.FIELDS),
             "sshare": list(sshare.FIELDS),
         }
+        self._squeue_parser = squeue.SqueueParser()
         self._version = ""
         self.queries = (
             Query("squeue", ("jobs",), self._jobs),
@@ -77,8 +78,8 @@ class SlurmCommands:
     def close(self) -> None:
         pass
 
-    def _run(self, program: str, *arguments: str) -> str:
-        stdout = self._commands[program].must(*arguments).stdout
+    def _run(self, program: str, *arguments: str, keep: LineFilter | None = None) -> str:
+        stdout = self._commands[program].must(*arguments, keep=keep).stdout
         if stdout and not stdout.endswith("\n"):
             raise SourceError(f"{program}'s output was cut off; it is used whole or not at all")
         return stdout
@@ -100,7 +101,7 @@ class SlurmCommands:
         text = self._run_with_fields(
             "squeue", squeue.ARGUMENTS, lambda fields: format_argument(fields, squeue.FREE_TEXT, self._mark)
         )
-        parsed = squeue.parse_squeue(text, self._mark, self._fields["squeue"])
+        parsed = self._squeue_parser.parse(text, self._mark, self._fields["squeue"])
         return {"jobs": _complete("squeue", parsed.jobs, parsed.bad_lines)}
 
     def _nodes(self, parts: Parts) -> Parts:
@@ -118,7 +119,8 @@ class SlurmCommands:
         return {"shares": sshare.parse_sshare(text, self._fields["sshare"])}
 
     def _placements(self, parts: Parts) -> Parts:
-        return {"placements": scontrol.parse_placements(self._run("scontrol", "show", "job", "-d"))}
+        text = self._run("scontrol", "show", "job", "-d", keep=scontrol.keep_placement_lines)
+        return {"placements": scontrol.parse_placements(text)}
 
     def _reservations(self, parts: Parts) -> Parts:
         text = self._run("scontrol", "show", "reservation", "-o")

@@ -17,16 +17,14 @@ def format_argument(fields: Sequence[str], free_text: Sequence[str], mark: str) 
     return ",".join([*(f"{name}:|" for name in fields), *(f"{name}:{mark}" for name in free_text)])
 
 
-Record = tuple[list[str], list[str]]
+def split_records(text: str, free_text_count: int, mark: str, command: str) -> Iterator[tuple[str, ...]]:
+    """Each record: its fields with the first free text behind them, then the other free texts.
 
-
-def split_records(text: str, free_text_count: int, mark: str, command: str) -> Iterator[Record]:
-    """(fields, free texts) of each record. Raises SourceError for truncated output."""
+    All records but the first begin with the line break of the one before: removing it here would copy
+    megabytes that the parser only compares. Raises SourceError for truncated output.
+    """
     chunks = text.split(mark)
     last = chunks.pop()
     if last not in ("", "\n") or len(chunks) % free_text_count:
         raise SourceError(f"{command}'s output was cut off; it is used whole or not at all")
-    for start in range(0, len(chunks), free_text_count):
-        head, *rest = chunks[start : start + free_text_count]
-        # The first free text stands behind the last `|` of the fields, which themselves cannot hold one.
-        yield head.removeprefix("\n").split("|"), rest
+    return zip(*(chunks[n::free_text_count] for n in range(free_text_count)), strict=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import Gres
@@ -20,6 +21,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 
 _GPU_KINDS = frozenset({"gpu", "shard", "mps"})
 
 
+@lru_cache(maxsize=4096)  # a cluster has few different strings
 def parse_gres(text: str) -> tuple[Gres, ...]:
     """The GPUs, shards and MPS shares in a GRES string, also those with a count of 0."""
     if not text or text in ("(null)", "N/A"):
@@ -97,6 +99,7 @@ def parse_tres(text: str) -> dict[str, str]:
     return {name.strip(): value for name, equals, value in pairs if equals and name.strip()}
 
 
+@lru_cache(maxsize=4096)
 def gres_of_tres(text: str) -> tuple[Gres, ...]:
     """The GPUs in a TRES string.
 
@@ -120,11 +123,3 @@ def gres_of_tres(text: str) -> tuple[Gres, ...]:
         totals[kind] -= count
     rest = {(kind, ""): count for kind, count in totals.items() if count > 0}
     return tuple(Gres(kind, model, count) for (kind, model), count in {**typed, **rest}.items())
-
-
-def add_gres(parts: Iterator[Gres]) -> dict[tuple[str, str], int]:
-    """Counts summed by (kind, model)."""
-    sums: Counter[tuple[str, str]] = Counter()
-    for gres in parts:
-        sums[gres.kind, gres.model] += gres.count
-    return sums

@@ -18,6 +18,8 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 
 def expand_hostlist(text: str, max_hosts: int = MAX_HOSTS) -> tuple[str, ...]:
     """The names in order. Raises ValueError for unbalanced brackets, a bad range, or too many names."""
+    if "[" not in text and "]" not in text and "," not in text:  # one node, as most jobs have
+        return (text,) if text else ()
     names: list[str] = []
     for part in _split_outside_brackets(text):
         if part.count("[") > MAX_BRACKETS:

@@ -21,7 +21,7 @@ from gpuscope.sources.slurm.values import (
     parse_time,
 )
 
-FIELDS = (
+FIELDS = (  # the first two are in every version, and in this place
     "NodeList", "PartitionName", "StateLong", "StateComplete", "CPUsState", "AllocMem", "Memory", "FreeMem",
     "CPUsLoad", "Gres", "GresUsed", "Timestamp", "User",
 )  # fmt: skip
@@ -35,15 +35,15 @@ def parse_sinfo(text: str, mark: str, fields: Sequence[str] = FIELDS) -> tuple[t
     nodes: dict[str, SlurmNode] = {}
     partitions: dict[str, list[str]] = {}
     bad = 0
-    for cells, _ in split_records(text, len(FREE_TEXT), mark, "sinfo"):
+    for (record,) in split_records(text, len(FREE_TEXT), mark, "sinfo"):
+        cells = record.removeprefix("\n").split("|", len(fields))
         if len(cells) <= len(fields):
             bad += 1
             continue
-        row = dict(zip(fields, cells, strict=False))
-        name = row["NodeList"]
+        name, partition = cells[0], cells[1]
         if name not in nodes:
-            nodes[name] = _to_node(row, "|".join(cells[len(fields) :]))
-        partitions.setdefault(name, []).append(row["PartitionName"])
+            nodes[name] = _to_node(dict(zip(fields, cells, strict=False)), cells[-1])
+        partitions.setdefault(name, []).append(partition)
     unique = (replace(node, partitions=_distinct(partitions[name])) for name, node in nodes.items())
     return tuple(unique), bad
 

@@ -34,21 +34,33 @@ class Parsed:
     bad_lines: int = 0
 
 
+class SqueueParser:
+    """Keeps the jobs of the last run by their text: from one run to the next few of them change."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[tuple[str, str], SlurmJob] = {}
+
+    def parse(self, text: str, mark: str, fields: Sequence[str] = FIELDS) -> Parsed:
+        """`fields` are those that were asked for, without those that this squeue refused."""
+        reader = _JobReader({name: position for position, name in enumerate(fields)})
+        known, self._jobs = self._jobs, {}
+        bad = 0
+        for head, name in split_records(text, len(FREE_TEXT), mark, "squeue"):
+            job = known.get((head, name)) or _to_job(reader, head, name, len(fields))
+            if job is None:
+                bad += 1
+            else:
+                self._jobs[head, name] = job
+        return Parsed(tuple(self._jobs.values()), bad)
+
+
 def parse_squeue(text: str, mark: str, fields: Sequence[str] = FIELDS) -> Parsed:
-    """`fields` are those that were asked for, without those that this squeue refused."""
-    columns = {name: position for position, name in enumerate(fields)}
-    reader = _JobReader(columns)
-    jobs, bad = [], 0
-    for cells, free in split_records(text, len(FREE_TEXT), mark, "squeue"):
-        if len(cells) <= len(fields):
-            bad += 1
-            continue
-        job = reader.read(cells, "|".join(cells[len(fields) :]), free[0])
-        if job is None:
-            bad += 1
-        else:
-            jobs.append(job)
-    return Parsed(tuple(jobs), bad)
+    return SqueueParser().parse(text, mark, fields)
+
+
+def _to_job(reader: _JobReader, head: str, name: str, field_count: int) -> SlurmJob | None:
+    cells = head.removeprefix("\n").split("|", field_count)
+    return None if len(cells) <= field_count else reader.read(cells, cells.pop(), name)
 
 
 class _JobReader:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, Samples
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Samples
 from gpuscope.readings import ABSENT, Maybe
 
 K = TypeVar("K", bound=tuple[str, ...])
@@ -24,16 +24,6 @@ class NativeMetric:
     def family(self, samples: Samples) -> MetricFamily:
         return MetricFamily(self.name, self.type, self.help, samples)
 
-    def family_of(self, values: Mapping[K, Maybe[float]]) -> MetricFamily:
-        """By label values, in the order of `labels`; an absent value has no sample."""
-        names = self.labels
-        samples = [
-            Sample(LabelSet(zip(names, texts, strict=True)), value)
-            for texts, value in values.items()
-            if value is not ABSENT
-        ]
-        return self.family(samples)
-
     @property
     def unit_name(self) -> str:
         if self.unit:
@@ -43,3 +33,26 @@ class NativeMetric:
             if stem.endswith(unit):
                 return unit
         return "count" if self.type == "counter" else ""
+
+
+class LabelCache:
+    """Makes families of labelled values; label sets of the last time are used again, with their text."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[tuple[str, ...], LabelSet]] = {}
+
+    def family(self, row: NativeMetric, values: Mapping[K, Maybe[float]]) -> MetricFamily:
+        """By label values, in the order of the row's labels; an absent value has no sample."""
+        known, names = self._known.get(row.name, {}), row.labels
+        used: dict[tuple[str, ...], LabelSet] = {}
+        samples: list[tuple[LabelSet, float]] = []
+        for texts, value in values.items():
+            if value is ABSENT:
+                continue
+            labels = known.get(texts)
+            if labels is None:
+                labels = LabelSet(zip(names, texts, strict=True))
+            used[texts] = labels
+            samples.append((labels, value))
+        self._known[row.name] = used
+        return row.family(samples)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpuscope.metrics.families.native import slurm_table as rows
+from gpuscope.metrics.families.native.metric import LabelCache
 from gpuscope.metrics.families.native.slurm_job_series import job_families
 from gpuscope.metrics.families.native.slurm_node_metrics import node_families
 from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
@@ -37,6 +38,7 @@ class SlurmMetrics:
     def __init__(self, only: Selection = EVERY_METRIC) -> None:
         self._only = only
         self._wanted = any(row.name in only for row in rows.SLURM_CLUSTER_METRICS)
+        self._cache = LabelCache()
         self._built_from: SlurmState | None = None
         self._families: list[MetricFamily] = []
 
@@ -46,7 +48,7 @@ class SlurmMetrics:
             yield from self._without_state(snapshot)
             return
         if self._wanted and state is not self._built_from:
-            self._families = [family for family in _families(state) if family.name in self._only]
+            self._families = [family for family in _families(self._cache, state) if family.name in self._only]
             self._built_from = state
         yield from self._families
 
@@ -56,32 +58,32 @@ class SlurmMetrics:
             yield rows.UP.family([Sample(NO_LABELS, 0)])
 
 
-def _families(state: SlurmState) -> Iterator[MetricFamily]:
+def _families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
     yield rows.UP.family([Sample(NO_LABELS, int(state.up))])
     if state.version is not ABSENT:
-        yield rows.VERSION.family_of({(state.version, state.mode): 1})
-    yield from _query_families(state)
+        yield cache.family(rows.VERSION, {(state.version, state.mode): 1})
+    yield from _query_families(cache, state)
     if state.nodes is not ABSENT:
-        yield from node_families(state.nodes)
-    yield from _count_families(state)
+        yield from node_families(cache, state.nodes)
+    yield from _count_families(cache, state)
     if state.jobs is not ABSENT:
-        yield from _waiting_families(state.jobs, state.read_at)
-        yield from _gpu_families(state, state.jobs)
-        yield from job_families(state)
-    yield from _reservation_families(state)
-    yield from _share_families(state)
+        yield from _waiting_families(cache, state.jobs, state.read_at)
+        yield from _gpu_families(cache, state, state.jobs)
+        yield from job_families(cache, state)
+    yield from _reservation_families(cache, state)
+    yield from _share_families(cache, state)
     if state.licenses is not ABSENT:
         for row, attribute in (
             (rows.LICENSES, "count"),
             (rows.LICENSES_USED, "used"),
             (rows.LICENSES_RESERVED, "reserved"),
         ):
-            yield row.family_of({(one.name,): getattr(one, attribute) for one in state.licenses})
+            yield cache.family(row, {(one.name,): getattr(one, attribute) for one in state.licenses})
     if state.scheduler is not ABSENT:
-        yield from _scheduler_families(state.scheduler)
+        yield from _scheduler_families(cache, state.scheduler)
 
 
-def _query_families(state: SlurmState) -> Iterator[MetricFamily]:
+def _query_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
     for row, attribute in (
         (rows.QUERY_SUCCESS, "success"),
         (rows.QUERY_DURATION, "duration_seconds"),
@@ -90,25 +92,25 @@ def _query_families(state: SlurmState) -> Iterator[MetricFamily]:
         (rows.QUERY_FAILURES, "failures"),
     ):
         values = {(query.name,): getattr(query, attribute) for query in state.queries}
-        yield row.family_of({k: int(v) if isinstance(v, bool) else v for k, v in values.items()})
+        yield cache.family(row, {k: int(v) if isinstance(v, bool) else v for k, v in values.items()})
 
 
-def _count_families(state: SlurmState) -> Iterator[MetricFamily]:
+def _count_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
     sums = sum_jobs(state)
     if sums is ABSENT:
         return
-    yield rows.JOBS.family_of({(now.lower(),): count for now, count in sums.by_state.items()})
-    yield rows.PARTITION_JOBS.family_of(
-        {(name, now.lower()): count for (name, now), count in sums.by_partition.items()}
+    yield cache.family(rows.JOBS, {(now.lower(),): count for now, count in sums.by_state.items()})
+    yield cache.family(
+        rows.PARTITION_JOBS, {(name, now.lower()): count for (name, now), count in sums.by_partition.items()}
     )
 
     counts = state.job_counts
     if counts is not ABSENT:
-        yield rows.USER_GPUS.family_of({(n, "", "gpu", ""): c for n, c in counts.gpus_by_user.items()})
-        yield rows.ACCOUNT_GPUS.family_of({(n, "gpu", ""): c for n, c in counts.gpus_by_account.items()})
+        yield cache.family(rows.USER_GPUS, {(n, "", "gpu", ""): c for n, c in counts.gpus_by_user.items()})
+        yield cache.family(rows.ACCOUNT_GPUS, {(n, "gpu", ""): c for n, c in counts.gpus_by_account.items()})
 
 
-def _waiting_families(jobs: tuple[SlurmJob, ...], now: float) -> Iterator[MetricFamily]:
+def _waiting_families(cache: LabelCache, jobs: tuple[SlurmJob, ...], now: float) -> Iterator[MetricFamily]:
     reasons: Counter[tuple[str, str]] = Counter()
     users: Counter[tuple[str, str, str]] = Counter()
     requested: Counter[tuple[str, str, str]] = Counter()
@@ -125,11 +127,11 @@ def _waiting_families(jobs: tuple[SlurmJob, ...], now: float) -> Iterator[Metric
                 requested[partition, gres.kind, gres.model] += gres.count * job.tasks
             if waited is not ABSENT:
                 waits.setdefault(partition, []).append((waited, job.tasks))
-    yield rows.USER_JOBS.family_of(dict(users.most_common(MAX_USERS)))
-    yield rows.PENDING_JOBS.family_of(_bounded_reasons(reasons))
-    yield rows.PENDING_GPUS.family_of(requested)
-    yield rows.OLDEST_PENDING.family_of({(name,): max(found)[0] for name, found in waits.items()})
-    yield rows.WAITING_JOBS.family_of(dict(_buckets(waits)))
+    yield cache.family(rows.USER_JOBS, dict(users.most_common(MAX_USERS)))
+    yield cache.family(rows.PENDING_JOBS, _bounded_reasons(reasons))
+    yield cache.family(rows.PENDING_GPUS, requested)
+    yield cache.family(rows.OLDEST_PENDING, {(name,): max(found)[0] for name, found in waits.items()})
+    yield cache.family(rows.WAITING_JOBS, dict(_buckets(waits)))
 
 
 def fold_reason(reason: str) -> str:
@@ -156,7 +158,7 @@ def _buckets(waits: Mapping[str, list[tuple[float, int]]]) -> Iterator[tuple[tup
         yield (partition, "+Inf"), sum(tasks for _, tasks in found)
 
 
-def _gpu_families(state: SlurmState, jobs: tuple[SlurmJob, ...]) -> Iterator[MetricFamily]:
+def _gpu_families(cache: LabelCache, state: SlurmState, jobs: tuple[SlurmJob, ...]) -> Iterator[MetricFamily]:
     users: Counter[tuple[str, str, str, str]] = Counter()
     accounts: Counter[tuple[str, str, str]] = Counter()
     for job in jobs:
@@ -164,8 +166,8 @@ def _gpu_families(state: SlurmState, jobs: tuple[SlurmJob, ...]) -> Iterator[Met
             for gres in held_gres(state, job):
                 users[job.user, job.account, gres.kind, gres.model] += gres.count
                 accounts[job.account, gres.kind, gres.model] += gres.count
-    yield rows.USER_GPUS.family_of(dict(users.most_common(MAX_USERS)))
-    yield rows.ACCOUNT_GPUS.family_of(accounts)
+    yield cache.family(rows.USER_GPUS, dict(users.most_common(MAX_USERS)))
+    yield cache.family(rows.ACCOUNT_GPUS, accounts)
 
 
 def held_gres(state: SlurmState, job: SlurmJob) -> Iterator[Gres]:
@@ -177,24 +179,25 @@ def held_gres(state: SlurmState, job: SlurmJob) -> Iterator[Gres]:
         yield from placement.gres
 
 
-def _reservation_families(state: SlurmState) -> Iterator[MetricFamily]:
+def _reservation_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
     if state.reservations is ABSENT:
         return
     found = {one.name: one for one in state.reservations}
-    yield rows.RESERVATION.family_of(
+    yield cache.family(
+        rows.RESERVATION,
         {
             (name, one.partition, one.users, one.accounts, one.flags, one.node_list): 1
             for name, one in found.items()
         },
     )
-    yield rows.RESERVATION_ACTIVE.family_of({(n,): int(one.state == "ACTIVE") for n, one in found.items()})
-    yield rows.RESERVATION_START.family_of({(name,): one.starts_at for name, one in found.items()})
-    yield rows.RESERVATION_END.family_of({(name,): one.ends_at for name, one in found.items()})
-    yield rows.RESERVATION_NODES.family_of({(name,): one.node_count for name, one in found.items()})
-    yield rows.RESERVATION_GPUS.family_of({(name,): one.gpus for name, one in found.items()})
+    yield cache.family(rows.RESERVATION_ACTIVE, {(n,): int(one.state == "ACTIVE") for n, one in found.items()})
+    yield cache.family(rows.RESERVATION_START, {(name,): one.starts_at for name, one in found.items()})
+    yield cache.family(rows.RESERVATION_END, {(name,): one.ends_at for name, one in found.items()})
+    yield cache.family(rows.RESERVATION_NODES, {(name,): one.node_count for name, one in found.items()})
+    yield cache.family(rows.RESERVATION_GPUS, {(name,): one.gpus for name, one in found.items()})
 
 
-def _share_families(state: SlurmState) -> Iterator[MetricFamily]:
+def _share_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
     if state.shares is ABSENT:
         return
     shares = state.shares[: 2 * MAX_USERS]
@@ -204,41 +207,41 @@ def _share_families(state: SlurmState) -> Iterator[MetricFamily]:
         (rows.USAGE, "effective_usage"),
         (rows.RAW_USAGE, "raw_usage"),
     ):
-        yield row.family_of({(one.account, one.user): getattr(one, attribute) for one in shares})
+        yield cache.family(row, {(one.account, one.user): getattr(one, attribute) for one in shares})
 
 
-def _scheduler_families(stats: SchedulerStats) -> Iterator[MetricFamily]:
+def _scheduler_families(cache: LabelCache, stats: SchedulerStats) -> Iterator[MetricFamily]:
     server, both = stats.server, {"main": stats.main, "backfill": stats.backfill}
     for row, name in (
         (rows.SERVER_THREADS, "Server thread count"),
         (rows.AGENT_QUEUE, "Agent queue size"),
         (rows.DBD_QUEUE, "DBD Agent queue size"),
     ):
-        yield row.family_of({(): server.get(name, ABSENT)})
+        yield cache.family(row, {(): server.get(name, ABSENT)})
     events = {(event,): server.get(f"Jobs {event}", ABSENT) for event in _EVENTS}
-    yield rows.SCHEDULER_EVENTS.family_of(events)
+    yield cache.family(rows.SCHEDULER_EVENTS, events)
     for row, name in (
         (rows.CYCLE_LAST, "Last cycle"),
         (rows.CYCLE_MEAN, "Mean cycle"),
         (rows.CYCLE_MAX, "Max cycle"),
     ):
-        yield row.family_of({(which,): _seconds(found, name) for which, found in both.items()})
-    yield rows.CYCLES.family_of({(which,): f.get("Total cycles", ABSENT) for which, f in both.items()})
-    yield rows.QUEUE_LENGTH.family_of({(w,): f.get("Last queue length", ABSENT) for w, f in both.items()})
+        yield cache.family(row, {(which,): _seconds(found, name) for which, found in both.items()})
+    yield cache.family(rows.CYCLES, {(which,): f.get("Total cycles", ABSENT) for which, f in both.items()})
+    yield cache.family(rows.QUEUE_LENGTH, {(w,): f.get("Last queue length", ABSENT) for w, f in both.items()})
     means = {
         ("main",): stats.main.get("Mean depth cycle", ABSENT),
         ("backfill",): stats.backfill.get("Depth Mean", ABSENT),
     }
-    yield rows.DEPTH_MEAN.family_of(means)
+    yield cache.family(rows.DEPTH_MEAN, means)
     started = stats.backfill.get("Total backfilled jobs (since last slurm start)", ABSENT)
-    yield rows.BACKFILLED.family_of({(): started})
+    yield cache.family(rows.BACKFILLED, {(): started})
     exits = {("main", reason): count for reason, count in stats.main_exits.items()}
     exits.update({("backfill", reason): count for reason, count in stats.backfill_exits.items()})
-    yield rows.SCHEDULER_EXITS.family_of(exits)
-    yield rows.RPCS.family_of({(rpc.name,): rpc.count for rpc in stats.rpcs_by_type})
-    yield rows.RPC_SECONDS.family_of({(rpc.name,): rpc.seconds for rpc in stats.rpcs_by_type})
-    yield rows.USER_RPCS.family_of({(rpc.name,): rpc.count for rpc in stats.rpcs_by_user})
-    yield rows.USER_RPC_SECONDS.family_of({(rpc.name,): rpc.seconds for rpc in stats.rpcs_by_user})
+    yield cache.family(rows.SCHEDULER_EXITS, exits)
+    yield cache.family(rows.RPCS, {(rpc.name,): rpc.count for rpc in stats.rpcs_by_type})
+    yield cache.family(rows.RPC_SECONDS, {(rpc.name,): rpc.seconds for rpc in stats.rpcs_by_type})
+    yield cache.family(rows.USER_RPCS, {(rpc.name,): rpc.count for rpc in stats.rpcs_by_user})
+    yield cache.family(rows.USER_RPC_SECONDS, {(rpc.name,): rpc.seconds for rpc in stats.rpcs_by_user})
 
 
 def _seconds(found: Mapping[str, float], name: str) -> Maybe[float]:

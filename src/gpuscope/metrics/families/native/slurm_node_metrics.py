@@ -7,32 +7,37 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuscope.metrics.families.native import slurm_table as rows
+from gpuscope.metrics.families.native.metric import LabelCache
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.metrics.slurm_counts import gpus_of_node
 from gpuscope.readings import Maybe
 from gpuscope.readings.slurm import SlurmNode
 
-BASE_STATES: Final = ("allocated", "down", "error", "future", "idle", "mixed", "unknown")
+BASE_STATES: Final = ("allocated", "down", "idle", "mixed", "unknown")  # shown as 0 too; others only as 1
 
 
-def node_families(nodes: tuple[SlurmNode, ...]) -> Iterator[MetricFamily]:
-    yield rows.NODE_STATE.family_of(_states(nodes))
-    yield rows.NODE_FLAG.family_of({(node.name, flag): 1 for node in nodes for flag in sorted(node.flags)})
+def node_families(cache: LabelCache, nodes: tuple[SlurmNode, ...]) -> Iterator[MetricFamily]:
+    yield cache.family(rows.NODE_STATE, _states(nodes))
+    yield cache.family(rows.NODE_FLAG, {(node.name, flag): 1 for node in nodes for flag in sorted(node.flags)})
     reasons = [node for node in nodes if node.reason]
-    yield rows.NODE_REASON.family_of({(node.name, node.reason, node.reason_by): 1 for node in reasons})
-    yield rows.NODE_REASON_TIME.family_of({(node.name,): node.reason_at for node in reasons})
-    yield rows.NODE_PARTITION.family_of({(node.name, name): 1 for node in nodes for name in node.partitions})
+    yield cache.family(rows.NODE_REASON, {(node.name, node.reason, node.reason_by): 1 for node in reasons})
+    yield cache.family(rows.NODE_REASON_TIME, {(node.name,): node.reason_at for node in reasons})
+    yield cache.family(
+        rows.NODE_PARTITION, {(node.name, name): 1 for node in nodes for name in node.partitions}
+    )
     cpus: dict[tuple[str, ...], Maybe[float]] = {}
     for node in nodes:
         cpus[node.name, "allocated"] = node.cpus_allocated
         cpus[node.name, "idle"] = node.cpus_idle
         cpus[node.name, "other"] = node.cpus_other
-    yield rows.NODE_CPUS.family_of(cpus)
-    yield rows.NODE_MEMORY.family_of({(node.name,): node.memory_bytes for node in nodes})
-    yield rows.NODE_MEMORY_ALLOCATED.family_of({(node.name,): node.memory_allocated_bytes for node in nodes})
-    yield rows.NODE_MEMORY_FREE.family_of({(node.name,): node.memory_free_bytes for node in nodes})
-    yield rows.NODE_LOAD.family_of({(node.name,): node.cpu_load for node in nodes})
-    yield from _gpu_families(nodes)
+    yield cache.family(rows.NODE_CPUS, cpus)
+    yield cache.family(rows.NODE_MEMORY, {(node.name,): node.memory_bytes for node in nodes})
+    yield cache.family(
+        rows.NODE_MEMORY_ALLOCATED, {(node.name,): node.memory_allocated_bytes for node in nodes}
+    )
+    yield cache.family(rows.NODE_MEMORY_FREE, {(node.name,): node.memory_free_bytes for node in nodes})
+    yield cache.family(rows.NODE_LOAD, {(node.name,): node.cpu_load for node in nodes})
+    yield from _gpu_families(cache, nodes)
 
 
 def _states(nodes: tuple[SlurmNode, ...]) -> dict[tuple[str, ...], Maybe[float]]:
@@ -47,7 +52,7 @@ def _states(nodes: tuple[SlurmNode, ...]) -> dict[tuple[str, ...], Maybe[float]]
     return values
 
 
-def _gpu_families(nodes: tuple[SlurmNode, ...]) -> Iterator[MetricFamily]:
+def _gpu_families(cache: LabelCache, nodes: tuple[SlurmNode, ...]) -> Iterator[MetricFamily]:
     by_node: dict[tuple[str, ...], Maybe[float]] = {}
     by_partition: Counter[tuple[str, ...]] = Counter()
     cluster: Counter[tuple[str, ...]] = Counter()
@@ -57,6 +62,6 @@ def _gpu_families(nodes: tuple[SlurmNode, ...]) -> Iterator[MetricFamily]:
             cluster[kind, model, state] += count
             for partition in node.partitions:
                 by_partition[partition, kind, model, state] += count
-    yield rows.NODE_GPUS.family_of(by_node)
-    yield rows.PARTITION_GPUS.family_of(by_partition)
-    yield rows.GPUS.family_of(cluster)
+    yield cache.family(rows.NODE_GPUS, by_node)
+    yield cache.family(rows.PARTITION_GPUS, by_partition)
+    yield cache.family(rows.GPUS, cluster)
