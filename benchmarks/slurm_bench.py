@@ -3,8 +3,9 @@
 python -m benchmarks.slurm_bench [--nodes 1000] [--jobs 20000] [--rounds 5]
 
 A quarter of the jobs run. CPU time is that of this process: output read, parsed, and made into the text of the
-native family, the larger one; the clients' own time is Slurm's. Memory is what the process has grown by after all rounds.
-Budget: ≤ 0.5 s CPU for a round with every query, ≤ 60 MiB. Exits with status 1 if a budget is exceeded.
+native family, the larger one; the clients' own time is Slurm's. Memory is what the process has grown by after
+all rounds. Budget: ≤ 0.5 s CPU for a round with every query, ≤ 60 MiB. Exits with status 1 if a budget is
+exceeded.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ NOT_FAST = (
     "metrics/test_sessions_prometheus.py",
     "owners/test_agent.py", "page", "promql/test_differential.py", "promql/test_public_corpus.py",
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
-    "server/login/test_running.py", "sources/test_new_source.py", "sources/test_nvml_peers.py",
+    "server/login/test_running.py", "slurm_lab", "sources/test_new_source.py", "sources/test_nvml_peers.py",
     "sources/test_nvml_trouble.py", "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
     "test_engines.py", "test_fake_nvml.py",
     "test_package.py", "wiring/test_serving.py",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from gpuscope.metrics.families.native import slurm_table as rows
 from gpuscope.metrics.families.native.metric import LabelCache
 from gpuscope.metrics.sample import MetricFamily
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import HOLDS_RESOURCES, SlurmJob, SlurmState
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.readings.slurm import HOLDS_RESOURCES, Gres, SlurmJob, SlurmState
 
 MAX_NODES_PER_JOB = 1024
 
@@ -25,10 +25,27 @@ def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]
     yield cache.family(rows.JOBS_WITHOUT_SERIES, {(): len(holding) - len(shown)})
     yield cache.family(rows.JOB, {_info_texts(job): 1 for job in shown})
     numbers = [((str(job.job_id),), job) for job in shown]
-    yield cache.family(rows.JOB_GPUS, {number: job.gpus for number, job in numbers})
+    yield cache.family(rows.JOB_GPUS, {number: _gpus(state, job) for number, job in numbers})
     yield cache.family(rows.JOB_START, {number: job.started_at for number, job in numbers})
     yield cache.family(rows.JOB_END, {number: job.ends_at for number, job in numbers})
     yield from _placement_families(cache, state, shown)
+
+
+def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
+    """Without slurmdbd a job's TRES name no GPUs: then only its placement tells."""
+    placed = state.placements is not ABSENT and job.job_id in state.placements
+    if not placed and not job.gres:
+        return ABSENT
+    return sum(gres.count for gres in held_gres(state, job) if gres.kind == "gpu")
+
+
+def held_gres(state: SlurmState, job: SlurmJob) -> Iterator[Gres]:
+    """What the job holds: by node, where that is known, because TRES name only some models and no shards."""
+    placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
+    if not placements:
+        yield from job.gres
+    for placement in placements:
+        yield from placement.gres
 
 
 def _has_gpus(state: SlurmState, job: SlurmJob) -> bool:

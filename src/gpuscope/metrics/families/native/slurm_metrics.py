@@ -12,7 +12,7 @@ from typing import Final
 
 from gpuscope.metrics.families.native import slurm_table as rows
 from gpuscope.metrics.families.native.metric import LabelCache
-from gpuscope.metrics.families.native.slurm_job_series import job_families
+from gpuscope.metrics.families.native.slurm_job_series import held_gres, job_families
 from gpuscope.metrics.families.native.slurm_node_metrics import node_families
 from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
@@ -21,7 +21,6 @@ from gpuscope.readings import ABSENT, Maybe, Snapshot
 from gpuscope.readings.slurm import (
     HOLDS_RESOURCES,
     PENDING,
-    Gres,
     SchedulerStats,
     SlurmJob,
     SlurmState,
@@ -168,15 +167,6 @@ def _gpu_families(cache: LabelCache, state: SlurmState, jobs: tuple[SlurmJob, ..
                 accounts[job.account, gres.kind, gres.model] += gres.count
     yield cache.family(rows.USER_GPUS, dict(users.most_common(MAX_USERS)))
     yield cache.family(rows.ACCOUNT_GPUS, accounts)
-
-
-def held_gres(state: SlurmState, job: SlurmJob) -> Iterator[Gres]:
-    """What the job holds: by node, where that is known, because TRES name only some models and no shards."""
-    placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
-    if not placements:
-        yield from job.gres
-    for placement in placements:
-        yield from placement.gres
 
 
 def _reservation_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:

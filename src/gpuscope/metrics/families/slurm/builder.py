@@ -66,6 +66,7 @@ def _values(state: SlurmState) -> Values:
         _add_jobs(values, jobs)
     if state.nodes is not ABSENT:
         _add_nodes(values, state.nodes)
+        _add_gpus(values, state)
     if state.node_counts is not ABSENT:
         values.update({f"slurm_nodes_{name}": {(): count} for name, count in state.node_counts.items()})
     if state.scheduler is not ABSENT:
@@ -117,7 +118,6 @@ def _add_nodes(values: Values, nodes: Iterable[SlurmNode]) -> None:
         values[f"slurm_partition_cpus_{ending}"] = {
             (partition,): count for partition, count in partitions.get(name, {}).items() if count
         }
-    _add_gpus(values, nodes)
 
 
 def _add_node(values: Values, node: SlurmNode) -> None:
@@ -148,8 +148,10 @@ def _state_metric(node: SlurmNode) -> str:
     return ""
 
 
-def _add_gpus(values: Values, nodes: Iterable[SlurmNode]) -> None:
-    total, allocated = count_gpus(nodes)
+def _add_gpus(values: Values, state: SlurmState) -> None:
+    total, allocated = count_gpus(() if state.nodes is ABSENT else state.nodes)
+    if total == 0 and state.node_counts is not ABSENT:
+        return  # slurmctld's own pages count GPUs only where AccountingStorageTRES has gres/gpu, and say 0 else
     values["slurm_gpus_total"] = {(): total}
     values["slurm_gpus_alloc"] = {(): allocated}
     values["slurm_gpus_idle"] = {(): total - allocated}
