@@ -22,7 +22,7 @@ NOT_FAST = (
     "cli/test_user.py", "clients", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
     "load/test_load_command.py", "owners/test_churn.py",
     "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
-    "metrics/test_sessions_prometheus.py",
+    "metrics/test_sessions_prometheus.py", "metrics/test_slurm_prometheus.py",
     "owners/test_agent.py", "page", "promql/test_differential.py", "promql/test_public_corpus.py",
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
     "server/login/test_running.py", "slurm_lab", "sources/test_new_source.py", "sources/test_nvml_peers.py",
