@@ -1,4 +1,4 @@
-"""Can Slurm be read here? Its clients, slurmrestd, the controller and each query; silent if Slurm is not read."""
+"""Can Slurm be read here? Its clients, slurmrestd, the controller, each query; silent if it is off."""
 
 from __future__ import annotations
 
