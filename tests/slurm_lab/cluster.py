@@ -120,6 +120,11 @@ class SlurmCluster:
     def stop_controller(self) -> None:
         self._end("slurmctld")
 
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether Slurm is installed on the machine itself, and not in a root of its own."""
+        return self._root is None
+
     def has(self, program: str) -> bool:
         return bool(self.run("sh", "-c", f"command -v {program}", check=False))
 

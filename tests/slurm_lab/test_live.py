@@ -117,6 +117,18 @@ def test_jobs_reservations_and_licences(cluster: SlurmCluster) -> None:
     assert not any('job="999"' in name for name in found)
 
 
+def test_an_ordinary_user_reads_everything(cluster: SlurmCluster) -> None:
+    as_user = ("setpriv", "--reuid=games", "--regid=games", "--clear-groups", sys.executable)
+    if not cluster.is_this_machine or "ok" not in cluster.run(*as_user, "-c", "print('ok')", check=False):
+        pytest.skip("this Python cannot be run by another user where this cluster is")
+    shown = cluster.run(*as_user, "-m", "gpuscope", "agent", "--families", "slurm", "--once")
+    found = dict(line.rsplit(" ", 1) for line in shown.splitlines() if not line.startswith("#"))
+    expected = expected_samples(cluster)
+    for name in ("slurm_gpus_alloc", "slurm_queue_pending", 'slurm_user_jobs_running{user="news"}'):
+        assert float(found[name]) == expected[name], name
+    assert "slurm_scheduler_threads" in found
+
+
 def test_slurms_own_pages_agree(cluster: SlurmCluster) -> None:
     if OWN_PAGES not in (cluster.outside / "slurm.conf").read_text():
         pytest.skip("this version of Slurm has no metrics pages")
