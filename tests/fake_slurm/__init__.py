@@ -23,6 +23,7 @@ file=$name
 case "$name $*" in
   "scontrol ping") file=ping ;;
   "scontrol --version") file=version ;;
+  "scontrol show config") file=show_config ;;
   "scontrol show job -d") file=show_job ;;
   "scontrol show reservation -o") file=show_reservation ;;
   "scontrol show licenses -o") file=show_licenses ;;

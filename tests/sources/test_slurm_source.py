@@ -77,7 +77,7 @@ def test_each_command_runs_once_per_its_interval_and_ping_first(cluster: Cluster
     cluster.state()
     first = cluster.calls()
     assert first[0] == "scontrol ping"
-    assert len(first) == 9  # ping, version and seven queries
+    assert len(first) == 10  # ping, version, configuration and seven queries
     cluster.clock.pass_seconds(15)
     cluster.state()
     assert [line.split()[0] for line in cluster.calls()] == ["scontrol", "squeue", "sinfo", "sdiag"]
@@ -148,7 +148,7 @@ def test_a_controller_that_dies_during_a_round_ends_it(cluster: Cluster) -> None
     )
     reading = cluster.reading()
     assert reading.down
-    assert [line.split()[0] for line in cluster.calls()] == ["scontrol", "scontrol", "squeue", "scontrol"]
+    assert [line.split()[0] for line in cluster.calls()] == ["scontrol"] * 3 + ["squeue", "scontrol"]
 
 
 def test_without_slurmdbd_there_are_no_shares_and_nothing_fails(cluster: Cluster) -> None:
@@ -213,6 +213,16 @@ def test_a_hundred_thousand_array_tasks_are_one_record(cluster: Cluster) -> None
     jobs = cluster.state().jobs
     assert jobs is not ABSENT
     assert [job.tasks for job in jobs] == [100_000]
+
+
+def test_hidden_data_is_said_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.bin.joinpath("show_config.txt").write_text(
+        "PluginDir               = /usr/lib\nPrivateData             = jobs,usage\n"
+    )
+    assert cluster.state().private_data == "jobs,usage"
+    cluster.clock.pass_seconds(15)
+    cluster.state()
+    assert len([line for line in caplog.messages if "PrivateData=jobs,usage" in line]) == 1
 
 
 def test_variables_of_the_user_do_not_change_what_is_printed() -> None:

@@ -98,6 +98,10 @@ def _fix(query: SlurmQuery) -> str:
 
 
 def _what_is_missing(state: SlurmState) -> Iterator[Finding]:
+    if state.private_data and os.geteuid() != 0:
+        fix = "sacctmgr modify user NAME set adminlevel=operator, or remove PrivateData from slurm.conf"
+        what = f"PrivateData={state.private_data}: an ordinary user does not see others' {state.private_data}"
+        yield Finding(Verdict.NOTE, what, fix)
     if state.shares == ():
         what = "Slurm has no fair shares here: slurmdbd is not used"
         yield Finding(Verdict.NOTE, what, "only needed for fair share: AccountingStorageType in slurm.conf")

@@ -186,6 +186,7 @@ class SlurmState:
     mode: str = "commands"
     read_at: float = 0.0
     version: Maybe[str] = ABSENT
+    private_data: str = ""  # PrivateData of slurm.conf: lists may have only what the reading user may see
     jobs: Maybe[tuple[SlurmJob, ...]] = ABSENT
     job_counts: Maybe[JobCounts] = ABSENT  # only where `jobs` cannot be had
     placements: Maybe[Mapping[int, tuple[JobPlacement, ...]]] = ABSENT  # by job_id

@@ -6,6 +6,7 @@ version of a command does not have is left out from then on.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument
 from gpuscope.sources.slurm.source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import OPTIONAL_FIELDS, parse_version, refused_field
+
+log = logging.getLogger("gpuscope.source")
 
 PING_TIMEOUT_SECONDS: Final = 5.0
 MAX_OUTPUT_BYTES: Final = 256 << 20  # `scontrol show job -d` prints 1.4 KB for each job
@@ -49,6 +52,7 @@ class SlurmCommands:
         }
         self._squeue_parser = squeue.SqueueParser()
         self._version = ""
+        self.private_data = ""
         self.queries = (
             Query("squeue", ("jobs",), self._jobs),
             Query("sinfo", ("nodes",), self._nodes),
@@ -73,6 +77,14 @@ class SlurmCommands:
             raise SourceError(f"slurmctld is down ({', '.join(states)}); systemctl status slurmctld there")
         if not self._version:
             self._version = parse_version(self._commands["scontrol"].run("--version").stdout)
+            self.private_data = scontrol.private_data(self._commands["scontrol"].run("show", "config").stdout)
+            if self.private_data:
+                log.warning(
+                    "source slurm: PrivateData=%s in slurm.conf: unless this user is a Slurm operator, it does "
+                    "not see other users' %s, and the counts are too low",
+                    self.private_data,
+                    self.private_data,
+                )
         return self._version
 
     def close(self) -> None:

@@ -80,6 +80,7 @@ class SlurmMetricsPages:
     """The backend `metrics`."""
 
     mode = "metrics"
+    private_data = ""  # with PrivateData there are no pages
 
     def __init__(self, address: str, timeout_seconds: float) -> None:
         self._http = HttpClient(address, "--slurm-metrics", timeout_seconds, {})

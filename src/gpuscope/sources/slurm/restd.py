@@ -45,6 +45,7 @@ class SlurmRest:
     """The backend `restd`."""
 
     mode = "restd"
+    private_data = ""  # slurmrestd does not say
 
     def __init__(
         self,

@@ -29,6 +29,12 @@ def controllers(text: str) -> dict[str, bool]:
     return {f"{role} at {host}": state == "UP" for role, host, state in _PING.findall(text)}
 
 
+def private_data(text: str) -> str:
+    """What slurm.conf hides from ordinary users, from `scontrol show config`; empty if nothing."""
+    match = re.search(r"^PrivateData\s*=\s*(\S+)", text, re.MULTILINE)
+    return "" if match is None or match[1] == "none" else match[1]
+
+
 def keep_placement_lines(lines: bytes) -> bytes:
     """The lines of `scontrol show job -d` that `parse_placements` reads; others leave an empty line.
 

@@ -38,6 +38,7 @@ class Query:
 
 class Backend(Protocol):
     mode: str
+    private_data: str  # what slurm.conf hides from ordinary users; known after a ping
 
     def ping(self) -> str:
         """The version of Slurm, or an empty text. Raises SourceError if no controller answers."""
@@ -132,6 +133,7 @@ class SlurmSource:
             mode=self._backend.mode,
             read_at=self._clock.now(),
             version=version or ABSENT,
+            private_data=self._backend.private_data,
             queries=self._statuses(),
             max_job_series=self._job_series,
             **parts,
