@@ -24,8 +24,8 @@ from gpuscope.exposition.text import Encoder, text_encoder
 from gpuscope.metrics.families import Builder
 from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.sources.slurm.commands import SlurmCommands
-from gpuscope.sources.slurm.source import SlurmSource
+from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.sources.slurm.slurm_source import SlurmSource
 from gpuscope.wiring.heap import keep_one_heap
 
 MAX_CPU_SECONDS = 0.5

@@ -12,8 +12,8 @@ from gpuscope.metrics.families.native.slurm_metrics import MAX_REASONS, SlurmMet
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
-from gpuscope.sources.slurm.commands import SlurmCommands
-from gpuscope.sources.slurm.source import SlurmSource
+from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.sources.slurm.slurm_source import SlurmSource
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.fakes import FakeClock
 from tests.goldens import check_golden

@@ -13,8 +13,8 @@ from gpuscope.metrics.families.slurm.table import SLURM_METRICS
 from gpuscope.metrics.slurm_counts import account_fair_shares
 from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.readings.slurm import FairShare, SlurmNode, SlurmState
-from gpuscope.sources.slurm.commands import SlurmCommands
-from gpuscope.sources.slurm.source import SlurmSource
+from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.sources.slurm.slurm_source import SlurmSource
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.goldens import check_golden
 

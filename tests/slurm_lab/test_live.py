@@ -18,9 +18,9 @@ from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.readings.slurm import SlurmState
-from gpuscope.sources.slurm.commands import SlurmCommands
 from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.source import Backend, SlurmSource
+from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
 from tests.slurm_lab.cluster import CONTROLLER_PORT, SlurmCluster, running_cluster, submit_jobs
 from tests.slurm_lab.roots import slurm_root
 from tests.slurm_lab.truth import expected_samples

@@ -11,11 +11,11 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.readings import ABSENT, Reading, Snapshot
 from gpuscope.readings.slurm import Gres, SlurmState
-from gpuscope.sources.slurm.commands import SlurmCommands
 from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
 from gpuscope.sources.slurm.restd import SlurmRest
 from gpuscope.sources.slurm.restd_json import long_state, number
-from gpuscope.sources.slurm.source import Backend, SlurmSource
+from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.fake_slurm.rest_server import API, metrics_answers, rest_answers, serving
 

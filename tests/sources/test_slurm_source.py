@@ -16,9 +16,9 @@ from gpuscope.settings import Settings, load_settings
 from gpuscope.source_plan import families_without_gpus
 from gpuscope.sources import SourceSpec
 from gpuscope.sources.slurm.backends import choose_mode, open_backend
-from gpuscope.sources.slurm.commands import SlurmCommands, client_environment
 from gpuscope.sources.slurm.plan import SlurmSettings
-from gpuscope.sources.slurm.source import SlurmSource
+from gpuscope.sources.slurm.slurm_commands import SlurmCommands, client_environment
+from gpuscope.sources.slurm.slurm_source import SlurmSource
 from tests.fake_slurm import VERSIONS, fake_clients, recorded
 from tests.fakes import FakeClock
 

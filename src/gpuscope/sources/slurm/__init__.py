@@ -10,7 +10,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
 from gpuscope.sources.slurm.backends import open_backend
 from gpuscope.sources.slurm.plan import SlurmSettings
-from gpuscope.sources.slurm.source import SlurmSource
+from gpuscope.sources.slurm.slurm_source import SlurmSource
 
 
 def _open(settings: Settings) -> SlurmSource:

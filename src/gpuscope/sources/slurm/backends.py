@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpuscope.errors import SourceMissing
 from gpuscope.sources.slurm.plan import AUTO, COMMANDS, METRICS, RESTD, SlurmSettings
-from gpuscope.sources.slurm.source import Backend
+from gpuscope.sources.slurm.slurm_source import Backend
 
 
 def choose_mode(own: SlurmSettings) -> str:
@@ -24,7 +24,7 @@ def open_backend(own: SlurmSettings) -> Backend:
     """Raises SourceMissing: what is missing, and what to do."""
     mode = choose_mode(own)
     if mode == COMMANDS:
-        from gpuscope.sources.slurm.commands import SlurmCommands
+        from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 
         commands = SlurmCommands(own.slurm_bin_dir, own.slurm_timeout)
         commands.require()

@@ -13,7 +13,7 @@ from gpuscope.errors import SourceError, SourceMissing, UsageError
 MAX_BODY_BYTES = 512 << 20  # slurmrestd prints 12 KB for each job
 
 
-class _UnixConnection(http.client.HTTPConnection):
+class _SocketConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
@@ -64,7 +64,7 @@ class HttpClient:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._is_socket:
-            return _UnixConnection(self._address.removeprefix("unix:"), self._timeout)
+            return _SocketConnection(self._address.removeprefix("unix:"), self._timeout)
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "https":
             context = ssl.create_default_context()

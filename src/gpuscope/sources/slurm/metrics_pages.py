@@ -16,7 +16,7 @@ from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import Gres, JobCounts, SchedulerStats, SlurmNode
 from gpuscope.sources.slurm.http_client import HttpClient
-from gpuscope.sources.slurm.source import Query
+from gpuscope.sources.slurm.slurm_source import Query
 
 Parts = Mapping[str, Any]
 Values = dict[str, dict[str, float]]

@@ -18,7 +18,7 @@ from gpuscope.errors import SourceError, UsageError
 from gpuscope.readings.slurm import HOLDS_RESOURCES
 from gpuscope.sources.slurm import restd_json
 from gpuscope.sources.slurm.http_client import HttpClient
-from gpuscope.sources.slurm.source import Query, gres_by_node
+from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import REST_API
 
 log = logging.getLogger("gpuscope.source")

@@ -17,7 +17,7 @@ from gpuscope.command_runner import Command, LineFilter
 from gpuscope.errors import SourceError
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument
-from gpuscope.sources.slurm.source import Query, gres_by_node
+from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import OPTIONAL_FIELDS, parse_version, refused_field
 
 log = logging.getLogger("gpuscope.source")
