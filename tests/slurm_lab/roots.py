@@ -42,6 +42,7 @@ def _install() -> str | None:
         if not shutil.which("apt-get"):
             return "slurmctld is not installed and there is no apt-get"
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(["apt-get", "update", "-qq"], capture_output=True, timeout=300)
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
         if done.returncode:

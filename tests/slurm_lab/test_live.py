@@ -100,9 +100,9 @@ def test_scheduler_values_are_sdiags(cluster: SlurmCluster) -> None:
 def test_jobs_reservations_and_licences(cluster: SlurmCluster) -> None:
     found = samples(by_commands(cluster), SlurmMetrics())
     numbers = cluster.jobs
-    assert found[f'gpuscope_slurm_job_gpus{{job="{numbers["typed"]}"}}'] == 3
+    assert found[f'gpuscope_slurm_job_gpus{{slurm_job="{numbers["typed"]}"}}'] == 3
     indices = re.findall(
-        rf'job_gres_info{{job="{numbers["nodes"]}",node="(gpu\d)",gres="gpu",model="a100",index="(\d)"}}',
+        rf'job_gres_info{{slurm_job="{numbers["nodes"]}",node="(gpu\d)",gres="gpu",model="a100",index="(\d)"}}',
         "\n".join(found),
     )
     detail = cluster.run("scontrol", "show", "job", "-d", numbers["nodes"])

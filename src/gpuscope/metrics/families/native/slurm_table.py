@@ -1,4 +1,7 @@
-"""The native metrics of a Slurm cluster, one row each. `reading` is empty: `slurm_metrics.py` fills them."""
+"""The native metrics of a Slurm cluster, one row each. `reading` is empty: `slurm_metrics.py` fills them.
+
+A job's number is `slurm_job`, as in the metrics of processes: `job` is Prometheus' own label.
+"""
 
 from __future__ import annotations
 
@@ -132,16 +135,16 @@ USER_RPC_SECONDS = _counter("user_rpc_seconds", "Time slurmctld spent on request
 JOB = _info(
     "job",
     "A job that holds resources, those with GPUs first, up to --slurm-job-series; the value is 1.",
-    "job", "array_job", "array_task", "name", "user", "account", "partition", "qos",
+    "slurm_job", "array_job", "array_task", "name", "user", "account", "partition", "qos",
 )  # fmt: skip
-JOB_GPUS = _gauge("job_gpus", "GPUs the job holds.", "job", unit="count")
-JOB_START = _gauge("job_start_timestamp_seconds", "When the job started.", "job")
-JOB_END = _gauge("job_end_timestamp_seconds", "When the job's time limit ends it.", "job")
-JOB_NODE = _info("job_node", "A node the job runs on; the value is 1.", "job", "node")
+JOB_GPUS = _gauge("job_gpus", "GPUs the job holds.", "slurm_job", unit="count")
+JOB_START = _gauge("job_start_timestamp_seconds", "When the job started.", "slurm_job")
+JOB_END = _gauge("job_end_timestamp_seconds", "When the job's time limit ends it.", "slurm_job")
+JOB_NODE = _info("job_node", "A node the job runs on; the value is 1.", "slurm_job", "node")
 JOB_GRES = _info(
     "job_gres",
     "A GPU the job holds; `index` is its number on the node in the order of gres.conf.",
-    "job", "node", "gres", "model", "index",
+    "slurm_job", "node", "gres", "model", "index",
 )  # fmt: skip
 JOBS_WITHOUT_SERIES = _gauge(
     "jobs_without_series", "Jobs that hold resources and have no series of their own.", unit="count"
