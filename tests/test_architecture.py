@@ -22,8 +22,8 @@ ORDER = (
 )  # fmt: skip
 LEAVES = (
     "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
-    "anchored_regex", "atomic_write", "episode_log", "series", "source_plan", "worker", "yaml_file",
-    "yaml_mistakes",
+    "anchored_regex", "atomic_write", "command_runner", "episode_log", "series", "source_plan", "worker",
+    "yaml_file", "yaml_mistakes",
 )  # fmt: skip
 # These import nothing of ours: everything else rests on them.
 GROUND = ("readings", "errors")
@@ -60,6 +60,7 @@ FOLDERS_WITH_A_REASON = {
 OUTSIDE_ELSEWHERE = {
     "atomic_write.py": "the one way to replace a file",
     "blocking_http.py": "the HTTP client of everything that runs in an agent",
+    "command_runner.py": "runs a command of the system: nvidia-smi, Slurm's",
     "settings.py": "reads the environment and the settings file",
     "source_plan.py": "lists the folders of sources/",
     "yaml_file.py": "reads a YAML file",

@@ -59,6 +59,7 @@ SLEEPS_WITH_A_REASON = {
     "fake_smi/replay.py": (2, "a program of its own: it hangs when told to"),
     "integration/test_failures.py": (1, "slow: ten minutes of an agent in real time, looked at every second"),
     "integration_api/test_limits.py": (2, "a storage that takes its time, and a look whether it is left alone"),
+    "slurm_lab/cluster.py": (1, "waits for the daemons of a real Slurm"),
     "labs/docker_lab.py": (1, "slow: waits for a real Docker engine"),
     "labs/systemd_lab.py": (1, "slow: waits for a real systemd"),
     "render/test_labs.py": (1, "slow: waits for containers to answer"),
@@ -78,12 +79,19 @@ MAY_OFFEND = re.compile(
 )
 
 
+NAMED_TUPLE_METHODS = ("_replace", "_asdict", "_fields", "_make")
+
+
 def private_uses(tree: ast.Module) -> Iterator[str]:
     """`thing._name` of anything but self and cls, and `from module import _name`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _is_private(node.attr):
             owner = ast.unparse(node.value)
-            if owner not in ("self", "cls") and f"{owner}.{node.attr}" not in PUBLIC_WITH_UNDERSCORE:
+            if (
+                owner not in ("self", "cls")
+                and node.attr not in NAMED_TUPLE_METHODS
+                and f"{owner}.{node.attr}" not in PUBLIC_WITH_UNDERSCORE
+            ):
                 yield f"{node.lineno}: {owner}.{node.attr}"
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.lineno}: import {one.name}" for one in node.names if _is_private(one.name))

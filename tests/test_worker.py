@@ -130,3 +130,24 @@ def test_new_failing_parts_each_time_do_not_grow_what_is_kept(caplog: pytest.Log
     assert failed == 256
     assert sum("answers again" in record.message for record in caplog.records) == failed
     assert worker.status().failures == 1000
+
+
+def test_a_reader_that_reports_its_subject_down_stays_open(caplog: pytest.LogCaptureFixture) -> None:
+    """The value counts, because it says what is known; the source is not up, and one line says why."""
+    reader = Scripted("a", *(ReadResult("down", down="nobody answers") for _ in range(3)), "b")
+    clock = FakeClock()
+    worker = worker_of(reader, clock)
+    worker.read_once()
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            clock.pass_seconds(1.0)
+            worker.read_once()
+            assert worker.fresh() == "down"
+        assert (worker.status().up, worker.status().why) == (False, "nobody answers")
+        assert worker.is_down()
+        assert reader.closed == 0
+        worker.read_once()
+    assert worker.status().up
+    assert not worker.is_down()
+    said = [line.partition(": ")[2] for line in caplog.messages]
+    assert said == ["nobody answers", "answers (a test), after 2 s"]

@@ -52,7 +52,8 @@ class SourcePlan:
 
     A selectable source is one that `--source` can name; with `--source auto` it is used if `in_auto`, and read
     while it is `wanted`, which the log explains with `why`. Any other source is used beside the selected one:
-    always, or only if one of its `families` is served.
+    always, or only if one of its `families` is served. `asked` overrides the families: True uses the source,
+    False does not, None leaves it to them.
     """
 
     trust: int
@@ -62,6 +63,7 @@ class SourcePlan:
     wanted: Wanted = always
     why: str = ""
     families: frozenset[str] = frozenset()
+    asked: Callable[[Settings], bool | None] = lambda settings: None
 
 
 @cache
@@ -73,6 +75,11 @@ def source_plans() -> Mapping[str, SourcePlan]:
 
 def selectable_sources() -> tuple[str, ...]:
     return tuple(name for name, plan in source_plans().items() if plan.selectable)
+
+
+def families_without_gpus() -> frozenset[str]:
+    """Families that are served from a source of their own, on machines without a GPU too."""
+    return frozenset(family for plan in source_plans().values() for family in plan.families)
 
 
 def source_settings() -> tuple[type, ...]:

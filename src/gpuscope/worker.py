@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from gpuscope.clock import Clock
@@ -37,6 +37,7 @@ class ReadResult(Generic[T_co]):
     value: T_co
     failures: Mapping[str, int] = field(default_factory=dict)
     complete: bool = True  # False: the rest comes with the next read; one-shot commands wait for it
+    down: str = ""  # why what is read is down, where the reader found out by itself; the value still counts
 
 
 class ValueReader(Protocol[T_co]):
@@ -143,6 +144,8 @@ class Worker(Generic[T]):
         latest, trouble = self._latest, self._trouble
         if self._silent_for() > self._timing.deadline:
             trouble = self._no_answer()
+        elif not trouble and latest is not None:
+            trouble = latest.result.down
         return SourceStatus(
             name=self.name,
             up=not trouble,
@@ -157,7 +160,8 @@ class Worker(Generic[T]):
     def is_down(self) -> bool:
         """Failed or silent past its deadline; False while the first read is still running."""
         if self._trouble in ("", NOT_READ_YET):
-            return self._silent_for() > self._timing.deadline
+            reported = self._latest is not None and bool(self._latest.result.down)
+            return reported or self._silent_for() > self._timing.deadline
         return True
 
     def is_waiting(self) -> bool:
@@ -239,15 +243,25 @@ class Worker(Generic[T]):
     def _succeeded(self, result: ReadResult[T], began: float) -> None:
         ended, before = self._clock.monotonic(), self._latest
         if self._reuse_equal and before is not None and before.result.value == result.value:
-            result = ReadResult(before.result.value, result.failures, result.complete)
+            result = replace(result, value=before.result.value)
         self._latest = _LastRead(result, began, ended, self._clock.now())
         self._log_failing_parts(result.failures)
+        if result.down:
+            self._reported_down(result.down)
+            return
         if self._trouble or self._episode.why:
             self._answering_since = ended
             if not self._episode.why:
                 log.info("source %s answers: %s", self.name, self.summary)
         self._episode.succeeded()
         self._trouble, self._backoff, self._code, self._waiting_for = "", 0.0, 0, ""
+
+    def _reported_down(self, why: str) -> None:
+        """The reader works and says that what it reads is down: no reopening, no back-off."""
+        self._failures += 1
+        self._code = -1
+        self._episode.failed(why, kind="down")
+        self._trouble, self._backoff, self._waiting_for = "", 0.0, ""
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1

@@ -15,9 +15,14 @@ def plan(name: str, *argv: str, settings: Settings | None = None):  # type: igno
 
 
 def test_ports_and_paths_of_the_originals() -> None:
-    assert stand_in_names() == ("dcgm-exporter", "node_exporter", "nvidia_gpu_exporter")
+    assert stand_in_names() == ("dcgm-exporter", "node_exporter", "nvidia_gpu_exporter", "slurm-exporter")
     ports = {name: plan(name).port for name in stand_in_names()}
-    assert ports == {"dcgm-exporter": 9400, "node_exporter": 9100, "nvidia_gpu_exporter": 9835}
+    assert ports == {
+        "dcgm-exporter": 9400,
+        "node_exporter": 9100,
+        "nvidia_gpu_exporter": 9835,
+        "slurm-exporter": 8080,
+    }
     assert plan("dcgm-exporter").probes == ("/health",)
     assert not plan("dcgm-exporter").openmetrics, "OpenMetrics would rename a compat family's counters"
 

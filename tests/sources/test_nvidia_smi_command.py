@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope import command_runner as command_module
+from gpuscope.command_runner import Command, CommandResult
 from gpuscope.errors import SourceError, SourceMissing, UsageError
-from gpuscope.sources.nvidia_smi import command as command_module
-from gpuscope.sources.nvidia_smi.command import Command, CommandResult
+from gpuscope.sources.nvidia_smi.command import SmiCommand
 from tests.waiting import wait_for
 
 
-def python(code: str, timeout: float = 60.0) -> Command:
-    return Command(shlex.join([sys.executable, "-S", "-c", code]), timeout)
+def python(code: str, timeout: float = 60.0) -> SmiCommand:
+    return SmiCommand(shlex.join([sys.executable, "-S", "-c", code]), timeout)
 
 
 def is_gone(pid: int) -> bool:
@@ -37,18 +38,18 @@ def is_gone(pid: int) -> bool:
 
 def test_arguments_follow_the_users_words_and_no_shell_sees_them(tmp_path: Path) -> None:
     code = "import sys; print(sys.argv[1:])"
-    wrapped = Command(f"{sys.executable} -S -c {shlex.quote(code)} 'node 7' \"$HOME\"", 60.0)
+    wrapped = SmiCommand(f"{sys.executable} -S -c {shlex.quote(code)} 'node 7' \"$HOME\"", 60.0)
     assert wrapped.run("-q", "a;b").stdout == "['node 7', '$HOME', '-q', 'a;b']\n"
 
 
 @pytest.mark.parametrize("text", ["", "   ", "ssh 'node"])
 def test_a_command_that_is_none_is_the_users_mistake(text: str) -> None:
     with pytest.raises(UsageError, match="command"):
-        Command(text, 1.0)
+        SmiCommand(text, 1.0)
 
 
 def test_a_missing_command_is_reported_with_the_fix() -> None:
-    missing = Command("no-such-nvidia-smi", 1.0)
+    missing = SmiCommand("no-such-nvidia-smi", 1.0)
     with pytest.raises(SourceMissing, match="no-such-nvidia-smi was not found; install"):
         missing.require()
     with pytest.raises(SourceMissing, match="cannot run no-such-nvidia-smi: No such file"):
@@ -105,10 +106,11 @@ def test_a_background_child_does_not_delay_the_result() -> None:
     assert result.ok
 
 
-def test_endless_output_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_module, "MAX_STDOUT_BYTES", 1 << 20)
-    with pytest.raises(SourceError, match="more than 1 MiB"):
-        python("while True: print('rubbish' * 1000)").run()
+def test_endless_output_is_cut_off() -> None:
+    text = shlex.join([sys.executable, "-S", "-c", "while True: print('rubbish' * 1000)"])
+    endless = Command(text, 60.0, program="a test", if_missing="it is", max_stdout_bytes=1 << 20)
+    with pytest.raises(SourceError, match="a test printed more than 1 MiB"):
+        endless.run()
 
 
 def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from gpuscope.readings import ABSENT, Driver, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import Source, Tier, load_source
 from gpuscope.sources.nvidia_smi import SOURCE
-from gpuscope.sources.nvidia_smi.command import Command
+from gpuscope.sources.nvidia_smi.command import SmiCommand
 from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS
 from gpuscope.sources.nvidia_smi.smi_source import NvidiaSmi
 from tests.fake_smi import CAPTURES, FakeSmi
@@ -198,7 +198,7 @@ def test_a_run_without_output_is_one_sentence(
 
 def test_a_hanging_run_is_killed(tmp_path: Path) -> None:
     fake = FakeSmi(tmp_path, T4, faults={"--query-gpu": {"kind": "hang"}})
-    source = NvidiaSmi(Command(fake.command, 0.5), BUILT_IN_FIELDS, Driver())
+    source = NvidiaSmi(SmiCommand(fake.command, 0.5), BUILT_IN_FIELDS, Driver())
     with pytest.raises(SourceError, match=r"did not answer within 0\.5 s and was killed"):
         source.read(FAST)
 

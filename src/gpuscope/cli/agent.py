@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.limits import limit_names
 from gpuscope.settings import Settings
+from gpuscope.source_plan import families_without_gpus
 
 if TYPE_CHECKING:
     from gpuscope.server.listener import ListenerPlan
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     for exporter in exporters:
         sys.stdout.buffer.write(exporter.exposition())
     sys.stdout.buffer.flush()
-    if families != {"host"}:  # the host family needs no GPU
+    if not families_without_gpus().issuperset(families):
         wiring.require_gpu(snapshot)
     return 0
 

@@ -66,6 +66,7 @@ class SnapshotComposer:
             processes=processes,
             ownership=ownership,
             host=merged.host,
+            slurm=merged.slurm,
             cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,
             xids=self._ledger.totals(devices),

@@ -10,7 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from gpuscope.readings import ABSENT, Device, Driver, HostReading, Maybe, MigInstance, Process, Reading, Uuid
+from gpuscope.readings import (
+    ABSENT,
+    Device,
+    Driver,
+    HostReading,
+    Maybe,
+    MigInstance,
+    Process,
+    Reading,
+    SlurmState,
+    Uuid,
+)
 from gpuscope.readings.device import GpuOrInstance
 
 P = TypeVar("P", Device, MigInstance)
@@ -27,6 +38,7 @@ class Merged:
     devices: tuple[Device, ...]
     processes: Maybe[tuple[Process, ...]]
     host: Maybe[HostReading]
+    slurm: Maybe[SlurmState]
     simulated: bool
 
 
@@ -36,6 +48,7 @@ def merge_readings(readings: Sequence[Reading]) -> Merged:
         devices=_merge_devices(readings),
         processes=next((r.processes for r in readings if r.processes is not ABSENT), ABSENT),
         host=next((r.host for r in readings if r.host is not ABSENT), ABSENT),
+        slurm=next((r.slurm for r in readings if r.slurm is not ABSENT), ABSENT),
         simulated=any(r.simulated for r in readings),
     )
 

@@ -34,7 +34,10 @@ def choose_sources(
     reads_gpus = not families or not without_gpus.issuperset(families)
     chosen = []
     for name, plan in plans.items():
-        if plan.families:
+        asked = plan.asked(settings)
+        if asked is not None:
+            used = asked
+        elif plan.families:
             used = not plan.families.isdisjoint(families)
         elif settings.source == AUTO and plan.selectable:
             used = reads_gpus and plan.in_auto(settings)

@@ -52,7 +52,7 @@ class _TierReader:
     def read(self) -> ReadResult[Reading]:
         reading = self._source.read(self._due_tiers(self._clock.monotonic()))
         self._xids.extend(reading.xids)
-        return ReadResult(reading, reading.failures, not reading.unfinished)
+        return ReadResult(reading, reading.failures, not reading.unfinished, reading.down)
 
     def close(self) -> None:
         self._source.close()

@@ -23,7 +23,7 @@ class LabelSet:
         self.pairs = tuple(pairs)
         self.text: str | None = None
         self._hash = hash(self.pairs)
-        self._extended: dict[object, LabelSet] = {}
+        self._extended: dict[object, LabelSet] | None = None  # most sets are never extended
 
     @classmethod
     def of(cls, labels: Mapping[str, str]) -> LabelSet:
@@ -31,6 +31,8 @@ class LabelSet:
 
     def plus(self, names: tuple[str, ...], values: str | tuple[str, ...]) -> LabelSet:
         """These labels followed by more; equal arguments return the same object, which keeps its text."""
+        if self._extended is None:
+            self._extended = {}
         known = self._extended.get((names, values))
         if known is None:
             if len(self._extended) > 1000:  # hostile label values must not fill the memory

@@ -14,6 +14,7 @@ from gpuscope.readings.ownership import (
     UnitTime,
 )
 from gpuscope.readings.process import ACTIVE, IDLE, NO_OWNER, UNKNOWN, Owner, Pid, Process, ProcessLabels
+from gpuscope.readings.slurm import SlurmState
 from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Process",
     "ProcessLabels",
     "Reading",
+    "SlurmState",
     "Snapshot",
     "SourceStatus",
     "Unattributed",

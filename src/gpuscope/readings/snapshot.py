@@ -15,6 +15,7 @@ from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.readings.host import HostReading
 from gpuscope.readings.ownership import NO_OWNERSHIP, Ownership
 from gpuscope.readings.process import Process
+from gpuscope.readings.slurm import SlurmState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +36,11 @@ class Reading:
     devices: tuple[Device, ...] = ()
     processes: Maybe[tuple[Process, ...]] = ABSENT  # (): no processes; ABSENT: unknown
     host: Maybe[HostReading] = ABSENT
+    slurm: Maybe[SlurmState] = ABSENT
     xids: tuple[XidEvent, ...] = ()
     failures: Mapping[str, int] = NO_VALUES
     simulated: bool = False
+    down: str = ""  # why the source is down, if the reading itself says so; its other values still count
     unfinished: bool = False  # some numbers are still being read and follow in the next reading
 
 
@@ -84,6 +87,7 @@ class Snapshot:
     processes: Maybe[tuple[Process, ...]] = ABSENT
     ownership: Ownership = NO_OWNERSHIP
     host: Maybe[HostReading] = ABSENT
+    slurm: Maybe[SlurmState] = ABSENT  # on the one machine that reads the cluster
     cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that is not idle
     counters: Mapping[Uuid, Counters] = NO_VALUES
     xids: tuple[XidTotal, ...] = ()

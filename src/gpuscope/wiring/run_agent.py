@@ -29,6 +29,7 @@ from gpuscope.server.limit_metrics import HttpLimitBuilder
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings
+from gpuscope.source_plan import families_without_gpus
 from gpuscope.sources import load_source
 from gpuscope.wiring.heap import keep_one_heap
 from gpuscope.wiring.listeners import build_server, fit_limits
@@ -95,7 +96,7 @@ class CollectorThreads:
 
 
 def build_exporter(plan: ListenerPlan) -> Exporter:
-    needs_gpus = set(plan.families) != {"host"}
+    needs_gpus = not families_without_gpus().issuperset(plan.families)
     return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title, needs_gpus=needs_gpus)
 
 

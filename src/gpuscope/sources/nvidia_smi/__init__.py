@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
-from gpuscope.sources.nvidia_smi.command import Command
+from gpuscope.sources.nvidia_smi.command import SmiCommand
 from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
 from gpuscope.sources.nvidia_smi.smi_source import NvidiaSmi
 
 
-def _command(settings: Settings) -> Command:
+def _command(settings: Settings) -> SmiCommand:
     own = settings.view(NvidiaSmiSettings)
-    return Command(own.nvidia_smi_command, own.nvidia_smi_timeout)
+    return SmiCommand(own.nvidia_smi_command, own.nvidia_smi_timeout)
 
 
 def _check(settings: Settings) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gpuscope.command_runner import CommandResult
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Device, Driver, Maybe, Process, Reading, Uuid
 from gpuscope.sources import Tier
 from gpuscope.sources.nvidia_smi.app_rows import COMPUTE_APPS_FIELDS, logged_processes, parse_compute_apps
 from gpuscope.sources.nvidia_smi.cells import to_text
-from gpuscope.sources.nvidia_smi.command import Command, CommandResult
+from gpuscope.sources.nvidia_smi.command import SmiCommand
 from gpuscope.sources.nvidia_smi.csv_rows import parse_rows
 from gpuscope.sources.nvidia_smi.device_cells import to_device
 from gpuscope.sources.nvidia_smi.mig import ListedGpu, parse_list, to_instances
@@ -32,13 +33,13 @@ Layout = frozenset[tuple[str, int, int, int]]  # PCI address, MIG index, GPU ins
 def queryable_fields(command: str, timeout_seconds: float) -> tuple[str, ...]:
     """The query fields of this machine's nvidia-smi; none if it does not run."""
     try:
-        return parse_help(Command(command, timeout_seconds).run("--help-query-gpu").stdout)
+        return parse_help(SmiCommand(command, timeout_seconds).run("--help-query-gpu").stdout)
     except SourceError:
         return ()
 
 
 class NvidiaSmi:
-    def __init__(self, command: Command, fields: tuple[str, ...], driver: Driver) -> None:
+    def __init__(self, command: SmiCommand, fields: tuple[str, ...], driver: Driver) -> None:
         self._command = command
         self._fields = fields
         self._driver = driver
@@ -48,7 +49,7 @@ class NvidiaSmi:
         self._layout: Layout = frozenset()
 
     @classmethod
-    def open(cls, command: Command) -> NvidiaSmi:
+    def open(cls, command: SmiCommand) -> NvidiaSmi:
         command.require()
         fields = parse_help(command.run("--help-query-gpu").stdout) or BUILT_IN_FIELDS
         return cls(command, fields, parse_version(command.run("--version").stdout))

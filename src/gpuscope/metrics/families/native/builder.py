@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.families.native.agent_metrics import AgentMetrics
@@ -11,12 +12,38 @@ from gpuscope.metrics.families.native.owner_metrics import OwnerMetrics
 from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
-from gpuscope.readings import Snapshot
+from gpuscope.readings import ABSENT, Snapshot
+
+if TYPE_CHECKING:
+    from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
+
+
+class _SlurmPart:
+    """Loads the metrics of Slurm when there is a cluster: the agents of compute nodes do without their code."""
+
+    def __init__(self, only: Selection) -> None:
+        self._only = only
+        self._metrics: SlurmMetrics | None = None
+
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        if self._metrics is None:
+            if snapshot.slurm is ABSENT and all(status.name != "slurm" for status in snapshot.sources):
+                return iter(())
+            from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
+
+            self._metrics = SlurmMetrics(self._only)
+        return self._metrics.to_families(snapshot)
 
 
 class NativeBuilder:
     def __init__(self, only: Selection = EVERY_METRIC) -> None:
-        self._parts = (DeviceMetrics(only), ProcessMetrics(only), OwnerMetrics(only), AgentMetrics(only))
+        self._parts = (
+            DeviceMetrics(only),
+            ProcessMetrics(only),
+            OwnerMetrics(only),
+            _SlurmPart(only),
+            AgentMetrics(only),
+        )
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         for part in self._parts:

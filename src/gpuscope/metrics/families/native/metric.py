@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from gpuscope.metrics.sample import MetricFamily, Samples
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Samples
+from gpuscope.readings import ABSENT, Maybe
+
+K = TypeVar("K", bound=tuple[str, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +33,26 @@ class NativeMetric:
             if stem.endswith(unit):
                 return unit
         return "count" if self.type == "counter" else ""
+
+
+class LabelCache:
+    """Makes families of labelled values; label sets of the last time are used again, with their text."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[tuple[str, ...], LabelSet]] = {}
+
+    def family(self, row: NativeMetric, values: Mapping[K, Maybe[float]]) -> MetricFamily:
+        """By label values, in the order of the row's labels; an absent value has no sample."""
+        known, names = self._known.get(row.name, {}), row.labels
+        used: dict[tuple[str, ...], LabelSet] = {}
+        samples: list[tuple[LabelSet, float]] = []
+        for texts, value in values.items():
+            if value is ABSENT:
+                continue
+            labels = known.get(texts)
+            if labels is None:
+                labels = LabelSet(zip(names, texts, strict=True))
+            used[texts] = labels
+            samples.append((labels, value))
+        self._known[row.name] = used
+        return row.family(samples)

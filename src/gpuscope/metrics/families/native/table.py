@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gpuscope.metrics.families.native.metric import NativeMetric as NativeMetric
 from gpuscope.metrics.families.native.owner_table import OWNERSHIP_METRICS
+from gpuscope.metrics.families.native.slurm_table import SLURM_CLUSTER_METRICS
 
 
 def _gauge(name: str, reading: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
@@ -314,5 +315,5 @@ NATIVE_METRICS: tuple[NativeMetric, ...] = (
     GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, THROTTLE_REASON, XID_ERRORS, XID_LAST,
     *PROCESS_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS, SOURCE_UP, SOURCE_FAILURES,
     SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, NODE_CPU, AGENT_INFO, AGENT_SNAPSHOT_TIME,
-    AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
+    AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY, *SLURM_CLUSTER_METRICS,
 )  # fmt: skip

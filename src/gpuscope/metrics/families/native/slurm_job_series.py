@@ -1,0 +1,76 @@
+"""Series of single Slurm jobs: who runs what on which GPUs of which nodes. Their number is bounded.
+
+Of the jobs that hold resources those with GPUs come first, then the oldest. `index` of a GPU is the number that
+Slurm gives it on its node; the agent of that node says which GPU it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuscope.metrics.families.native import slurm_table as rows
+from gpuscope.metrics.families.native.metric import LabelCache
+from gpuscope.metrics.sample import MetricFamily
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.readings.slurm import HOLDS_RESOURCES, Gres, SlurmJob, SlurmState
+
+MAX_NODES_PER_JOB = 1024
+
+
+def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
+    jobs = () if state.jobs is ABSENT else state.jobs
+    holding = [job for job in jobs if job.state in HOLDS_RESOURCES]
+    holding.sort(key=lambda job: (not _has_gpus(state, job), job.job_id))
+    shown = holding[: state.max_job_series]
+    yield cache.family(rows.JOBS_WITHOUT_SERIES, {(): len(holding) - len(shown)})
+    yield cache.family(rows.JOB, {_info_texts(job): 1 for job in shown})
+    numbers = [((str(job.job_id),), job) for job in shown]
+    yield cache.family(rows.JOB_GPUS, {number: _gpus(state, job) for number, job in numbers})
+    yield cache.family(rows.JOB_START, {number: job.started_at for number, job in numbers})
+    yield cache.family(rows.JOB_END, {number: job.ends_at for number, job in numbers})
+    yield from _placement_families(cache, state, shown)
+
+
+def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
+    """Without slurmdbd a job's TRES name no GPUs: then only its placement tells."""
+    placed = state.placements is not ABSENT and job.job_id in state.placements
+    if not placed and not job.gres:
+        return ABSENT
+    return sum(gres.count for gres in held_gres(state, job) if gres.kind == "gpu")
+
+
+def held_gres(state: SlurmState, job: SlurmJob) -> Iterator[Gres]:
+    """What the job holds: by node, where that is known, because TRES name only some models and no shards."""
+    placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
+    if not placements:
+        yield from job.gres
+    for placement in placements:
+        yield from placement.gres
+
+
+def _has_gpus(state: SlurmState, job: SlurmJob) -> bool:
+    placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
+    return bool(job.gres) or any(placement.gres for placement in placements)
+
+
+def _info_texts(job: SlurmJob) -> tuple[str, ...]:
+    array = "" if job.array_job_id is ABSENT else str(job.array_job_id)
+    return (
+        str(job.job_id), array, job.array_task, job.name, job.user, job.account,
+        ",".join(job.partitions), job.qos,
+    )  # fmt: skip
+
+
+def _placement_families(cache: LabelCache, state: SlurmState, shown: list[SlurmJob]) -> Iterator[MetricFamily]:
+    on_nodes: dict[tuple[str, str], int] = {}
+    gres: dict[tuple[str, ...], int] = {}
+    for job in shown:
+        placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
+        number = str(job.job_id)
+        for placement in placements[:MAX_NODES_PER_JOB]:
+            on_nodes[number, placement.node] = 1
+            for one in placement.gres:
+                for index in () if one.indices is ABSENT else one.indices:
+                    gres[number, placement.node, one.kind, one.model, str(index)] = 1
+    yield cache.family(rows.JOB_NODE, on_nodes)
+    yield cache.family(rows.JOB_GRES, gres)

@@ -1,0 +1,123 @@
+"""Sums over a Slurm cluster that both of its families need: jobs by state, user, account and partition, GPUs.
+
+In goes a `SlurmState`; out come counts. An array that waits in one record counts all its tasks. A job that
+waits for several partitions counts in each of them, and once in sums without partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.readings.slurm import PENDING, RUNNING, FairShare, SlurmNode, SlurmState
+
+DEPENDENCY = "Dependency"
+_UNAVAILABLE = frozenset({"down", "error", "unknown", "future"})
+_UNAVAILABLE_FLAGS = frozenset({"not_responding", "fail", "powered_down", "powering_down", "invalid_reg"})
+_DRAINED_FLAGS = frozenset({"drain", "maint"})
+
+
+@dataclass(slots=True)
+class JobSums:
+    by_state: Counter[str] = field(default_factory=Counter)
+    by_user: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (user, state)
+    by_account: Counter[tuple[str, str]] = field(default_factory=Counter)
+    by_partition: Counter[tuple[str, str]] = field(default_factory=Counter)
+    running_cpus_by_user: Counter[str] = field(default_factory=Counter)
+    running_cpus_by_account: Counter[str] = field(default_factory=Counter)
+    pending_for_dependency: Maybe[int] = 0
+
+
+def sum_jobs(state: SlurmState) -> Maybe[JobSums]:
+    if state.jobs is not ABSENT:
+        return _sum_list(state)
+    counts = state.job_counts
+    if counts is ABSENT:
+        return ABSENT
+    return JobSums(
+        Counter(counts.by_state),
+        Counter(counts.by_user),
+        Counter(counts.by_account),
+        Counter(counts.by_partition),
+        Counter(counts.cpus_by_user),
+        Counter(counts.cpus_by_account),
+        pending_for_dependency=ABSENT,  # slurmctld's own pages give no reasons
+    )
+
+
+def _sum_list(state: SlurmState) -> JobSums:
+    sums = JobSums()
+    dependent = 0
+    for job in () if state.jobs is ABSENT else state.jobs:
+        now, tasks = job.state, job.tasks
+        sums.by_state[now] += tasks
+        sums.by_user[job.user, now] += tasks
+        sums.by_account[job.account, now] += tasks
+        for partition in job.partitions:
+            sums.by_partition[partition, now] += tasks
+        if now == RUNNING:
+            sums.running_cpus_by_user[job.user] += job.cpus
+            sums.running_cpus_by_account[job.account] += job.cpus
+        elif now == PENDING and job.reason == DEPENDENCY:
+            dependent += tasks
+    sums.pending_for_dependency = dependent
+    return sums
+
+
+def unallocated_state(node: SlurmNode) -> str:
+    """What the node's GPUs are that no job has: idle, drained or down."""
+    if node.base_state in _UNAVAILABLE or node.flags & _UNAVAILABLE_FLAGS:
+        return "down"
+    return "drained" if node.flags & _DRAINED_FLAGS else "idle"
+
+
+def gpus_of_node(node: SlurmNode) -> Mapping[tuple[str, str, str], int]:
+    """Counts by (kind, model, state); the states of one kind and model add up to the node's total."""
+    used = Counter({(g.kind, g.model): 0 for g in node.gres})
+    for gres in node.gres_used:
+        used[gres.kind, gres.model] += gres.count
+    free = unallocated_state(node)
+    counts: dict[tuple[str, str, str], int] = {}
+    for gres in node.gres:
+        allocated = min(used[gres.kind, gres.model], gres.count)
+        counts[gres.kind, gres.model, "allocated"] = allocated
+        for state in ("idle", "drained", "down"):
+            counts[gres.kind, gres.model, state] = gres.count - allocated if state == free else 0
+    return counts
+
+
+def count_gpus(nodes: Iterable[SlurmNode]) -> tuple[int, int]:
+    """(all GPUs, allocated GPUs), each node counted once; shards and MPS are parts of GPUs and do not count."""
+    total = allocated = 0
+    for node in nodes:
+        total += sum(gres.count for gres in node.gres if gres.kind == "gpu")
+        allocated += sum(gres.count for gres in node.gres_used if gres.kind == "gpu")
+    return total, allocated
+
+
+def account_fair_shares(shares: Iterable[FairShare]) -> dict[str, float]:
+    """The fair-share factor of each account.
+
+    Fair Tree gives factors to users only: an account then has that of its best placed user, accounts below it
+    included. An account without any user has none.
+    """
+    own: dict[str, float] = {}
+    best: dict[str, float] = {}
+    parents: dict[str, str] = {}
+    for share in shares:
+        if not share.user:
+            parents[share.account] = share.parent
+            if share.fair_share is not ABSENT:
+                own[share.account] = share.fair_share
+        elif share.fair_share is not ABSENT:
+            best[share.account] = max(best.get(share.account, 0.0), share.fair_share)
+    for account, value in list(best.items()):
+        above = parents.get(account, "")
+        for _ in range(len(parents)):
+            if not above:
+                break
+            best[above] = max(best.get(above, 0.0), value)
+            above = parents.get(above, "")
+    return {**best, **own}

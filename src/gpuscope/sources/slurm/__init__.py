@@ -1,0 +1,37 @@
+"""Source `slurm`: the queue, the nodes and the scheduler of a Slurm cluster, read on one machine.
+
+Runs as any user that may run `squeue`. `--slurm` chooses the way: Slurm's commands, slurmrestd, or slurmctld's
+own metrics pages; each fills the same `SlurmState` with what it knows.
+"""
+
+from __future__ import annotations
+
+from gpuscope.settings import Settings
+from gpuscope.sources import SourceSpec
+from gpuscope.sources.slurm.backends import open_backend
+from gpuscope.sources.slurm.plan import SlurmSettings
+from gpuscope.sources.slurm.slurm_source import SlurmSource
+
+
+def _open(settings: Settings) -> SlurmSource:
+    own = settings.view(SlurmSettings)
+    return SlurmSource(
+        open_backend(own),
+        interval=own.slurm_interval,
+        slow_interval=own.slurm_slow_interval,
+        job_series=own.slurm_job_series,
+    )
+
+
+def _deadline_seconds(settings: Settings) -> float:
+    own = settings.view(SlurmSettings)
+    return max(3 * own.slurm_interval, own.slurm_interval + 4 * own.slurm_timeout)
+
+
+SOURCE = SourceSpec(
+    name="slurm",
+    summary="jobs, nodes, reservations and scheduler of the Slurm cluster",
+    open=_open,
+    interval_seconds=lambda settings: settings.view(SlurmSettings).slurm_interval,
+    deadline_seconds=_deadline_seconds,
+)

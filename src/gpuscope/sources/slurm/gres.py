@@ -1,0 +1,125 @@
+"""GRES and TRES strings: `gpu:a100:2(IDX:0-1),shard:4` and `cpu=4,mem=8G,gres/gpu:a100=2`.
+
+Every version writes them a little differently: `(S:0-1)` is the sockets, `(IDX:0,2-3)` the GPUs' indices,
+`(IDX:N/A)` none, and newer ones print the shards used of each GPU as `(0/2,1/2)`. `(null)` and an empty text
+are none. A part that is not understood is left out; the rest counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.readings.slurm import Gres
+
+MAX_INDEX = 4096
+_COUNT = re.compile(r"([0-9]{1,15})([KMGTP]?)", re.ASCII)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+_GPU_KINDS = frozenset({"gpu", "shard", "mps"})
+
+
+@lru_cache(maxsize=4096)  # a cluster has few different strings
+def parse_gres(text: str) -> tuple[Gres, ...]:
+    """The GPUs, shards and MPS shares in a GRES string, also those with a count of 0."""
+    if not text or text in ("(null)", "N/A"):
+        return ()
+    return tuple(gres for part in _split(text) if (gres := _parse_part(part)) is not None)
+
+
+def _split(text: str) -> Iterator[str]:
+    """Parts between commas that are outside parentheses."""
+    start = depth = 0
+    for position, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth = max(0, depth - 1)
+        elif character == "," and depth == 0:
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]
+
+
+def _parse_part(part: str) -> Gres | None:
+    name, parenthesis, inside = part.partition("(")
+    words = name.removeprefix("gres/").removeprefix("gres:").split(":")
+    kind = words[0]
+    if kind not in _GPU_KINDS or len(words) > 3:
+        return None
+    if len(words) == 1:
+        return Gres(kind, "", 1)
+    model = words[1] if len(words) == 3 else ""
+    count = parse_count(words[-1])
+    if count is None:  # `gpu:a100` is one GPU of a type
+        return Gres(kind, words[1], 1) if len(words) == 2 and words[1] else None
+    return Gres(kind, model, count, _indices(inside) if parenthesis else ABSENT)
+
+
+def _indices(inside: str) -> Maybe[tuple[int, ...]]:
+    """`IDX:0,2-3)` is (0, 2, 3); `0/2,1/2)`, the shards used of each GPU, is (1,); sockets are not indices."""
+    text = inside.partition(")")[0]
+    if "/" in text and text[:3] != "IDX":
+        return _indices_of_shards(text)
+    label, _, listed = text.partition(":")
+    if label != "IDX" or listed == "N/A":
+        return ABSENT
+    found: list[int] = []
+    for piece in listed.split(","):
+        first, dash, last = piece.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            if piece:
+                return ABSENT
+            continue
+        end = int(last) if dash else int(first)
+        if end > MAX_INDEX or end < int(first):
+            return ABSENT
+        found.extend(range(int(first), end + 1))
+    return tuple(found)
+
+
+def _indices_of_shards(text: str) -> Maybe[tuple[int, ...]]:
+    used = [piece.partition("/")[0] for piece in text.split(",")[:MAX_INDEX]]
+    if not all(count == "-" or count.isdecimal() for count in used):
+        return ABSENT
+    return tuple(index for index, count in enumerate(used) if count != "-" and int(count) > 0)
+
+
+def parse_count(text: str) -> int | None:
+    """`4` or `2K`; None if it is not a count."""
+    match = _COUNT.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNITS[match[2]]
+
+
+def parse_tres(text: str) -> dict[str, str]:
+    """TRES by name: `{"cpu": "4", "gres/gpu:a100": "2"}`."""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name.strip(): value for name, equals, value in pairs if equals and name.strip()}
+
+
+@lru_cache(maxsize=4096)
+def gres_of_tres(text: str) -> tuple[Gres, ...]:
+    """The GPUs in a TRES string.
+
+    `gres/gpu=3` is the sum over all types; typed entries exist only for types that AccountingStorageTRES lists.
+    What the typed ones do not cover has no model.
+    """
+    if "gres/" not in text:
+        return ()
+    totals: Counter[str] = Counter()
+    typed: dict[tuple[str, str], int] = {}
+    for name, value in parse_tres(text).items():
+        kind, colon, model = name.removeprefix("gres/").partition(":")
+        count = parse_count(value)
+        if not name.startswith("gres/") or kind not in _GPU_KINDS or count is None:
+            continue
+        if colon:
+            typed[kind, model] = count
+        else:
+            totals[kind] = count
+    for (kind, _), count in typed.items():
+        totals[kind] -= count
+    rest = {(kind, ""): count for kind, count in totals.items() if count > 0}
+    return tuple(Gres(kind, model, count) for (kind, model), count in {**typed, **rest}.items())

@@ -1,0 +1,62 @@
+"""When Slurm is read, and its settings: on one machine per cluster, never by the agents of compute nodes.
+
+With `auto` it is read only if the `slurm` family is served; any other mode reads it for the native family too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscope.setting_values import one_of, parse_count, parse_interval, parse_positive_duration, setting
+from gpuscope.source_plan import SourcePlan
+
+if TYPE_CHECKING:
+    from gpuscope.settings import Settings
+
+AUTO, COMMANDS, RESTD, METRICS, OFF = "auto", "commands", "restd", "metrics", "off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmSettings:
+    slurm: str = setting(
+        AUTO,
+        one_of(AUTO, COMMANDS, RESTD, METRICS, OFF),
+        "how Slurm is read: its commands, slurmrestd, or slurmctld's own metrics pages (25.11 and newer); "
+        "auto: the first that is here, and only while the slurm family is served",
+        "MODE",
+    )
+    slurm_interval: float = setting(
+        15.0, parse_interval, "how often jobs, nodes and scheduler statistics are read", "15s"
+    )
+    slurm_slow_interval: float = setting(
+        60.0,
+        parse_interval,
+        "how often GPU indices of jobs, reservations, fair shares and licences are read",
+        "60s",
+    )
+    slurm_timeout: float = setting(
+        20.0, parse_positive_duration, "when a Slurm command or request is given up", "20s"
+    )
+    slurm_bin_dir: str = setting(
+        "", str, "folder with squeue, sinfo, sdiag, sshare and scontrol, if they are not in PATH", "DIR"
+    )
+    slurm_rest: str = setting(
+        "", str, "slurmrestd's address: http://HOST:6820, or its UNIX socket", "URL|SOCKET"
+    )
+    slurm_rest_token_file: str = setting(
+        "", str, "file with the JWT for slurmrestd (default: $SLURM_JWT); a socket needs none", "FILE"
+    )
+    slurm_rest_user: str = setting("", str, "the user the JWT was made for, if slurmrestd wants it", "NAME")
+    slurm_metrics: str = setting("", str, "slurmctld's own metrics pages, on its port", "http://HOST:6817")
+    slurm_job_series: int = setting(
+        1000, parse_count, "how many jobs have series of their own; those with GPUs come first", "N"
+    )
+
+
+def _asked(settings: Settings) -> bool | None:
+    mode = settings.view(SlurmSettings).slurm
+    return None if mode == AUTO else mode != OFF
+
+
+PLAN = SourcePlan(trust=95, settings=SlurmSettings, families=frozenset({"slurm"}), asked=_asked)

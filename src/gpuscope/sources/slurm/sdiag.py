@@ -1,0 +1,65 @@
+"""`sdiag`: how the controller and its schedulers do, and who sends it how many requests.
+
+In goes sdiag's text; out come `SchedulerStats` by sdiag's own names. A line that this version does not print is
+not in them; a section or line that is not known is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gpuscope.errors import SourceError
+from gpuscope.readings import ABSENT
+from gpuscope.readings.slurm import RpcCount, SchedulerStats
+from gpuscope.sources.slurm.values import parse_integer
+
+MAX_RPC_ROWS = 500
+_SECTIONS = {
+    "Main schedule statistics": "main",
+    "Main scheduler exit": "main_exits",
+    "Backfilling stats": "backfill",
+    "Backfill exit": "backfill_exits",
+    "Remote Procedure Call statistics by message type": "rpcs_by_type",
+    "Remote Procedure Call statistics by user": "rpcs_by_user",
+    "Pending RPC statistics": "pending",
+    "Latency for 1000 calls": "latency",
+}
+_RPC = re.compile(r"(\S+)\s+\( *-?\d+\) count:(\d+) +ave_time:\d+ +total_time:(\d+)", re.ASCII)
+
+
+def parse_sdiag(text: str) -> SchedulerStats:
+    """Raises SourceError if the text is not sdiag's, or was cut off before its statistics."""
+    values: dict[str, dict[str, float]] = {"server": {}}
+    rpcs: dict[str, list[RpcCount]] = {"rpcs_by_type": [], "rpcs_by_user": []}
+    section = "server"
+    for line in text.splitlines():
+        if line[:1] not in ("\t", " "):
+            section = _section(line, section)
+        if section in rpcs:
+            found = _RPC.search(line)
+            if found and len(rpcs[section]) < MAX_RPC_ROWS:
+                rpcs[section].append(RpcCount(found[1], int(found[2]), int(found[3]) / 1e6))
+            continue
+        name, colon, value = line.rpartition(":")
+        number = parse_integer(value.strip())
+        if colon and number is not ABSENT:
+            values.setdefault(section, {})[name.strip()] = float(number)
+    if "Server thread count" not in values["server"] or "main" not in values:
+        raise SourceError("sdiag's output was cut off or is not sdiag's")
+    return SchedulerStats(
+        server=values["server"],
+        main=values["main"],
+        backfill=values.get("backfill", {}),
+        main_exits=values.get("main_exits", {}),
+        backfill_exits=values.get("backfill_exits", {}),
+        rpcs_by_type=tuple(rpcs["rpcs_by_type"]),
+        rpcs_by_user=tuple(rpcs["rpcs_by_user"]),
+    )
+
+
+def _section(line: str, current: str) -> str:
+    for title, name in _SECTIONS.items():
+        if line.startswith(title):
+            return name
+    # The lines in front of the first title are the server's; a title that is not known ends a section.
+    return "unknown" if current != "server" and line.strip() else current

@@ -1,0 +1,83 @@
+"""`sinfo -N`: every node with its state, CPUs, memory and GRES; a node stands once per partition it is in.
+
+In goes what sinfo printed with `ARGUMENTS`; out come nodes, each once, with all its partitions. `-a` shows
+hidden partitions. A node in no partition is not printed by sinfo at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.readings.slurm import SlurmNode
+from gpuscope.sources.slurm.delimited import split_records
+from gpuscope.sources.slurm.gres import parse_gres
+from gpuscope.sources.slurm.values import (
+    parse_integer,
+    parse_mebibytes,
+    parse_node_state,
+    parse_number,
+    parse_time,
+)
+
+FIELDS = (  # the first two are in every version, and in this place
+    "NodeList", "PartitionName", "StateLong", "StateComplete", "CPUsState", "AllocMem", "Memory", "FreeMem",
+    "CPUsLoad", "Gres", "GresUsed", "Timestamp", "User",
+)  # fmt: skip
+FREE_TEXT = ("Reason",)
+ARGUMENTS = ("-a", "-h", "-N", "-O")
+MAX_REASON_CHARACTERS = 256
+
+
+def parse_sinfo(text: str, mark: str, fields: Sequence[str] = FIELDS) -> tuple[tuple[SlurmNode, ...], int]:
+    """The nodes in sinfo's order, and how many records were not understood."""
+    nodes: dict[str, SlurmNode] = {}
+    partitions: dict[str, list[str]] = {}
+    bad = 0
+    for (record,) in split_records(text, len(FREE_TEXT), mark, "sinfo"):
+        cells = record.removeprefix("\n").split("|", len(fields))
+        if len(cells) <= len(fields):
+            bad += 1
+            continue
+        name, partition = cells[0], cells[1]
+        if name not in nodes:
+            nodes[name] = _to_node(dict(zip(fields, cells, strict=False)), cells[-1])
+        partitions.setdefault(name, []).append(partition)
+    unique = (replace(node, partitions=_distinct(partitions[name])) for name, node in nodes.items())
+    return tuple(unique), bad
+
+
+def _distinct(names: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
+    base, flags = parse_node_state(row["StateLong"], row.get("StateComplete", ""))
+    allocated, idle, other, total = _cpus(row["CPUsState"])
+    has_reason = reason not in ("none", "")
+    by = row.get("User", "")
+    return SlurmNode(
+        name=row["NodeList"],
+        long_state=row["StateLong"],
+        base_state=base,
+        flags=flags,
+        cpus_allocated=allocated,
+        cpus_idle=idle,
+        cpus_other=other,
+        cpus=total,
+        memory_bytes=parse_mebibytes(row["Memory"]),
+        memory_allocated_bytes=parse_mebibytes(row["AllocMem"]),
+        memory_free_bytes=parse_mebibytes(row.get("FreeMem", "")),
+        cpu_load=parse_number(row.get("CPUsLoad", "")),
+        gres=parse_gres(row["Gres"]),
+        gres_used=parse_gres(row.get("GresUsed", "")),
+        reason=reason[:MAX_REASON_CHARACTERS] if has_reason else "",
+        reason_by=by if has_reason and by != "Unknown" else "",
+        reason_at=parse_time(row.get("Timestamp", "")) if has_reason else ABSENT,
+    )
+
+
+def _cpus(text: str) -> tuple[Maybe[int], Maybe[int], Maybe[int], Maybe[int]]:
+    parts = [parse_integer(part) for part in text.split("/")]
+    return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == 4 else (ABSENT, ABSENT, ABSENT, ABSENT)

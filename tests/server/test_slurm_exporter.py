@@ -1,0 +1,52 @@
+"""The stand-in for vpenso's exporter: its port, its flags in both spellings, and mistakes in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuscope.errors import UsageError
+from gpuscope.readings import Snapshot
+from gpuscope.readings.slurm import Gres, SlurmNode, SlurmState
+from gpuscope.server.listener import ListenerPlan
+from gpuscope.server.stand_ins import plan_listeners, stand_in_names
+from gpuscope.settings import Settings
+
+
+def plan(*argv: str) -> ListenerPlan:
+    (found,) = plan_listeners(Settings(), [("slurm-exporter", argv)])
+    return found
+
+
+def test_its_port_and_family() -> None:
+    assert "slurm-exporter" in stand_in_names()
+    assert (plan().port, plan().families, plan().openmetrics) == (8080, ("slurm",), False)
+
+
+@pytest.mark.parametrize("argv", [("-listen-address", ":9"), ("--listen-address=:9",), ("-listen-address=:9",)])
+def test_gos_flags(argv: tuple[str, ...]) -> None:
+    assert plan(*argv, "-gpus-acct").port == 9
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"), [((), True), (("-gpus-acct",), True), (("-gpus-acct=false",), False)]
+)
+def test_the_gpu_metrics_can_be_switched_off(argv: tuple[str, ...], shown: bool) -> None:
+    node = SlurmNode(name="a", long_state="idle", gres=(Gres("gpu", "a100", 4),))
+    snapshot = Snapshot(node="master", taken_at=0.0, slurm=SlurmState(up=True, nodes=(node,)))
+    (builder,) = plan(*argv).builders
+    names = {family.name for family in builder.to_families(snapshot)}
+    assert ("slurm_gpus_total" in names) == shown
+    assert "slurm_nodes_idle" in names
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("-listen-address=x",), "-listen-address: 'x' is not HOST:PORT"),
+        (("-gpus-acct=maybe",), "-gpus-acct: 'maybe' is not true or false"),
+        (("-colour",), "has no flag --colour"),
+    ],
+)
+def test_mistakes(argv: tuple[str, ...], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        plan(*argv)

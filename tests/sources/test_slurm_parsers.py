@@ -1,0 +1,298 @@
+"""Slurm's text: hostlists, GRES and TRES, values, records; examples of real clusters and properties."""
+
+from __future__ import annotations
+
+import contextlib
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.errors import SourceError
+from gpuscope.readings import ABSENT
+from gpuscope.readings.slurm import FairShare, Gres
+from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
+from gpuscope.sources.slurm.delimited import format_argument, split_records
+from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres
+from gpuscope.sources.slurm.hostlist import expand_hostlist
+from gpuscope.sources.slurm.metrics_pages import parse_page
+from gpuscope.sources.slurm.values import (
+    count_array_tasks,
+    parse_duration_text,
+    parse_mebibytes,
+    parse_node_state,
+    parse_number,
+    parse_time,
+)
+from gpuscope.sources.slurm.versions import REST_API, parse_version, refused_field
+from tests.fake_slurm import MARK, VERSIONS, recorded
+
+names = st.text(string.ascii_lowercase + "-", min_size=1, max_size=6)
+models = st.sampled_from(["a100", "h100", "a100_3g.20gb", "1g.10gb", "tesla-t4"])
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("", ()),
+        ("gpu1", ("gpu1",)),
+        ("gpu[1-3,7],cpu1", ("gpu1", "gpu2", "gpu3", "gpu7", "cpu1")),
+        ("n[008-011]", ("n008", "n009", "n010", "n011")),
+        ("r[1-2]c[1-2]-x", ("r1c1-x", "r1c2-x", "r2c1-x", "r2c2-x")),
+        ("a100[0-1]", ("a1000", "a1001")),
+    ],
+)
+def test_hostlists(text: str, expanded: tuple[str, ...]) -> None:
+    assert expand_hostlist(text) == expanded
+
+
+@pytest.mark.parametrize(
+    "text", ["a[", "a]", "a[1", "a[[1]]", "a[]", "a[x]", "a[3-1]", "a[1-9999999999]", "[1]" * 50]
+)
+def test_hostlists_that_are_none_or_too_long(text: str) -> None:
+    with pytest.raises(ValueError, match="hostlist"):
+        expand_hostlist(text)
+
+
+@given(names, st.integers(0, 5000), st.integers(0, 60), st.integers(1, 6))
+def test_a_range_stands_for_its_names(prefix: str, first: int, more: int, width: int) -> None:
+    text = f"{prefix}[{first:0{width}d}-{first + more:0{width}d}]"
+    assert expand_hostlist(text) == tuple(f"{prefix}{n:0{width}d}" for n in range(first, first + more + 1))
+
+
+@given(st.text("ab[]-,0123456789", max_size=30))
+def test_any_hostlist_is_expanded_within_its_limit_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert len(expand_hostlist(text, 100)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("(null)", ()),
+        ("gpu:4", (Gres("gpu", "", 4),)),
+        ("gpu:a100:4(S:0-1)", (Gres("gpu", "a100", 4),)),
+        ("gpu:a100:3(IDX:0,2-3)", (Gres("gpu", "a100", 3, (0, 2, 3)),)),
+        (
+            "gpu:h100:0(IDX:),gpu:a100_3g.20gb:1(IDX:3)",
+            (Gres("gpu", "h100", 0, ()), Gres("gpu", "a100_3g.20gb", 1, (3,))),
+        ),
+        ("shard:a100_3g.20gb:0(IDX:N/A)", (Gres("shard", "a100_3g.20gb", 0),)),
+        ("shard:1(0/2,1/2,0/2,0/2)", (Gres("shard", "", 1, (1,)),)),
+        ("shard:h100:1(-/2,1/2)", (Gres("shard", "h100", 1, (1,)),)),
+        ("gres/gpu:2", (Gres("gpu", "", 2),)),
+        ("gres:gpu:a100:2", (Gres("gpu", "a100", 2),)),
+        ("gpu:a100", (Gres("gpu", "a100", 1),)),
+        ("gpu", (Gres("gpu", "", 1),)),
+        ("mps:2K,craynetwork:4,gpu:1", (Gres("mps", "", 2048), Gres("gpu", "", 1))),
+        ("gpu:a100:many,gpu:2", (Gres("gpu", "", 2),)),
+        ("gpu:a100:1(IDX:9-2)", (Gres("gpu", "a100", 1),)),
+        ("gpu:a100:1(IDX:0-99999999)", (Gres("gpu", "a100", 1),)),
+    ],
+)
+def test_gres(text: str, parsed: tuple[Gres, ...]) -> None:
+    assert parse_gres(text) == parsed
+
+
+@given(st.lists(st.tuples(st.sampled_from(["gpu", "shard"]), models, st.sets(st.integers(0, 15))), max_size=4))
+def test_gres_read_back(parts: list[tuple[str, str, set[int]]]) -> None:
+    wanted = tuple(Gres(kind, model, len(found), tuple(sorted(found))) for kind, model, found in parts)
+    text = ",".join(
+        f"{one.kind}:{one.model}:{one.count}(IDX:{','.join(map(str, one.indices or ()))})" for one in wanted
+    )
+    assert parse_gres(text) == wanted
+
+
+@given(any_text)
+def test_any_text_is_gres_or_nothing(text: str) -> None:
+    for gres in (*parse_gres(text), *gres_of_tres(text), *parse_gres("gpu:" + text)):
+        assert gres.count >= 0
+
+
+def test_tres() -> None:
+    text = "cpu=4,mem=62.50G,node=1,billing=4,gres/gpu=3,gres/gpu:a100=2,gres/shard=4"
+    assert parse_tres(text)["mem"] == "62.50G"
+    assert set(gres_of_tres(text)) == {Gres("gpu", "a100", 2), Gres("gpu", "", 1), Gres("shard", "", 4)}
+    assert gres_of_tres("cpu=1,mem=1G") == ()
+
+
+@given(st.dictionaries(models, st.integers(1, 64), max_size=4), st.integers(0, 9))
+def test_tres_counts_each_gpu_once(typed: dict[str, int], untyped: int) -> None:
+    total = sum(typed.values()) + untyped
+    text = ",".join(["cpu=1", f"gres/gpu={total}", *(f"gres/gpu:{m}={n}" for m, n in typed.items())])
+    assert sum(gres.count for gres in gres_of_tres(text)) == total
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("2-5%2", 4), ("0-99:2,150-200%3", 101), ("7", 1), ("1,3,5", 3), ("1,3,...", 2), ("N/A", 1), ("", 1)],
+)
+def test_array_tasks(text: str, count: int) -> None:
+    assert count_array_tasks(text) == count
+
+
+@given(st.sets(st.integers(0, 2000), min_size=1))
+def test_each_task_of_an_array_counts(tasks: set[int]) -> None:
+    assert count_array_tasks(",".join(map(str, sorted(tasks))) + "%5") == len(tasks)
+
+
+def test_an_array_without_end_is_bounded() -> None:
+    assert count_array_tasks("0-999999999," * 50) == 4_000_001
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1-02:03:04", 93784.0), ("02:03", 123.0), ("1:00:00", 3600.0), ("2-12", 216000.0), ("90", 5400.0),
+     ("UNLIMITED", ABSENT), ("INVALID", ABSENT), ("", ABSENT)],
+)  # fmt: skip
+def test_durations(text: str, seconds: object) -> None:
+    assert parse_duration_text(text) == seconds
+
+
+@given(st.integers(0, 400), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_durations_read_back(days: int, hours: int, minutes: int, seconds: int) -> None:
+    text = f"{days}-{hours:02d}:{minutes:02d}:{seconds:02d}"
+    assert parse_duration_text(text) == ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+@given(any_text)
+def test_no_value_fails_on_any_text(text: str) -> None:
+    for parse in (parse_time, parse_duration_text, parse_mebibytes, parse_number, count_array_tasks):
+        parse(text)
+    parse_node_state(text, text)
+
+
+def test_times_and_sizes() -> None:
+    assert parse_time("1794841395") == 1794841395.0
+    assert parse_time("2026-11-15T18:25:37+00:00") == 1794767137.0
+    for text in ("Unknown", "N/A", "NONE", "0", "soon"):
+        assert parse_time(text) is ABSENT
+    assert parse_mebibytes("64000") == 64000 << 20
+    assert parse_mebibytes("62.50G") == 64000 << 20
+    assert parse_mebibytes("N/A") is ABSENT
+
+
+@pytest.mark.parametrize(
+    ("long", "complete", "base", "flags"),
+    [
+        ("draining", "mixed+drain", "mixed", {"drain"}),
+        ("down*", "down+not_responding", "down", {"not_responding"}),
+        ("down*", "", "down", {"not_responding"}),
+        ("drained", "", "idle", {"drain"}),
+        ("mixed-", "", "mixed", {"planned"}),
+        ("idle~", "", "idle", {"powered_down"}),
+        ("melted", "", "melted", set()),
+    ],
+)
+def test_node_states(long: str, complete: str, base: str, flags: set[str]) -> None:
+    assert parse_node_state(long, complete) == (base, flags)
+
+
+@given(st.lists(st.tuples(st.text("abc0123456789", max_size=5), any_text, any_text), max_size=5))
+def test_free_text_may_hold_anything(rows: list[tuple[str, str, str]]) -> None:
+    mark = "#f00ba4#"
+    text = "".join(f"{field}|{first}{mark}{second}{mark}\n" for field, first, second in rows)
+    records = split_records(text, 2, mark, "squeue")
+    assert [(*head.removeprefix("\n").split("|", 1), name) for head, name in records] == rows
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["squeue", "sinfo"])
+def test_truncated_output_is_not_used(version: str, name: str) -> None:
+    text = recorded(version, name)
+    parse = squeue.parse_squeue if name == "squeue" else sinfo.parse_sinfo
+    for cut in range(1, len(text) - 1, 97):
+        if text[:cut].endswith((MARK, MARK + "\n")):
+            continue
+        with pytest.raises(SourceError, match="cut off"):
+            parse(text[:cut], MARK)
+
+
+def test_a_line_with_too_few_fields_is_counted() -> None:
+    good = recorded("22.05", "squeue")
+    parsed = squeue.parse_squeue(f"7|7{MARK}x{MARK}\nnot|a|job{'|' * 20}{MARK}x{MARK}\n" + good, MARK)
+    assert parsed.bad_lines == 2
+    assert parsed.jobs == squeue.parse_squeue(good, MARK).jobs
+
+
+@given(any_text)
+def test_no_parser_fails_on_any_text_but_by_saying_so(text: str) -> None:
+    with contextlib.suppress(SourceError):
+        squeue.parse_squeue(text + MARK + text + MARK + "\n", MARK)
+    with contextlib.suppress(SourceError):
+        sinfo.parse_sinfo(text + MARK + "\n", MARK)
+    with contextlib.suppress(SourceError):
+        sdiag.parse_sdiag(text)
+    with contextlib.suppress(SourceError):
+        parse_page(text)
+    sshare.parse_sshare(text)
+    scontrol.parse_placements(f"JobId=1 JobName={text}\n   JOB_GRES={text}\n     Nodes={text}\n")
+    scontrol.parse_reservations(f"ReservationName={text}", {})
+    scontrol.parse_licenses(f"LicenseName={text} Total=1 Used={text}")
+    scontrol.controllers(text)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_placements_are_those_of_the_recording(version: str) -> None:
+    found = scontrol.parse_placements(recorded(version, "show_job"))
+    assert [(p.node, p.gres) for p in found[3]] == [
+        ("gpu1", (Gres("gpu", "a100", 1, (2,)),)),
+        ("gpu2", (Gres("gpu", "a100", 1, (3,)),)),
+    ]
+    assert found[6][0].gres == (Gres("shard", "", 1, (1,)),)
+
+
+def test_a_forged_record_hides_a_job_but_does_not_move_it() -> None:
+    found = scontrol.parse_placements(recorded("26.05", "show_job"))
+    assert 1 not in found
+    assert found[2][0].gres == (Gres("gpu", "a100", 3, (0, 1, 2)),)
+
+
+def test_identical_nodes_are_one_line_of_a_hostlist() -> None:
+    text = (
+        "JobId=5 JobName=x\n   UserId=a(1)\n   JOB_GRES=gpu:2\n"
+        "     Nodes=gpu[1-2] CPU_IDs=0-1 Mem=1 GRES=gpu:1(IDX:0)\n   MinCPUsNode=1\n\n"
+    )
+    assert [p.node for p in scontrol.parse_placements(text)[5]] == ["gpu1", "gpu2"]
+
+
+def test_sshare_keeps_the_tree() -> None:
+    shares = sshare.parse_sshare(recorded("22.05", "sshare"))
+    assert [(s.account, s.parent, s.user) for s in shares] == [
+        ("root", "", ""), ("root", "", "root"), ("ml", "root", ""), ("ml", "", "alice"),
+        ("physics", "root", ""), ("physics", "", "bob"),
+    ]  # fmt: skip
+    assert shares[3] == FairShare(
+        account="ml", user="alice", raw_shares=1, norm_shares=1, raw_usage=8679, effective_usage=1,
+        fair_share=0.333333, level_fs=1,
+    )  # fmt: skip
+    assert shares[2].fair_share is ABSENT
+
+
+def test_sdiag_keeps_the_two_schedulers_apart() -> None:
+    stats = sdiag.parse_sdiag(recorded("22.05", "sdiag"))
+    assert stats.main["Last cycle"] != stats.backfill["Last cycle"]
+    young = sdiag.parse_sdiag(recorded("26.05", "sdiag"))
+    assert "Mean cycle" not in young.backfill  # not printed before the first cycle: not 0
+    assert any(rpc.name == "REQUEST_PING" for rpc in stats.rpcs_by_type)
+    with pytest.raises(SourceError, match="cut off"):
+        sdiag.parse_sdiag(recorded("22.05", "sdiag")[:200])
+
+
+def test_ping() -> None:
+    assert scontrol.controllers("Slurmctld(primary) at master is UP\n") == {"primary at master": True}
+    two = "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n"
+    assert list(scontrol.controllers(two).values()) == [False, True]
+
+
+def test_versions_and_refused_fields() -> None:
+    assert parse_version("slurm-wlm 22.05.8") == "22.05.8"
+    assert refused_field("squeue: error: Invalid job format specification: LicensesAlloc\n") == "LicensesAlloc"
+    assert refused_field("slurm_load_jobs error: Unable to contact slurm controller") == ""
+    assert [version for version, _ in REST_API] == sorted((v for v, _ in REST_API), reverse=True)
+
+
+def test_the_format_ends_free_text_with_the_mark() -> None:
+    assert format_argument(("JobID", "State"), ("Name",), "#a#") == "JobID:|,State:|,Name:#a#"

@@ -1,0 +1,166 @@
+"""slurmrestd and slurmctld's own pages, from recorded answers: the same cluster as the commands show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuscope.errors import SourceError
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.families.slurm.builder import SlurmBuilder
+from gpuscope.readings import ABSENT, Reading, Snapshot
+from gpuscope.readings.slurm import Gres, SlurmState
+from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
+from gpuscope.sources.slurm.restd import SlurmRest
+from gpuscope.sources.slurm.restd_json import long_state, number
+from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
+from tests.fake_slurm import VERSIONS, fake_clients
+from tests.fake_slurm.rest_server import API, metrics_answers, rest_answers, serving
+
+
+def read(backend: Backend) -> Reading:
+    return SlurmSource(backend, interval=15.0, slow_interval=60.0).read(frozenset())
+
+
+def state_of(backend: Backend) -> SlurmState:
+    state = read(backend).slurm
+    assert state is not ABSENT
+    assert state.up, state.why
+    return state
+
+
+def samples(state: SlurmState) -> dict[str, str]:
+    snapshot = Snapshot(node="master", taken_at=0.0, slurm=state)
+    text = encode_text(SlurmBuilder().to_families(snapshot)).decode()
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_slurmrestd_over_its_socket(tmp_path: Path, version: str) -> None:
+    asked: list[tuple[str, str]] = []
+    with serving(rest_answers(version), asked, tmp_path / "s") as address:
+        state = state_of(SlurmRest(address, 60.0))
+    assert str(state.version).startswith(version)
+    assert asked[0][0] == "/slurm/v0.0.45/ping"  # the newest first
+    assert all(query.success for query in state.queries)
+    assert (state.shares is ABSENT) == (version == "22.05")
+    assert state.placements is not ABSENT
+    assert [(p.node, p.gres) for p in state.placements[3]] == [
+        ("gpu1", (Gres("gpu", "a100", 1, (2,)),)),
+        ("gpu2", (Gres("gpu", "a100", 1, (3,)),)),
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_shows_what_the_commands_show(tmp_path: Path, version: str) -> None:
+    """The recordings are minutes apart: what does not change within minutes is the same."""
+    with serving(rest_answers(version), []) as address:
+        by_rest = samples(state_of(SlurmRest(address, 60.0)))
+    by_commands = samples(state_of(SlurmCommands(str(fake_clients(tmp_path / "bin", version)), 60.0)))
+    for name in (
+        "slurm_gpus_total", "slurm_gpus_alloc", "slurm_cpus_total", "slurm_nodes_drain",
+        "slurm_nodes_mix", 'slurm_account_jobs_running{account="ml"}',
+        'slurm_partition_jobs_pending{partition="gpu"}', 'slurm_partition_cpus_total{partition="gpu"}',
+        'slurm_node_mem_total{node="gpu3",status="draining"}', "slurm_queue_pending_dependency",
+        'slurm_node_cpu_other{node="gpu4",status="down*"}', "slurm_queue_suspended",
+    ):  # fmt: skip
+        assert by_rest[name] == by_commands[name], name
+
+
+def test_the_token_is_read_again_for_each_round(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    asked: list[tuple[str, str]] = []
+    with serving(rest_answers("26.05"), asked) as address:
+        source = SlurmSource(
+            SlurmRest(address, 60.0, token_file=str(token_file(token, "one"))), interval=0.1, slow_interval=0.1
+        )
+        source.read(frozenset())
+        token_file(token, "SLURM_JWT=two")
+        source.read(frozenset())
+    assert {sent for _, sent in asked} == {"one", "two"}
+
+
+def token_file(path: Path, text: str) -> Path:
+    path.write_text(text + "\n")
+    return path
+
+
+def test_no_api_that_is_known() -> None:
+    with serving({}, []) as address, pytest.raises(SourceError, match=r"has no API between v0\.0\.36 and"):
+        SlurmRest(address, 60.0).ping()
+
+
+def test_nothing_listens(tmp_path: Path) -> None:
+    reading = read(SlurmRest(str(tmp_path / "none"), 60.0))
+    assert "nothing answers at" in reading.down
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        ("jobs", b'{"jobs":[{"job_id":1', "not JSON, or was cut off"),
+        ("jobs", b'{"jobs":{}}', "has no list of jobs"),
+        ("nodes", b'{"errors":[{"description":"Protocol authentication error"}]}', "authentication error"),
+        ("nodes", b"[]", "is not an object"),
+        ("diag", b"{}", "has no statistics"),
+    ],
+)
+def test_answers_that_cannot_be_used(path: str, body: bytes, why: str) -> None:
+    answers = {**rest_answers("26.05"), f"/slurm/{API['26.05']}/{path}": body}
+    with serving(answers, []) as address:
+        state = state_of(SlurmRest(address, 60.0))
+    (query,) = (query for query in state.queries if query.name == path)
+    assert why in query.why
+    assert state.reservations is not ABSENT
+
+
+def test_a_dead_controller_behind_a_living_slurmrestd() -> None:
+    body = b'{"pings":[{"hostname":"master","pinged":"DOWN","responding":false}]}'
+    answers = {**rest_answers("26.05"), f"/slurm/{API['26.05']}/ping": body}
+    with serving(answers, []) as address:
+        assert "slurmctld is down (master)" in read(SlurmRest(address, 60.0)).down
+
+
+def test_numbers_of_old_and_new_versions() -> None:
+    assert number(7) == 7
+    assert number({"set": True, "infinite": False, "number": 7}) == 7
+    for nothing in (
+        None,
+        True,
+        "7",
+        4294967294,
+        {"set": False, "number": 0},
+        {"infinite": True, "number": 1},
+        {},
+    ):
+        assert number(nothing) is ABSENT
+
+
+def test_long_states() -> None:
+    assert long_state("mixed", frozenset({"drain"})) == "draining"
+    assert long_state("idle", frozenset({"drain", "not_responding"})) == "drained*"
+    assert long_state("idle", frozenset({"planned"})) == "planned"
+    assert long_state("mixed", frozenset({"planned"})) == "mixed-"
+
+
+def test_slurmctlds_own_pages() -> None:
+    with serving(metrics_answers(), []) as address:
+        state = state_of(SlurmMetricsPages(address, 60.0))
+    found = samples(state)
+    assert found["slurm_gpus_total"] == "20"
+    assert found["slurm_gpus_alloc"] == "11"
+    assert found["slurm_queue_pending"] == "112"
+    assert found['slurm_user_jobs_running{user="alice"}'] == "7"
+    assert found["slurm_nodes_down"] == "1"
+    assert found['slurm_node_mem_total{node="gpu1",status=""}'] == "64000"
+    for name in ("slurm_queue_pending_dependency", "slurm_cpus_idle", "slurm_cpus_other", "slurm_nodes_err"):
+        assert name not in found, name  # these pages do not have it: absent, not 0
+
+
+def test_pages_that_are_switched_off() -> None:
+    with serving({"/metrics": b"", "/metrics/jobs": b""}, []) as address:
+        state = state_of(SlurmMetricsPages(address, 60.0))
+    whys = {query.name: query.why for query in state.queries}
+    assert "MetricsType is not set, or PrivateData is" in whys["jobs"]
