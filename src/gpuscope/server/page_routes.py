@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import parse_qs, urlencode
 
 import orjson
 
@@ -26,6 +27,7 @@ from gpuscope.server.live import fleet_state
 from gpuscope.server.missing import NOTHING_MISSING, Missing, Sample
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
+MAX_GRAPH_FIELDS = 100
 FRESH_SECONDS = 0.9
 OLDEST_SECONDS = 5.0  # of an answer shown while the next one is made; `taken_at` in it says its age
 
@@ -115,7 +117,17 @@ def page_routes(live: LiveFleet) -> list[Route]:
         packed = (("content-encoding", "gzip"),) if gzipped else ()
         return Response(body, 200, JSON, (("vary", "accept-encoding"), *packed))
 
-    return [Route("/api/live", live_fleet), Route("/", _index)]
+    return [Route("/api/live", live_fleet), Route("/graph", _graph), Route("/", _index)]
+
+
+async def _graph(request: Request) -> Response:
+    """Links of alerts are those of Prometheus: `/graph?g0.expr=…`. The page shows the expression elsewhere."""
+    try:
+        asked = parse_qs(request.query.decode("latin-1"), max_num_fields=MAX_GRAPH_FIELDS)
+    except ValueError:  # more fields than any link has
+        asked = {}
+    expression = next(iter(asked.get("g0.expr", [])), "")
+    return Response(b"", 302, "text/plain", (("location", f"./#/explore?{urlencode({'q': expression})}"),))
 
 
 async def _index(request: Request) -> Response:
