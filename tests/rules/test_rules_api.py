@@ -16,6 +16,7 @@ from gpuscope.rules.rule_metrics import rule_families
 from gpuscope.server.api.rule_routes import rule_routes
 from gpuscope.server.api.rules_json import RulesView
 from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.page_routes import LiveFleet, page_routes
 from tests.rules.rig import Rig
 
 RULES = """
@@ -150,3 +151,26 @@ def test_metrics_have_prometheus_names(rig: Rig) -> None:
     assert sorted(evaluations.values()) == [3, 6]
     assert {labels.pairs[0][0] for labels in evaluations} == {"rule_group"}
     assert len(families) >= 24
+
+
+@pytest.mark.parametrize(
+    ("query", "location"),
+    [
+        (b"g0.expr=m+%3E+1&g0.tab=1", "./#/explore?q=m+%3E+1"),
+        (b"", "./#/explore?q="),
+        (b"&".join([b"a=1"] * 1000), "./#/explore?q="),
+        (b"g0.expr=%0d%0aSet-Cookie:x", "./#/explore?q=%0D%0ASet-Cookie%3Ax"),
+    ],
+)
+def test_the_link_of_an_alert_leads_to_the_page(query: bytes, location: str) -> None:
+    async def samples() -> list[Any]:
+        return []
+
+    routes = page_routes(LiveFleet(samples, "test"))
+    graph = next(one for one in routes if one.path == "/graph")
+
+    async def answer() -> Response:
+        return await graph.handler(Request("GET", "/graph", query=query))
+
+    answered = asyncio.run(answer())
+    assert (answered.status, dict(answered.headers)["location"]) == (302, location)

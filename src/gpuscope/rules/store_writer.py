@@ -17,6 +17,7 @@ from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from gpuscope.store import Store, StoreError, Tick, UnknownSeriesError
 
 STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_NAN_BITS))[0]
+MAX_REMEMBERED_RULES = 20_000
 IGNORED_FOR_STALE = frozenset({"too_old", "duplicate"})
 
 
@@ -70,7 +71,10 @@ class StoreWriter:
             resolved = self._store.resolve(target, [labels[index] for index in new]).tolist()
             for index, series in zip(new, resolved, strict=True):
                 found[index] = series
-        # Only the series of this evaluation: alerts that come and go must not fill the memory.
+        # Only the series of this evaluation, and not of rules that reloads have removed: neither may fill the
+        # memory.
+        if len(self._ids) > MAX_REMEMBERED_RULES:
+            self._ids.clear()
         self._ids[rule] = dict(zip(labels, found, strict=True))
         return np.array(found, np.int64)
 
@@ -78,12 +82,6 @@ class StoreWriter:
         if self._sink is not None:
             encode = self._sink.encode_labels
             self._sink.take([(encode(one), at_ms, value) for one, value in zip(labels, values, strict=True)])
-
-    def forget(self, rules_kept: Sequence[str]) -> None:
-        """Drop what is remembered of rules that a reload has removed."""
-        kept = set(rules_kept)
-        for rule in [rule for rule in self._ids if rule not in kept]:
-            del self._ids[rule]
 
     def last_samples(self, labels: Labels, start_ms: int, end_ms: int) -> Sequence[ForStateSample]:
         matchers = [Matcher(name, MatchOp.EQUAL, value) for name, value in labels]

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import parse_qs, urlencode
 
 import orjson
 
@@ -30,6 +31,7 @@ from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
 from gpuscope.server.live import live_picture
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
+MAX_GRAPH_FIELDS = 100
 FRESH_SECONDS = 0.9
 OLDEST_SECONDS = 5.0  # of an answer shown while the next one is made; `taken_at` in it says its age
 
@@ -141,6 +143,7 @@ def page_routes(live: LiveFleet) -> list[Route]:
     return [
         Route("/api/live", _json_route(live.body)),
         Route("/api/findings", _json_route(live.findings_body)),
+        Route("/graph", _graph),
         Route("/", _index),
     ]
 
@@ -156,6 +159,16 @@ def _json_route(make_body: Callable[[bool], Awaitable[bytes]]) -> Handler:
         return Response(body, 200, JSON, (("vary", "accept-encoding"), *packed))
 
     return answer
+
+
+async def _graph(request: Request) -> Response:
+    """Links of alerts are those of Prometheus: `/graph?g0.expr=…`. The page shows the expression in Explore."""
+    try:
+        fields = parse_qs(request.query.decode("latin-1"), max_num_fields=MAX_GRAPH_FIELDS)
+    except ValueError:  # more fields than any link has
+        fields = {}
+    expression = next(iter(fields.get("g0.expr", [])), "")
+    return Response(b"", 302, "text/plain", (("location", f"./#/explore?{urlencode({'q': expression})}"),))
 
 
 async def _index(request: Request) -> Response:

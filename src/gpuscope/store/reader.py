@@ -242,8 +242,8 @@ def _latest(
             if time not in moments:
                 moments[time] = np.array([time], np.int64)
             fresh[sid] = moments[time], values[i : i + 1]
-        rest = series[~np.isin(series, known)]
-        if len(rest) and (view.blocks or view.late):
+        if len(known) < len(series) and (view.blocks or view.late):
+            rest = series[~np.isin(series, known)]
             for sid, (own, some) in _read_target(blocks, view, rest, start, end).items():
                 fresh[sid] = own[-1:], some[-1:]
         for sid, samples in fresh.items():

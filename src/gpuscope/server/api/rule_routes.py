@@ -21,15 +21,24 @@ from gpuscope.server.http.routing import Route
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
 
+MAX_SMALL_SIZE = 200
+"""Rules and alerts that are written on the event loop: 2 ms."""
 _KINDS = {"": ("alert", "record"), "alert": ("alert",), "record": ("record",)}
 
 
 async def rules(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return data_answer(_rules(api.rules, asked))
+    return await _answer(api, request, lambda: data_answer(_rules(api.rules, asked)))
 
 
 async def alerts(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return data_answer(_alerts(api.rules, asked))
+    return await _answer(api, request, lambda: data_answer(_alerts(api.rules, asked)))
+
+
+async def _answer(api: EmbeddedApi, request: Request, build: Callable[[], Response]) -> Response:
+    """In a thread if there are many rules or alerts: other clients must not wait for them."""
+    rules_of_groups = [rule for group in api.rules.groups() for rule in group.alerting_rules()]
+    size = len(rules_of_groups) + sum(len(rule.table) for rule in rules_of_groups)
+    return await api.evaluate(request, lambda cancelled: build(), small=size <= MAX_SMALL_SIZE)
 
 
 async def alertmanagers(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
