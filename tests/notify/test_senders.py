@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import json
 import ssl
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from email.policy import SMTP
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.notify.channel_configs import EmailConfig, NtfyConfig
+from gpuscope.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig
 from gpuscope.notify.channel_senders import SENDERS, build_channels
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.go_templates import GoTemplates
@@ -260,3 +261,24 @@ def test_a_secret_in_a_file_is_read_each_time(tmp_path: Path) -> None:
     path.write_text("one\n")
     assert secret.reveal() == "one"
     assert "one" not in f"{secret} {secret!r}"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_apprise_sends_title_and_body(sink: Sink) -> None:
+    pytest.importorskip("apprise")
+    url = f"json://{sink.url.removeprefix('http://')}/path"
+    sender = SENDERS["apprise"](AppriseConfig(url=SecretText(url), scheme="json"), Messages(GoTemplates()))
+    sender.send(notification(), 10.0)
+    [(_, _, body)] = sink.requests
+    document = json.loads(body)
+    assert document["title"].startswith("[FIRING:1] GpuXidHardware")
+    assert "Next step: Drain, reboot." in document["message"]
+    assert document["type"] == "failure"
+
+
+def test_without_apprise_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    config = AppriseConfig(url=SecretText("matrix://s3cret@host"), scheme="matrix")
+    with pytest.raises(SendError, match=r"pip install 'gpuscope\[apprise\]'") as caught:
+        SENDERS["apprise"](config, Messages(GoTemplates())).send(notification(), 10.0)
+    assert "s3cret" not in str(caught.value)
