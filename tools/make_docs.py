@@ -1,4 +1,4 @@
-"""Generates pages of docs/ from the metrics catalogue and the settings table: `make docs`."""
+"""Generates pages of docs/ from the tables of the program, and deploy/prometheus: `make docs`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from gpuscope.promql.ast_json import duration_text
 from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
 from tests.hostile.catalogue import catalogue
+from tools import make_rules
 from tools.make_api_types import api_tables, typescript_file
+from tools.make_rules import rules_page
 
 INTRODUCTION = """# Metrics
 
@@ -188,6 +190,7 @@ PAGES = {
     "findings.md": findings_page,
     "../web/src/api-types.ts": typescript_file,
     "metrics.md": metrics_page,
+    "rules.md": rules_page,
     "settings.md": settings_page,
     "security.md": security_page,
     "gpuscope.example.toml": example_file,
@@ -198,6 +201,7 @@ def main() -> None:
     for name, page in PAGES.items():
         text = "\n".join(page()) + "\n"
         (DOCS / name).write_text(text)
+    make_rules.main()
 
 
 if __name__ == "__main__":

@@ -424,6 +424,21 @@ class Limits:
         "silences, expired ones of the last five days included; further ones are refused",
         why="each alert is compared with each silence; people have tens",
     )
+    # group "rules": rule evaluation and alerts (up, server)
+    rules_max_alerts: int = _limit(
+        100_000,
+        parse_positive,
+        "rules",
+        "alerts of one rule; a rule whose expression gives more fails and changes nothing",
+        why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
+    )
+    alertmanager_queue_capacity: int = _limit(
+        10_000,
+        parse_positive,
+        "rules",
+        "alerts that wait for one Alertmanager; the oldest are dropped",
+        why="Prometheus' default; alerts that still fire are sent again after a minute",
+    )
 
 
 def limit_rows(*groups: str) -> tuple[Field[Any], ...]:

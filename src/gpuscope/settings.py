@@ -223,6 +223,18 @@ class CoreSettings(Limits):
     heartbeat: str = _setting(
         "", str, "URL that gets a POST each minute while the Watchdog alert fires: a dead man's switch", "URL"
     )
+    rules: tuple[str, ...] = _setting(
+        (),
+        parse_words,
+        "rule files of Prometheus to evaluate, besides those of --config; * and ? match",
+        "FILE,…",
+    )
+    evaluation_interval: float = _setting(
+        15.0,
+        parse_interval,
+        "how often rule groups without an interval are evaluated; a --config has its own",
+        "15s",
+    )
     external_url: str = _setting(
         "", str, "address of this server in links of alerts (default: http://HOSTNAME:PORT)", "URL"
     )

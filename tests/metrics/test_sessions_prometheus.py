@@ -23,7 +23,7 @@ from tests.metrics.sessions_scene import GIB, first_node, second_node
 from tests.server.http.support import serving as serving_handler
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "deploy/prometheus/gpu-sessions.rules.yml"
+RULES = ROOT / "deploy/prometheus/rules/gpu-sessions.yml"
 MEMORY_JOIN = """sum by (pod, namespace) (
   gpu_process_info{status="active"} * on(gpu,pid) group_left(gpu_memory) 
   gpu_process_info{status="active"}

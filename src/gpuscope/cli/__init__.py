@@ -38,9 +38,12 @@ COMMANDS = {
     "alerts": "list the alerts of a server, and the channels that fail",
     "silence": "silence alerts for a time: add, list, expire",
     "notify": "send a test message through a channel",
+    "report": "report GPU-hours by user, pod, job, node or model: held, busy, idle, energy, cost",
+    "explain": "explain an XID, a throttle reason, a GPU state or a metric, and what to do",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",
+    "rules": "check, test and list Prometheus rule files",
     "store": "manage the history: stat, check, export, backup, delete",
     "user": "manage users and API tokens of `up` and `server`",
     "completion": "print a completion script for your shell",
@@ -64,7 +67,7 @@ HISTORY_SETTINGS = (
 )  # fmt: skip
 """Settings of the commands that store history and serve queries."""
 
-ALERT_SETTINGS = ("alerting", "notify", "heartbeat", "external_url", *limit_names("alerts"))
+ALERT_SETTINGS = ("alerting", "notify", "heartbeat", *limit_names("alerts"))
 """What the commands take that send notifications."""
 
 WEB_SETTINGS = (
@@ -72,6 +75,9 @@ WEB_SETTINGS = (
     *limit_names("http"),
 )  # fmt: skip
 """Settings of the commands that serve the page."""
+
+RULE_SETTINGS = ("rules", "evaluation_interval", "external_url", *limit_names("rules"))
+"""What the commands take that evaluate rules."""
 
 EVERY_SETTING = tuple(row.name for row in setting_rows())
 """For commands that inspect or manage a server, and therefore read its environment and settings file."""

@@ -37,6 +37,8 @@ CORRECTED_ERRORS_PER_HOUR: Final = 600.0
 """DCGM's ten a minute."""
 RETIRED_PAGES: Final = 60.0
 """NVIDIA replaces a card at 64."""
+PCIE_LOADED_RATIO: Final = 0.3
+"""From this utilization on a PCIe link runs at its full generation."""
 PCIE_REPLAYS_PER_MINUTE: Final = 8.0
 POWER_LIMIT_SHARE: Final = 0.95
 SLOW_SIBLING_SHARE: Final = 0.85

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from urllib.parse import quote_plus
 
-from gpuscope.rules.templates.go_format import format_print, format_printf, format_println
+from gpuscope.rules.templates.go_format import format_print, format_println
+from gpuscope.rules.templates.go_printf import format_printf
 from gpuscope.rules.templates.go_values import (
     FunctionFailed,
     GoFunction,

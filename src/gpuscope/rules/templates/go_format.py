@@ -1,7 +1,6 @@
-"""Go's `fmt`: how values print in templates, and `printf` with its verbs, flags and error texts.
+"""Go's `fmt`: how values print in templates, by verb and flags, with its texts for a wrong verb.
 
-`format_print` is `fmt.Sprint`, `format_printf` is `fmt.Sprintf`. A result longer than the caller's limit is
-an error, so that a width of a million characters cannot be repeated at will.
+`format_print` is `fmt.Sprint`; `go_printf` has `fmt.Sprintf`, which reads the flags of each verb.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from gpuscope.rules.templates.go_values import (
     kind_of,
 )
 
-MAX_WIDTH = 1_000_000
-"""Go's own limit for widths and precisions."""
 MAX_NESTING = 100
 
 
@@ -102,7 +99,7 @@ def format_value(value: GoValue, verb: str, flags: Flags, depth: int = 0) -> str
     if verb == "T":
         return flags.pad(go_type(value))
     if value is None:
-        return flags.pad("<nil>") if verb == "v" else _bad_verb(value, verb, flags)
+        return flags.pad("<nil>") if verb == "v" else bad_verb(value, verb, flags)
     if isinstance(value, Stringer) and verb in "vsxXq":
         return _format_string(value.go_string(), verb, flags)
     if isinstance(value, GoStruct):
@@ -131,7 +128,7 @@ def _format_container(value: GoValue, verb: str, flags: Flags, depth: int) -> st
         return f"map[{' '.join(pairs)}]"
     # A Duration under a verb for numbers.
     number = getattr(value, "nanoseconds", None) if go_type(value).endswith("Duration") else None
-    return _format_int(number, verb, flags) if number is not None else _bad_verb(value, verb, flags)
+    return _format_int(number, verb, flags) if number is not None else bad_verb(value, verb, flags)
 
 
 def _format_struct(value: GoStruct, verb: str, flags: Flags, depth: int) -> str:
@@ -142,14 +139,14 @@ def _format_struct(value: GoStruct, verb: str, flags: Flags, depth: int) -> str:
     return f"{{{' '.join(inner)}}}"
 
 
-def _bad_verb(value: GoValue, verb: str, flags: Flags) -> str:
+def bad_verb(value: GoValue, verb: str, flags: Flags) -> str:
     if value is None:
         return f"%!{verb}(<nil>)"
     return f"%!{verb}({go_type(value)}={format_value(value, 'v', flags)})"
 
 
 def _format_bool(value: bool, verb: str, flags: Flags) -> str:
-    return flags.pad("true" if value else "false") if verb in "tv" else _bad_verb(value, verb, flags)
+    return flags.pad("true" if value else "false") if verb in "tv" else bad_verb(value, verb, flags)
 
 
 def _format_int(value: int, verb: str, flags: Flags) -> str:
@@ -161,7 +158,7 @@ def _format_int(value: int, verb: str, flags: Flags) -> str:
         return flags.pad(f"U+{value:04X}")
     bases = {"v": "d", "d": "d", "b": "b", "o": "o", "O": "o", "x": "x", "X": "X"}
     if verb not in bases:
-        return _bad_verb(value, verb, flags)
+        return bad_verb(value, verb, flags)
     digits = format(abs(value), bases[verb])
     if flags.precision is not None:
         if flags.precision == 0 and value == 0:
@@ -186,7 +183,7 @@ def _quote_character(code: int) -> str:
 
 def _format_float(value: float, verb: str, flags: Flags) -> str:
     if verb not in "veEfFgGxX":
-        return _bad_verb(value, verb, flags)
+        return bad_verb(value, verb, flags)
     style = {"v": "g", "F": "f"}.get(verb, verb)
     default = None if style in "gGxX" else 6
     text = float_text(value, style, flags.precision if flags.precision is not None else default)
@@ -221,7 +218,7 @@ def _keep_point(text: str, style: str, precision: int | None) -> str:
 
 def _format_complex(value: complex, verb: str, flags: Flags) -> str:
     if verb not in "veEfFgG":
-        return _bad_verb(value, verb, flags)
+        return bad_verb(value, verb, flags)
     real = _format_float(value.real, verb, flags)
     return f"({real}{_format_float(value.imag, verb, replace(flags, plus=True))}i)"
 
@@ -241,7 +238,7 @@ def _format_string(value: str, verb: str, flags: Flags) -> str:
         prefix = f"0{verb}" if flags.sharp and data else ""
         digits = (separator + (prefix if flags.space else "")).join(f"{byte:02x}" for byte in data)
         return flags.pad(prefix + (digits.upper() if verb == "X" else digits))
-    return _bad_verb(value, verb, flags)
+    return bad_verb(value, verb, flags)
 
 
 def _quote_with(text: str, flags: Flags) -> str:
@@ -269,117 +266,3 @@ def quote(text: str, ascii_only: bool = False) -> str:
         else:
             parts.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
     return "".join([*parts, '"'])
-
-
-class _Printf:
-    """One run over a format string."""
-
-    def __init__(self, text: str, values: Sequence[GoValue], max_length: int) -> None:
-        self.text, self.values, self.max_length = text, values, max_length
-        self.position = self.argument = self.length = 0
-        self.reordered = self.good_index = False
-        self.output: list[str] = []
-
-    def run(self) -> str:
-        while self.position < len(self.text):
-            percent = self.text.find("%", self.position)
-            self.write(self.text[self.position : percent if percent >= 0 else None])
-            if percent < 0:
-                break
-            self.position = percent + 1
-            self.verb()
-        if not self.reordered and self.argument < len(self.values):
-            extra = ", ".join(
-                "<nil>" if value is None else f"{go_type(value)}={format_value(value, 'v', PLAIN)}"
-                for value in self.values[self.argument :]
-            )
-            self.write(f"%!(EXTRA {extra})")
-        return "".join(self.output)
-
-    def write(self, text: str) -> None:
-        self.length += len(text)
-        if self.length > self.max_length:
-            raise FunctionFailed(f"the text is longer than {self.max_length} characters")
-        self.output.append(text)
-
-    def peek(self) -> str:
-        return self.text[self.position : self.position + 1]
-
-    def number(self) -> int | None:
-        number = None
-        while self.peek().isdigit() and self.peek().isascii():
-            if number is not None and number > MAX_WIDTH:
-                self.position = len(self.text)  # as Go: the rest of the format is lost
-                return None
-            number = (number or 0) * 10 + int(self.peek())
-            self.position += 1
-        return number
-
-    def index(self) -> None:
-        """`[n]` selects the next argument."""
-        if self.peek() != "[":
-            return
-        self.reordered = True
-        end = self.text.find("]", self.position)
-        digits = self.text[self.position + 1 : end] if end >= 0 else ""
-        self.good_index = digits.isascii() and digits.isdigit() and 1 <= int(digits[:9]) <= len(self.values)
-        if self.good_index:
-            self.argument = int(digits) - 1
-        self.position = end + 1 if end >= 0 else self.position + 1
-
-    def star(self, name: str) -> int | None:
-        """A width or precision that is an argument."""
-        self.position += 1
-        value = self.values[self.argument] if self.argument < len(self.values) else None
-        self.argument += 1
-        if type(value) is int and abs(value) <= MAX_WIDTH:
-            return value
-        self.write(f"%!(BAD{name})")
-        return None
-
-    def flags(self) -> Flags:
-        found = set()
-        while self.peek() and self.peek() in "+-# 0":
-            found.add(self.peek())
-            self.position += 1
-        self.good_index = True
-        self.index()
-        width = self.star("WIDTH") if self.peek() == "*" else self.number()
-        minus = "-" in found
-        if width is not None and width < 0:
-            width, minus = -width, True
-        precision: int | None = None
-        if self.peek() == ".":
-            self.position += 1
-            self.index()
-            if self.peek() == "*":
-                precision = self.star("PREC")
-                precision = None if precision is not None and precision < 0 else precision
-            else:
-                precision = self.number() or 0
-        self.index()
-        return Flags(
-            width, precision, minus, "+" in found, "#" in found, " " in found, "0" in found and not minus
-        )
-
-    def verb(self) -> None:
-        flags = self.flags()
-        verb = self.peek()
-        if not verb:
-            self.write("%!(NOVERB)")
-            return
-        self.position += 1
-        if verb == "%":
-            self.write("%")
-        elif not self.good_index:
-            self.write(f"%!{verb}(BADINDEX)")
-        elif self.argument >= len(self.values):
-            self.write(f"%!{verb}(MISSING)")
-        else:
-            value = self.values[self.argument]
-            self.argument += 1
-            self.write(format_value(value, verb, flags) if verb != "w" else _bad_verb(value, verb, flags))
-
-
-def format_printf(text: str, values: Sequence[GoValue], max_length: int) -> str:
-    return _Printf(text, values, max_length).run()

@@ -10,7 +10,7 @@ from gpuscope.rules.templates.builtin_functions import builtin_functions
 from gpuscope.rules.templates.go_values import FunctionFailed, GoFunction, GoValue
 from gpuscope.rules.templates.html_output import HtmlOutput
 from gpuscope.rules.templates.template_error import TemplateError
-from gpuscope.rules.templates.template_execution import Execution, Output, PlainOutput
+from gpuscope.rules.templates.template_execution import Output, PlainOutput, execute
 from gpuscope.rules.templates.template_nodes import Tree
 from gpuscope.rules.templates.template_parser import is_empty, parse_trees
 
@@ -35,9 +35,8 @@ class Template:
 
     def _run(self, data: GoValue, functions: Mapping[str, GoFunction] | None, output: Output) -> str:
         known = {**self.functions, **(functions or {})}
-        execution = Execution(self.trees, known, self.limits, output)
         try:
-            text = execution.run(self.name, data)
+            text = execute(self.trees[self.name], data, self.trees, known, self.limits, output)
             output.finish()
         except FunctionFailed as failure:
             raise TemplateError(f"html/template:{self.name}: {failure}") from None
