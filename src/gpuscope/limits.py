@@ -386,6 +386,22 @@ class Limits:
         why="300 MiB; an agent with 8 GPUs has 3,500 series",
     )
 
+    # group "rules": rule evaluation and alerts (up, server)
+    rules_max_alerts: int = _limit(
+        100_000,
+        parse_positive,
+        "rules",
+        "alerts of one rule; a rule whose expression gives more fails and changes nothing",
+        why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
+    )
+    alertmanager_queue_capacity: int = _limit(
+        10_000,
+        parse_positive,
+        "rules",
+        "alerts that wait for one Alertmanager; the oldest are dropped",
+        why="Prometheus' default; alerts that still fire are sent again after a minute",
+    )
+
     # group "alerts": notifications and Alertmanager's API (up, server)
     max_alerts: int = _limit(
         50_000,
@@ -423,21 +439,6 @@ class Limits:
         "alerts",
         "silences, expired ones of the last five days included; further ones are refused",
         why="each alert is compared with each silence; people have tens",
-    )
-    # group "rules": rule evaluation and alerts (up, server)
-    rules_max_alerts: int = _limit(
-        100_000,
-        parse_positive,
-        "rules",
-        "alerts of one rule; a rule whose expression gives more fails and changes nothing",
-        why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
-    )
-    alertmanager_queue_capacity: int = _limit(
-        10_000,
-        parse_positive,
-        "rules",
-        "alerts that wait for one Alertmanager; the oldest are dropped",
-        why="Prometheus' default; alerts that still fire are sent again after a minute",
     )
 
 

@@ -144,9 +144,7 @@ def _run_embedded(settings: Settings) -> None:
         )
         scraper, receiver = scraping.scraper, Receiver(store, server_limits=settings)
         notifying = Notifying(settings, listen)
-        rules = embedded_rules(
-            settings, listen, loaded, store, remote_write=queues, sinks=(notifying.notifier,)
-        )
+        rules = embedded_rules(settings, listen, loaded, store, remote_write=queues, sinks=[notifying.notifier])
         api = EmbeddedApi(
             store,
             build_engine(settings, store),
@@ -187,13 +185,13 @@ def _run_embedded(settings: Settings) -> None:
         )
         reload = _Reload(settings, store, scraper, query_log, rules, config, reloads)
 
-        def reload_all() -> None:
+        def reload_everything() -> None:
             reload.run()
             notifying.reload()
 
         # Senders stop last, so that the last samples and alerts are sent.
         with sending(queues), notifying, scraping, rules:
-            serve(app, listen, web, settings, reload_all)
+            serve(app, listen, web, settings, reload_everything)
     finally:
         store.close()
 
@@ -274,9 +272,9 @@ def _run_over_engine(settings: Settings) -> None:
     threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
 
     def reload() -> None:
-        notifying.reload()
         if rules is not None:
             _reload_engine_rules(settings, rules, reloads)
+        notifying.reload()
 
     with notifying, rules or nullcontext():
         serve(app, listen, web, settings, reload)
@@ -290,7 +288,7 @@ def _rules_over_engine(
         return None
     # A connection belongs to one event loop, and rules have their own.
     engine = HttpEngine(build_engine_connection(settings, stats), settings.query_max_samples)
-    return engine_rules(settings, listen, engine, sinks=(notifying.notifier,))
+    return engine_rules(settings, listen, engine, [notifying.notifier])
 
 
 def _reload_engine_rules(settings: Settings, rules: RuleEvaluation, status: ReloadStatus) -> None:

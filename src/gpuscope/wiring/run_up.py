@@ -99,8 +99,8 @@ def _run(
                 collector.subscribe(feed.take)
         reloads = ReloadStatus()
         notifying = Notifying(settings, listen)
-        stack.enter_context(notifying)
-        rules = embedded_rules(settings, listen, loaded, store, sinks=(notifying.notifier,))
+        stack.callback(notifying.stop)
+        rules = embedded_rules(settings, listen, loaded, store, sinks=[notifying.notifier])
         nodes = list(zip(collectors, feeds, strict=True))
         app = _build_app(settings, listen, web, store, nodes, history, rules, reloads, notifying, more_routes)
         running = (
@@ -114,12 +114,17 @@ def _run(
             filling = HistoryThread(history)
             stack.callback(filling.stop)
             filling.start()
+        notifying.start()
         stack.enter_context(rules)
-        serve(app, listen, web, settings, lambda: _reload(settings, rules, reloads, notifying))
+
+        def reload() -> None:
+            _reload_rules(settings, rules, reloads)
+            notifying.reload()
+
+        serve(app, listen, web, settings, reload)
 
 
-def _reload(settings: Settings, rules: RuleEvaluation, status: ReloadStatus, notifying: Notifying) -> None:
-    notifying.reload()
+def _reload_rules(settings: Settings, rules: RuleEvaluation, status: ReloadStatus) -> None:
     try:
         loaded = load_rules(settings, ScrapeConfig())
     except UsageError as error:
