@@ -226,3 +226,9 @@ def test_wrong_urls_are_refused_without_their_secrets(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_notify_url(url)
     assert "s3cret" not in str(caught.value)
+
+
+def test_the_shipped_file_is_valid_here_too() -> None:
+    config = load_alerting(Path(__file__).parents[2] / "deploy/prometheus/alertmanager.yml")
+    assert len(config.inhibit_rules) == len(default_alerting().inhibit_rules) - 1
+    assert [one.group_wait for one in default_alerting().route.routes] == [0.0, 600.0]

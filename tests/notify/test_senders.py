@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import json
 import ssl
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from email.policy import SMTP
@@ -14,12 +15,12 @@ from typing import Any
 import pytest
 
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.notify.channel_configs import EmailConfig, NtfyConfig
+from gpuscope.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig
 from gpuscope.notify.channel_senders import SENDERS, build_channels
-from gpuscope.notify.channel_templates import ChannelTemplates
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import MessageAlert, Notification
+from gpuscope.notify.notification_templates import NotificationTemplates
 from gpuscope.notify.secret_text import SecretText
 from gpuscope.notify.senders.mail import EmailSender
 from tests.goldens import check_golden
@@ -183,7 +184,7 @@ def test_an_unreachable_host_is_retried_and_its_url_not_told(tmp_path: Path) -> 
 
 def test_ntfy(sink: Sink) -> None:
     config = NtfyConfig(url=SecretText(sink.url + "/"), topic=SecretText("gpus"), token=SecretText("tk_1"))
-    SENDERS["ntfy"](config, Messages(ChannelTemplates())).send(notification(HOSTILE), 10.0)
+    SENDERS["ntfy"](config, Messages(NotificationTemplates())).send(notification(HOSTILE), 10.0)
     assert sink.headers[0]["authorization"] == "Bearer tk_1"
     check_golden(Path("notify/ntfy.json"), received(sink))
 
@@ -199,7 +200,7 @@ def mail_config(port: int, **more: Any) -> EmailConfig:
 
 
 def mail_sender(config: EmailConfig) -> EmailSender:
-    return EmailSender(config, Messages(ChannelTemplates()), lambda domain: f"<1@{domain}>")
+    return EmailSender(config, Messages(NotificationTemplates()), lambda domain: f"<1@{domain}>")
 
 
 @pytest.mark.parametrize("case", ["firing", "hostile"])
@@ -260,3 +261,26 @@ def test_a_secret_in_a_file_is_read_each_time(tmp_path: Path) -> None:
     path.write_text("one\n")
     assert secret.reveal() == "one"
     assert "one" not in f"{secret} {secret!r}"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_apprise_sends_title_and_body(sink: Sink) -> None:
+    pytest.importorskip("apprise")
+    url = f"json://{sink.url.removeprefix('http://')}/path"
+    sender = SENDERS["apprise"](
+        AppriseConfig(url=SecretText(url), scheme="json"), Messages(NotificationTemplates())
+    )
+    sender.send(notification(), 10.0)
+    [(_, _, body)] = sink.requests
+    document = json.loads(body)
+    assert document["title"].startswith("[FIRING:1] GpuXidHardware")
+    assert "Next step: Drain, reboot." in document["message"]
+    assert document["type"] == "failure"
+
+
+def test_without_apprise_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    config = AppriseConfig(url=SecretText("matrix://s3cret@host"), scheme="matrix")
+    with pytest.raises(SendError, match=r"pip install 'gpuscope\[apprise\]'") as caught:
+        SENDERS["apprise"](config, Messages(NotificationTemplates())).send(notification(), 10.0)
+    assert "s3cret" not in str(caught.value)

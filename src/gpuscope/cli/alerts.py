@@ -1,6 +1,7 @@
 """List the alerts of a server, and the channels through which it cannot send them.
 
-Works with any Alertmanager too. The exit code is 1 if an alert is active: neither silenced nor inhibited.
+Works with any Alertmanager too. The exit code is 1 if an alert is active: neither silenced nor inhibited. The
+alert Watchdog, which always fires, does not count.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ EPILOG = """examples:
   gpuscope alerts --all severity=critical           silenced and inhibited ones too
   gpuscope alerts --json --server http://alertmanager:9093
 """
+WATCHDOG = "Watchdog"
+"""It always fires, to show that alerts arrive."""
 _COLOURS = {"critical": RED, "warning": YELLOW}
 _HIDDEN = frozenset(("alertname", "severity"))
 
@@ -32,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "matchers", nargs="*", metavar="MATCHER", help='labels to look for: node=n3, gpu=~"0|1"'
     )
-    parser.add_argument("--all", action="store_true", help="silenced and inhibited alerts too")
+    parser.add_argument("--all", action="store_true", help="silenced and inhibited alerts and Watchdog too")
     parser.add_argument("--json", action="store_true", help="the answer of Alertmanager's API")
     add_server_arguments(parser)
 
@@ -42,12 +45,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not args.all:
         parameters += [("silenced", "false"), ("inhibited", "false")]
     alerts = read_json(args.server, f"/api/v2/alerts?{urlencode(parameters)}", token=token_of(args))
+    troubles = [one for one in alerts if one["labels"].get("alertname") != WATCHDOG]
     if args.json:
         print(json.dumps(alerts, indent=2))
     else:
-        _print(alerts, args.all, wants_colour())
+        _print(alerts if args.all else troubles, args.all, wants_colour())
         _warn_of_channels(args)
-    return 1 if any(one["status"]["state"] == "active" for one in alerts) else 0
+    return 1 if any(one["status"]["state"] == "active" for one in troubles) else 0
 
 
 def _print(alerts: Sequence[Mapping[str, Any]], with_state: bool, colour: bool) -> None:
@@ -55,7 +59,7 @@ def _print(alerts: Sequence[Mapping[str, Any]], with_state: bool, colour: bool) 
         print("no alerts" if with_state else "no active alerts")
         return
     rows = []
-    for one in sorted(alerts, key=lambda one: str(one["startsAt"])):
+    for one in sorted(alerts, key=_order):
         labels = one["labels"]
         severity = printable(labels.get("severity", ""), 10)
         row = [printable(labels.get("alertname", ""), 40), severity, _since(one["startsAt"])]
@@ -68,6 +72,13 @@ def _print(alerts: Sequence[Mapping[str, Any]], with_state: bool, colour: bool) 
     print(paint(lines[0], BOLD, colour))
     for row, line in zip(rows, lines[1:], strict=True):
         print(paint(line, _COLOURS[row[1]], colour) if row[1] in _COLOURS else line)
+
+
+def _order(alert: Mapping[str, Any]) -> tuple[int, str]:
+    """Critical ones first, then the oldest."""
+    severities = [*_COLOURS]
+    severity = alert["labels"].get("severity")
+    return severities.index(severity) if severity in severities else len(severities), str(alert["startsAt"])
 
 
 def _since(text: object) -> str:

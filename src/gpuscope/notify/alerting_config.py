@@ -15,13 +15,13 @@ import yaml
 
 from gpuscope.limits import Limits
 from gpuscope.notify.alert_matchers import AlertMatcher, matchers_text, sorted_matchers
+from gpuscope.notify.alert_routes import AlertRoute, InhibitRule, child_key
 from gpuscope.notify.channel_configs import ChannelConfig
 from gpuscope.notify.channel_loader import finish, read_channels
-from gpuscope.notify.channel_templates import ChannelTemplates
 from gpuscope.notify.global_options import DEFAULT_RESOLVE_TIMEOUT, GlobalOptions, read_global_options
 from gpuscope.notify.matcher_parser import parse_matchers
 from gpuscope.notify.message_templates import Messages
-from gpuscope.notify.route_tree import AlertRoute, InhibitRule, child_key
+from gpuscope.notify.notification_templates import NotificationTemplates
 from gpuscope.notify.secret_text import SECRET
 from gpuscope.notify.time_intervals import (
     Range,
@@ -61,7 +61,7 @@ class AlertingConfig:
     receivers: Mapping[str, AlertReceiver]
     inhibit_rules: tuple[InhibitRule, ...] = ()
     time_intervals: Mapping[str, tuple[TimeInterval, ...]] = field(default_factory=dict)
-    messages: Messages = field(default_factory=lambda: Messages(ChannelTemplates()))
+    messages: Messages = field(default_factory=lambda: Messages(NotificationTemplates()))
     """Expands the texts of the receivers."""
     resolve_timeout: float = DEFAULT_RESOLVE_TIMEOUT
     original: str = ""
@@ -72,7 +72,7 @@ def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
     document = load_yaml(path)
     table = ConfigMapping(document, str(path), path.parent)
     options = read_global_options(table.table("global"))
-    messages = Messages(ChannelTemplates(_template_files(table, path.parent), limits))
+    messages = Messages(NotificationTemplates(_template_files(table, path.parent), limits))
     receivers = _receivers(table, options, messages)
     intervals = _named_intervals(table)
     for key in ("tracing", "event_recorder"):

@@ -26,7 +26,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Model", ("model", "modelName", "gpu_model")),
     ("UUID", ("uuid", "UUID")),
     ("Owner", ("owner", "user", "account")),
-    ("Job", ("job_id", "slurm_job_id", "jobid")),
+    ("Job", ("job_id", "slurm_job", "slurm_job_id", "jobid")),
     ("Namespace", ("namespace", "exported_namespace")),
     ("Pod", ("pod", "exported_pod")),
     ("Container", ("container", "exported_container")),
@@ -34,6 +34,8 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Severity", ("severity",)),
 )
 """A row's title, and the labels it is taken from: the first one that the alert has."""
+ANNOTATED_ROWS = {"GPU": "gpu", "Model": "model", "Owner": "owner", "Job": "job"}
+"""Rows for which an annotation says more than the label: shipped rules look up model and owner."""
 MEANING = ("summary", "description", "message")
 NEXT_STEP = ("next", "next_step", "action", "remedy")
 RUNBOOK = ("runbook_url", "runbook")
@@ -59,7 +61,8 @@ def page_link(notification: Notification) -> str:
 def rows_of(alert: MessageAlert) -> Iterator[tuple[str, str]]:
     """Title and text: what it is about, since when, what it means, the next step."""
     for title, names in ROWS:
-        value = next((alert.labels[name] for name in names if alert.labels.get(name)), "")
+        value = alert.annotations.get(ANNOTATED_ROWS.get(title, ""), "")
+        value = value or next((alert.labels[name] for name in names if alert.labels.get(name)), "")
         if value:
             yield title, _cut(value)
     yield "Since", to_rfc3339(alert.starts_at, "seconds")

@@ -36,7 +36,9 @@ class Delivery:
 
 
 @dataclass(slots=True, eq=False)
-class _Attempt:
+class Attempt:
+    """A message and how often it was tried."""
+
     delivery: Delivery
     give_up_at: float
     pause_seconds: float = FIRST_PAUSE_SECONDS
@@ -48,7 +50,7 @@ class DeliveryQueue:
     """The messages of one channel. Not for several threads at once."""
 
     def __init__(self, jitter: Callable[[], float] = random.random) -> None:
-        self._waiting: list[tuple[float, int, _Attempt]] = []
+        self._waiting: list[tuple[float, int, Attempt]] = []
         self._order = itertools.count()
         self._jitter = jitter
 
@@ -56,9 +58,9 @@ class DeliveryQueue:
         return len(self._waiting)
 
     def add(self, delivery: Delivery, now: float) -> None:
-        self._push(now, _Attempt(delivery, now + delivery.timeout_seconds))
+        self._push(now, Attempt(delivery, now + delivery.timeout_seconds))
 
-    def take(self, now: float) -> _Attempt | None:
+    def take(self, now: float) -> Attempt | None:
         """The message to try now."""
         if not self._waiting or self._waiting[0][0] > now:
             return None
@@ -69,7 +71,7 @@ class DeliveryQueue:
     def seconds_to_next(self, now: float) -> float | None:
         return max(0.0, self._waiting[0][0] - now) if self._waiting else None
 
-    def failed(self, attempt: _Attempt, error: SendError, now: float) -> bool:
+    def failed(self, attempt: Attempt, error: SendError, now: float) -> bool:
         """Whether the message will be tried again."""
         attempt.last_error = error
         pause = attempt.pause_seconds * (1 - JITTER + 2 * JITTER * self._jitter())
@@ -79,5 +81,5 @@ class DeliveryQueue:
         self._push(now + pause, attempt)
         return True
 
-    def _push(self, at: float, attempt: _Attempt) -> None:
+    def _push(self, at: float, attempt: Attempt) -> None:
         heapq.heappush(self._waiting, (at, next(self._order), attempt))

@@ -43,7 +43,7 @@ def parse_matcher(text: str) -> AlertMatcher:
 
 def parse_matchers(text: str) -> tuple[AlertMatcher, ...]:
     """Matchers with commas between them; braces may be around them."""
-    return _parse_both(text, lambda one: _Parser(one).parse(), _parse_classic_list)
+    return _parse_both(text, lambda one: _MatcherParser(one).parse(), _parse_classic_list)
 
 
 def _parse_both(text: str, modern: Callable[[str], T], classic: Callable[[str], T]) -> T:
@@ -60,7 +60,7 @@ def _parse_both(text: str, modern: Callable[[str], T], classic: Callable[[str], 
 
 
 def _parse_one(text: str) -> AlertMatcher:
-    found = _Parser(text).parse()
+    found = _MatcherParser(text).parse()
     if len(found) != 1:
         raise ValueError("no matchers" if not found else f"expected 1 matcher, found {len(found)}")
     return found[0]
@@ -74,7 +74,7 @@ class _Token:
     end: int
 
 
-class _Parser:
+class _MatcherParser:
     """The UTF-8 parser."""
 
     def __init__(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """Expands the texts of a receiver for one notification.
 
 A text that is one of Alertmanager's defaults gives our own message (`default_messages`), unless a template file
-defines that name; every other text with `{{` is a Go template (`go_templates`).
+defines that name; every other text with `{{` is a Go template (`notification_templates`).
 """
 
 from __future__ import annotations

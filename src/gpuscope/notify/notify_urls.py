@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from gpuscope.errors import UsageError
+from gpuscope.notify.alert_routes import AlertRoute, InhibitRule, child_key
 from gpuscope.notify.alerting_config import AlertingConfig, AlertReceiver, redact_alerting
 from gpuscope.notify.channel_configs import (
     PAGERDUTY_DETAILS,
@@ -31,8 +33,8 @@ from gpuscope.notify.channel_configs import (
     WebhookConfig,
 )
 from gpuscope.notify.matcher_parser import parse_matchers
-from gpuscope.notify.route_tree import AlertRoute, InhibitRule, child_key
 from gpuscope.notify.secret_text import SecretText
+from gpuscope.rules.shipped import inhibit_rules
 
 GROUP_BY = ("alertname", "severity")
 GROUP_WAIT = 0.5
@@ -40,13 +42,11 @@ GROUP_WAIT = 0.5
 HEARTBEAT_SECONDS = 60.0
 WATCHDOG = 'alertname="Watchdog"'
 NOBODY, EVERYBODY, HEARTBEAT = "nobody", "notify", "heartbeat"
-INHIBITIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ('alertname="HostDown"', 'alertname=~"AgentStale|SourceDown|GpusMissing|GpuNotAnswering"', ("instance",)),
-    ('alertname="GpusMissing"', 'alertname=~"GpuNotAnswering|GpuCountDropped"', ("instance",)),
-    ('alertname="SourceDown"', 'alertname="SourceSlow"', ("instance",)),
-    ('severity="critical"', 'severity=~"warning|info"', ("alertname", "instance", "uuid")),
-)
-"""Source, target and equal labels: a host that is down says it once, and not for each of its parts."""
+INFO = 'severity="info"'
+INFO_GROUP_WAIT, INFO_REPEAT_INTERVAL = 600.0, 3 * 86400.0
+"""What needs no action may wait for company."""
+SAME_TROUBLE = ('severity="critical"', 'severity="warning"', ("alertname", "instance", "uuid"))
+"""Source, target and equal labels of the inhibition rule besides those of the shipped rules."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE | re.ASCII)
 
 
@@ -54,32 +54,46 @@ def default_alerting(urls: Sequence[str] = (), heartbeat_url: str = "") -> Alert
     """Without a URL nothing is sent, but alerts and silences are still there to look at."""
     channels = tuple(parse_notify_url(url) for url in urls)
     receivers = {EVERYBODY: AlertReceiver(EVERYBODY, channels), NOBODY: AlertReceiver(NOBODY)}
-    watchdog = parse_matchers(WATCHDOG)
-    receiver = HEARTBEAT if heartbeat_url else NOBODY
+    watchdog_receiver = HEARTBEAT if heartbeat_url else NOBODY
     if heartbeat_url:
         ping = parse_notify_url(heartbeat_url, "--heartbeat")
         if ping.kind != "webhook":
             raise UsageError("--heartbeat: must have the form https://HOST/PATH")
         receivers[HEARTBEAT] = AlertReceiver(HEARTBEAT, (ping,))
-    silent = AlertRoute(
-        receiver=receiver,
-        matchers=watchdog,
+    root = AlertRoute(receiver=EVERYBODY, group_by=frozenset(GROUP_BY), group_wait=GROUP_WAIT)
+    watchdog = replace(
+        _child(root, WATCHDOG, 0),
+        receiver=watchdog_receiver,
+        group_by=frozenset(),
         group_wait=0.0,
         group_interval=HEARTBEAT_SECONDS,
-        repeat_interval=HEARTBEAT_SECONDS / 2,
-        key=child_key("{}", watchdog),
-        id=f"{child_key('{}', watchdog)}/0",
+        repeat_interval=HEARTBEAT_SECONDS / 2,  # shorter than the interval, or every second beat is left out
     )
-    route = AlertRoute(
-        receiver=EVERYBODY, group_by=frozenset(GROUP_BY), group_wait=GROUP_WAIT, routes=(silent,)
-    )
-    rules = tuple(
-        InhibitRule(parse_matchers(source), parse_matchers(target), equal)
-        for source, target, equal in INHIBITIONS
-    )
+    info = replace(_child(root, INFO, 1), group_wait=INFO_GROUP_WAIT, repeat_interval=INFO_REPEAT_INTERVAL)
     return AlertingConfig(
-        route=route, receivers=receivers, inhibit_rules=rules, original=_original(channels, receiver)
+        route=replace(root, routes=(watchdog, info)),
+        receivers=receivers,
+        inhibit_rules=tuple(
+            InhibitRule(parse_matchers(source), parse_matchers(target), equal)
+            for source, target, equal in _inhibitions()
+        ),
+        original=_original(channels, watchdog_receiver),
     )
+
+
+def _child(parent: AlertRoute, matcher: str, position: int) -> AlertRoute:
+    matchers = parse_matchers(matcher)
+    key = child_key(parent.key, matchers)
+    return replace(parent, matchers=matchers, key=key, id=f"{key}/{position}")
+
+
+def _inhibitions() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Source, target and equal labels: a host that is down says it once, and not for each of its parts."""
+    shipped = [
+        (f'alertname="{source}"', f'alertname=~"{"|".join(targets)}"', tuple(equal))
+        for source, targets, equal in inhibit_rules()
+    ]
+    return [*shipped, SAME_TROUBLE]
 
 
 def _original(channels: Sequence[ChannelConfig], watchdog_receiver: str) -> str:
@@ -103,12 +117,13 @@ def _original(channels: Sequence[ChannelConfig], watchdog_receiver: str) -> str:
                     "group_wait": "0s",
                     "group_interval": "1m",
                     "repeat_interval": "30s",
-                }
+                },
+                {"matchers": [INFO], "group_wait": "10m", "repeat_interval": "3d"},
             ],
         },
         "inhibit_rules": [
             {"source_matchers": [source], "target_matchers": [target], "equal": list(equal)}
-            for source, target, equal in INHIBITIONS
+            for source, target, equal in _inhibitions()
         ],
         "receivers": receivers,
     }

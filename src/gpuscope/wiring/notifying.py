@@ -19,7 +19,7 @@ from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.channel_senders import build_channels
 from gpuscope.notify.channels import ChannelKey, SendError
-from gpuscope.notify.delivery import Delivery, DeliveryQueue
+from gpuscope.notify.delivery import Attempt, Delivery, DeliveryQueue
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.notify.notify_urls import default_alerting
@@ -85,17 +85,23 @@ class ChannelThread:
                         return
                     self._changed.wait(self._queue.seconds_to_next(time.monotonic()))
                     continue
-            started = time.monotonic()
-            error = self._send(attempt.delivery, attempt.give_up_at - started)
-            self._notifier.attempted(attempt.delivery, time.monotonic() - started, error)
-            if error is not None:
-                self._episode.failed(str(error))
-                with self._changed:
-                    if not self._is_stopping and self._queue.failed(attempt, error, time.monotonic()):
-                        continue
-            else:
-                self._episode.succeeded()
-            self._notifier.finished(attempt.delivery, error)
+            try:
+                self._try(attempt)
+            except Exception:  # a defect of ours; without this thread the channel would be silent
+                log.exception("channel %s", attempt.delivery.channel.key)
+
+    def _try(self, attempt: Attempt) -> None:
+        started = time.monotonic()
+        error = self._send(attempt.delivery, attempt.give_up_at - started)
+        self._notifier.attempted(attempt.delivery, time.monotonic() - started, error)
+        if error is not None:
+            self._episode.failed(str(error))
+            with self._changed:
+                if not self._is_stopping and self._queue.failed(attempt, error, time.monotonic()):
+                    return
+        else:
+            self._episode.succeeded()
+        self._notifier.finished(attempt.delivery, error)
 
     def _send(self, delivery: Delivery, seconds: float) -> SendError | None:
         try:
@@ -121,6 +127,7 @@ class Notifying:
         self._state = NotifyState(Path(home_path(settings.data, "data")) / FILE_NAME)
         self._wake = threading.Event()
         self._stopping = threading.Event()
+        self._was_reloaded = threading.Event()
         self.notifier = Notifier(
             config,
             channels,
@@ -175,11 +182,15 @@ class Notifying:
             log.error("the alerting configuration was not reloaded: %s; the previous one stays", error)
             return
         self.notifier.use(config, build_channels(config))
+        self._was_reloaded.set()
         log.info("the alerting configuration was reloaded")
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
+            if self._was_reloaded.is_set():
+                self._was_reloaded.clear()
+                self._stop_removed_channels()
             try:
                 for delivery in self.notifier.flush_due():
                     self._channel(delivery.channel.key).add(delivery)
@@ -188,6 +199,10 @@ class Notifying:
             due = self.notifier.next_flush_at()
             seconds = MAX_TIMER_SECONDS if due is None else due - self._clock.now()
             self._wake.wait(min(max(seconds, 0.0), MAX_TIMER_SECONDS))
+
+    def _stop_removed_channels(self) -> None:
+        for key in self._channels.keys() - self.notifier.channel_statuses().keys():
+            self._channels.pop(key).stop()
 
     def _channel(self, key: ChannelKey) -> ChannelThread:
         channel = self._channels.get(key)

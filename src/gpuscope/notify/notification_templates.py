@@ -35,7 +35,7 @@ _ZERO_TIME = GoTime(ZERO_TIME_SECONDS * 1_000_000_000)
 _MENTION = re.compile(r"<(?=[!@#])")
 
 
-class ChannelTemplates:
+class NotificationTemplates:
     """A `TemplateEngine`. For several threads at once: what is shared does not change."""
 
     def __init__(self, files: Sequence[Path] = (), limits: Limits | None = None) -> None:
