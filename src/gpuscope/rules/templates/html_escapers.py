@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from gpuscope.rules.templates.go_format import format_print
 from gpuscope.rules.templates.go_json import to_json
+from gpuscope.rules.templates.go_time import GoTime
 from gpuscope.rules.templates.go_values import FunctionFailed, GoStruct, GoValue, SafeHtml, SafeUrl, Stringer
 from gpuscope.rules.templates.html_attributes import Content, name_content
 from gpuscope.rules.templates.html_context import State
@@ -125,8 +126,8 @@ def _srcset_candidate(text: str) -> str:
 
 def escape_script_value(value: GoValue) -> str:
     """A value as a JavaScript expression."""
-    if isinstance(value, Stringer) and not isinstance(value, GoStruct):
-        value = value.go_string()
+    if isinstance(value, Stringer) and not isinstance(value, (GoStruct, GoTime)):
+        value = value.go_string()  # a time has a JSON form of its own
     try:
         text = to_json(value)
     except FunctionFailed as failure:
