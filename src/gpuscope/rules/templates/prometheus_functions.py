@@ -128,7 +128,7 @@ def prometheus_functions(
     max_length: int = DEFAULT_MAX_LENGTH,
 ) -> dict[str, GoFunction]:
     """`now_seconds` is the time of the evaluation, `max_length` the limit of a text that a function returns."""
-    base_url = external_url.rstrip("/") if urlsplit(external_url).path == "/" else external_url
+    base_url = external_url.rstrip("/")
     vector, sample, text = ("template.queryResult",), ("*template.sample",), ("string",)
     return {
         "query": GoFunction(text, lambda expression: _query(query, expression)),
