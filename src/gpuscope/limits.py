@@ -386,6 +386,61 @@ class Limits:
         why="300 MiB; an agent with 8 GPUs has 3,500 series",
     )
 
+    # group "rules": rule evaluation and alerts (up, server)
+    rules_max_alerts: int = _limit(
+        100_000,
+        parse_positive,
+        "rules",
+        "alerts of one rule; a rule whose expression gives more fails and changes nothing",
+        why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
+    )
+    alertmanager_queue_capacity: int = _limit(
+        10_000,
+        parse_positive,
+        "rules",
+        "alerts that wait for one Alertmanager; the oldest are dropped",
+        why="Prometheus' default; alerts that still fire are sent again after a minute",
+    )
+
+    # group "alerts": notifications and Alertmanager's API (up, server)
+    max_alerts: int = _limit(
+        50_000,
+        parse_positive,
+        "alerts",
+        "alerts kept at the same time; further new ones are refused until others are resolved",
+        why="2 KiB each; a fleet of 8,000 GPUs with five alerts per GPU; senders send again what still fires",
+    )
+    max_alert_groups: int = _limit(
+        10_000,
+        parse_positive,
+        "alerts",
+        "groups of alerts; alerts beyond it wait until a group is gone",
+        why="each group is a message; nobody reads more",
+    )
+    max_alert_bytes: int = _limit(
+        64 << 10,
+        parse_bytes,
+        "alerts",
+        "size of the labels and annotations of an alert that a client sends; a larger one is refused",
+        why="as for labels of scrapes; alerts have a few hundred bytes",
+        metavar="64KiB",
+    )
+    max_alerts_request_bytes: int = _limit(
+        16 << 20,
+        parse_bytes,
+        "alerts",
+        "size of a request with alerts or a silence",
+        why="10,000 alerts of 1.6 KiB; Prometheus sends 256 alerts per request",
+        metavar="16MiB",
+    )
+    max_silences: int = _limit(
+        10_000,
+        parse_positive,
+        "alerts",
+        "silences, expired ones of the last five days included; further ones are refused",
+        why="each alert is compared with each silence; people have tens",
+    )
+
 
 def limit_rows(*groups: str) -> tuple[Field[Any], ...]:
     """The limits of these groups, or of all groups."""

@@ -35,9 +35,15 @@ COMMANDS = {
     "snapshot": "show this machine's GPUs and their processes now",
     "query": "run a PromQL query on a gpuscope server or any Prometheus",
     "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
+    "report": "report GPU-hours by user, pod, job, node or model: held, busy, idle, energy, cost",
+    "explain": "explain an XID, a throttle reason, a GPU state or a metric, and what to do",
+    "alerts": "list the alerts of a server, and the channels that fail",
+    "silence": "silence alerts for a time: add, list, expire",
+    "notify": "send a test message through a channel",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",
+    "rules": "check, test and list Prometheus rule files",
     "store": "manage the history: stat, check, export, backup, delete",
     "user": "manage users and API tokens of `up` and `server`",
     "completion": "print a completion script for your shell",
@@ -66,6 +72,12 @@ WEB_SETTINGS = (
     *limit_names("http"),
 )  # fmt: skip
 """Settings of the commands that serve the page."""
+
+ALERT_SETTINGS = (
+    "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url",
+    *limit_names("rules", "alerts"),
+)  # fmt: skip
+"""Settings of the commands that evaluate rules and send notifications."""
 
 EVERY_SETTING = tuple(row.name for row in setting_rows())
 """For commands that inspect or manage a server, and therefore read its environment and settings file."""

@@ -169,13 +169,15 @@ class EngineConnection:
             parts = {"content": orjson.dumps(body), "headers": {"content-type": "application/json"}}
         response = await self.open(path, method, path, **parts)
         try:
-            answer = orjson.loads(await response.read(self.max_answer_bytes))
+            content = await response.read(self.max_answer_bytes)
+            answer = orjson.loads(content) if content else None
         except ValueError as error:
             raise self.invalid_answer(error) from None
         finally:
             await response.close()
-        if response.status >= 400 and isinstance(answer, dict):
-            raise self._query_error(answer, response.status)
+        if response.status >= 400:  # Alertmanager's API answers with a text
+            reason = answer if isinstance(answer, dict) else {"error": answer}
+            raise self._query_error(reason, response.status)
         return answer
 
     async def _read_json(self, response: EngineResponse) -> dict[str, Any]:
