@@ -68,7 +68,8 @@ PAGE = """# Alert rules
 Generated from `src/gpuscope/health/` and `src/gpuscope/rules/shipped/` by `make docs`; do not edit.
 
 `gpuscope up` evaluates the groups `gpuscope-*`. `deploy/prometheus/rules/` has them as files for Prometheus,
-vmalert, Thanos, Mimir and `gpuscope server --rules`. Each rule has a unit test that fires and one that does not (`deploy/prometheus/tests/`):
+vmalert, Thanos, Mimir and `gpuscope server --rules`. Each rule has a unit test that fires and one that does
+not (`deploy/prometheus/tests/`):
 
 ```
 promtool check rules deploy/prometheus/rules/*.yml
