@@ -92,8 +92,8 @@ EDITING = """
 - **Alertmanager:** `deploy/prometheus/alertmanager.yml` has the inhibition rules of the last column below,
   and a route for `Watchdog`, which always fires: send it to a service that reports when it stops.
 - **Annotations:** `summary` and `description` say what is wrong, `gpu` names node, GPU and model, `owner`
-  who uses it, `next_step` what to do. Models and owners are looked up when the alert is evaluated and are
-  no labels: an alert does not become another one when its owner changes.
+  who used it in the last ten minutes, `next_step` what to do. Models and owners are looked up when the alert
+  is evaluated and are no labels: an alert does not become another one when its owner changes.
 
 Users' own rules (`InstanceDown`, `APIHighRequestLatency`, `HighGPUUtilization`, `LongRunningGPUProcess`)
 are in `instances.yml` and `gpu-sessions.yml` word for word, with corrected twins; [sessions](sessions.md)
