@@ -17,6 +17,8 @@ from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.families import family_names, load_family
 from gpuscope.metrics.families.native.table import NATIVE_METRICS
 from gpuscope.promql.ast_json import duration_text
+from gpuscope.render.firewall import RENDERERS, firewall_lines
+from gpuscope.render.ports import PORTS, ROLES
 from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
 from tests.hostile.catalogue import catalogue
@@ -185,7 +187,33 @@ def api_page() -> Iterator[str]:
 
 
 DOCS = Path(__file__).parent.parent / "docs"
+PORTS_INTRODUCTION = """# Ports
+
+Generated from `src/gpuscope/render/ports.py` by `make docs`; do not edit.
+
+A *node* has GPUs; the *master* scrapes the nodes. On one server both are the same machine, and only the ports
+for users need to be open. Services without a login listen on the loopback address.
+"""
+
+
+def ports_page() -> Iterator[str]:
+    yield PORTS_INTRODUCTION
+    yield "| port | on | listener | open to |\n|---|---|---|---|"
+    for row in PORTS:
+        optional = ", if used" if row.optional else ""
+        yield f"| {row.number} | {', '.join(row.roles)} | {row.listener} | {row.opened_to}{optional} |"
+    yield "\n`gpuscope render firewall --role ROLE --from CIDR` prints these commands for your network.\n"
+    for role in ROLES:
+        for program in RENDERERS:
+            yield f"## {role}: {program}\n"
+            yield "```sh"
+            yield from firewall_lines(program, role, "10.0.0.0/16")
+            yield "```\n"
+    yield "If a port stays closed, `gpuscope doctor --server URL` says whether it is refused or filtered."
+
+
 PAGES = {
+    "ports.md": ports_page,
     "api.md": api_page,
     "findings.md": findings_page,
     "../web/src/api-types.ts": typescript_file,

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from gpuscope.cli import main
 from tests.engines import engine, running
 from tests.notify.timeline import Sink, call, running_sink
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 CONFIG = """
 route:
@@ -108,20 +108,11 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
 
         (tmp_path / "alertmanager.yml").write_text("route: 1\n")
         process.send_signal(signal.SIGHUP)
-        _wait_for(lambda: metric(url, "alertmanager_config_last_reload_successful") == "0")
+        wait_for(lambda: metric(url, "alertmanager_config_last_reload_successful") == "0")
         assert "must be a mapping" in call("GET", f"{url}/api/notify")["reload_error"]
         assert main(["alerts", "--server", url]) == 1
         assert "the alerting file was not reloaded" in capsys.readouterr().err
         assert amtool("config", "routes", "test", "severity=crit").strip() == "pager"
-
-
-def _wait_for(condition: object) -> None:
-    assert callable(condition)
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError(condition)
 
 
 @pytest.mark.slow
@@ -131,7 +122,7 @@ def test_kill_9_in_a_flush_repeats_at_most_one_message_and_loses_none(tmp_path: 
     with running_server(tmp_path, port) as (url, process):
         call("POST", f"{url}/api/v2/alerts", alerts[:2])
         sink.wait_for(2)
-        _wait_for(
+        wait_for(
             lambda: (
                 metric(url, 'gpuscope_notify_channel_up{receiver="hook",integration="webhook",index="0"}')
                 == "1"
@@ -143,7 +134,7 @@ def test_kill_9_in_a_flush_repeats_at_most_one_message_and_loses_none(tmp_path: 
     sink.delay.set()
     with running_server(tmp_path, port) as (url, process):
         call("POST", f"{url}/api/v2/alerts", alerts)  # a rule engine sends again what fires
-        _wait_for(lambda: len({_name(body) for _, _, body in sink.requests}) == 5)
+        wait_for(lambda: len({_name(body) for _, _, body in sink.requests}) == 5)
     names = sorted(_name(body) for _, _, body in sink.requests)
     assert set(names) == {f"A{n}" for n in range(5)}
     assert len(names) <= 6

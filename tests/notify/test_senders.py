@@ -16,8 +16,8 @@ import pytest
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.channel_configs import EmailConfig, NtfyConfig
 from gpuscope.notify.channel_senders import SENDERS, build_channels
+from gpuscope.notify.channel_templates import ChannelTemplates
 from gpuscope.notify.channels import SendError
-from gpuscope.notify.go_templates import GoTemplates
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import MessageAlert, Notification
 from gpuscope.notify.secret_text import SecretText
@@ -183,7 +183,7 @@ def test_an_unreachable_host_is_retried_and_its_url_not_told(tmp_path: Path) -> 
 
 def test_ntfy(sink: Sink) -> None:
     config = NtfyConfig(url=SecretText(sink.url + "/"), topic=SecretText("gpus"), token=SecretText("tk_1"))
-    SENDERS["ntfy"](config, Messages(GoTemplates())).send(notification(HOSTILE), 10.0)
+    SENDERS["ntfy"](config, Messages(ChannelTemplates())).send(notification(HOSTILE), 10.0)
     assert sink.headers[0]["authorization"] == "Bearer tk_1"
     check_golden(Path("notify/ntfy.json"), received(sink))
 
@@ -199,7 +199,7 @@ def mail_config(port: int, **more: Any) -> EmailConfig:
 
 
 def mail_sender(config: EmailConfig) -> EmailSender:
-    return EmailSender(config, Messages(GoTemplates()), lambda domain: f"<1@{domain}>")
+    return EmailSender(config, Messages(ChannelTemplates()), lambda domain: f"<1@{domain}>")
 
 
 @pytest.mark.parametrize("case", ["firing", "hostile"])

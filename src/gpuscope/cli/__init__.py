@@ -43,6 +43,7 @@ COMMANDS = {
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",
+    "render": "write ready files: Prometheus, rules, Alertmanager, compose, systemd, firewall",
     "rules": "check, test and list Prometheus rule files",
     "store": "manage the history: stat, check, export, backup, delete",
     "user": "manage users and API tokens of `up` and `server`",

@@ -246,9 +246,10 @@ class EngineConnection:
             return EngineFailed(f"{url} answers {answer}", status=status)
         if status >= 400:  # about this request, in plain text
             return EngineQueryError(f"{url} answers {answer}", status=status)
-        kind = response.headers.get("content-type", "nothing")
+        kind = response.headers.get("content-type")
+        found = f"with {kind}" if kind else "without a content type"
         return EngineNotPrometheus(
-            f"{url} answers {path} with {kind}, not with Prometheus' JSON: is this the engine's address?"
+            f"{url} answers {path} {found}, not with Prometheus' JSON: is this the engine's address?"
         )
 
 

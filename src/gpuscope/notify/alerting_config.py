@@ -17,11 +17,11 @@ from gpuscope.limits import Limits
 from gpuscope.notify.alert_matchers import AlertMatcher, matchers_text, sorted_matchers
 from gpuscope.notify.channel_configs import ChannelConfig
 from gpuscope.notify.channel_loader import finish, read_channels
+from gpuscope.notify.channel_templates import ChannelTemplates
 from gpuscope.notify.global_options import DEFAULT_RESOLVE_TIMEOUT, GlobalOptions, read_global_options
-from gpuscope.notify.go_templates import GoTemplates
 from gpuscope.notify.matcher_parser import parse_matchers
 from gpuscope.notify.message_templates import Messages
-from gpuscope.notify.routes import AlertRoute, InhibitRule, child_key
+from gpuscope.notify.route_tree import AlertRoute, InhibitRule, child_key
 from gpuscope.notify.secret_text import SECRET
 from gpuscope.notify.time_intervals import (
     Range,
@@ -49,7 +49,7 @@ _SECRET_KEYS = frozenset((
 
 
 @dataclass(frozen=True, slots=True)
-class Receiver:
+class AlertReceiver:
     name: str
     channels: tuple[ChannelConfig, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -58,10 +58,10 @@ class Receiver:
 @dataclass(frozen=True, slots=True)
 class AlertingConfig:
     route: AlertRoute
-    receivers: Mapping[str, Receiver]
+    receivers: Mapping[str, AlertReceiver]
     inhibit_rules: tuple[InhibitRule, ...] = ()
     time_intervals: Mapping[str, tuple[TimeInterval, ...]] = field(default_factory=dict)
-    messages: Messages = field(default_factory=lambda: Messages(GoTemplates()))
+    messages: Messages = field(default_factory=lambda: Messages(ChannelTemplates()))
     """Expands the texts of the receivers."""
     resolve_timeout: float = DEFAULT_RESOLVE_TIMEOUT
     original: str = ""
@@ -72,7 +72,7 @@ def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
     document = load_yaml(path)
     table = ConfigMapping(document, str(path), path.parent)
     options = read_global_options(table.table("global"))
-    messages = Messages(GoTemplates(_template_files(table, path.parent), limits))
+    messages = Messages(ChannelTemplates(_template_files(table, path.parent), limits))
     receivers = _receivers(table, options, messages)
     intervals = _named_intervals(table)
     for key in ("tracing", "event_recorder"):
@@ -93,15 +93,15 @@ def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
     return config
 
 
-def _receivers(table: ConfigMapping, options: GlobalOptions, messages: Messages) -> dict[str, Receiver]:
-    found: dict[str, Receiver] = {}
+def _receivers(table: ConfigMapping, options: GlobalOptions, messages: Messages) -> dict[str, AlertReceiver]:
+    found: dict[str, AlertReceiver] = {}
     for one in table.tables("receivers"):
         name = one.text("name")
         if not name:
             one.fail("name", "is missing")
         if name in found:
             one.fail("name", f"there are two receivers {name!r}")
-        found[name] = Receiver(
+        found[name] = AlertReceiver(
             name, read_channels(one, options, messages.check), tuple(sorted(one.labels("labels").items()))
         )
         finish(one)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.notify.routes import AlertRoute
+from gpuscope.notify.route_tree import AlertRoute
 from gpuscope.notify.stored_alert import StoredAlert, fingerprint, label_set_text
 
 MAX_TIMER_DELAY_SECONDS = 1.0

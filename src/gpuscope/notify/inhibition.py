@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuscope.notify.alert_matchers import match_all
-from gpuscope.notify.routes import InhibitRule
+from gpuscope.notify.route_tree import InhibitRule
 from gpuscope.notify.stored_alert import StoredAlert
 
 

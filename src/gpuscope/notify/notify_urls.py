@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from gpuscope.errors import UsageError
-from gpuscope.notify.alerting_config import AlertingConfig, Receiver, redact_alerting
+from gpuscope.notify.alerting_config import AlertingConfig, AlertReceiver, redact_alerting
 from gpuscope.notify.channel_configs import (
     PAGERDUTY_DETAILS,
     PAGERDUTY_TEXTS,
@@ -31,7 +31,7 @@ from gpuscope.notify.channel_configs import (
     WebhookConfig,
 )
 from gpuscope.notify.matcher_parser import parse_matchers
-from gpuscope.notify.routes import AlertRoute, InhibitRule, child_key
+from gpuscope.notify.route_tree import AlertRoute, InhibitRule, child_key
 from gpuscope.notify.secret_text import SecretText
 
 GROUP_BY = ("alertname", "severity")
@@ -53,14 +53,14 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE | re.ASCII)
 def default_alerting(urls: Sequence[str] = (), heartbeat_url: str = "") -> AlertingConfig:
     """Without a URL nothing is sent, but alerts and silences are still there to look at."""
     channels = tuple(parse_notify_url(url) for url in urls)
-    receivers = {EVERYBODY: Receiver(EVERYBODY, channels), NOBODY: Receiver(NOBODY)}
+    receivers = {EVERYBODY: AlertReceiver(EVERYBODY, channels), NOBODY: AlertReceiver(NOBODY)}
     watchdog = parse_matchers(WATCHDOG)
     receiver = HEARTBEAT if heartbeat_url else NOBODY
     if heartbeat_url:
         ping = parse_notify_url(heartbeat_url, "--heartbeat")
         if ping.kind != "webhook":
             raise UsageError("--heartbeat: must have the form https://HOST/PATH")
-        receivers[HEARTBEAT] = Receiver(HEARTBEAT, (ping,))
+        receivers[HEARTBEAT] = AlertReceiver(HEARTBEAT, (ping,))
     silent = AlertRoute(
         receiver=receiver,
         matchers=watchdog,

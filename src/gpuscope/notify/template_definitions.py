@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DEFINITIONS = """
 {{ define "__alertmanager" }}gpuscope{{ end }}
-{{ define "__alertmanagerURL" }}{{ .ExternalURL }}/#/alerts?receiver={{ .Receiver | urlquery }}{{ end }}
+{{ define "__alertmanagerURL" }}{{ .ExternalURL }}/#/alerts?receiver={{ .AlertReceiver | urlquery }}{{ end }}
 {{ define "__subject" -}}
 [{{ .Status | toUpper }}{{ if eq .Status "firing" }}:{{ .Alerts.Firing | len }}{{ end }}]
 {{- " " }}{{ .GroupLabels.SortedPairs.Values | join " " }} {{ if gt (len .CommonLabels) (len .GroupLabels) -}}

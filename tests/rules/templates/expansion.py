@@ -16,13 +16,13 @@ import pytest
 
 from gpuscope.rules.templates import (
     ALERT_PRELUDE,
-    Alert,
     AlertList,
     FunctionFailed,
     GoTime,
     KeyValues,
     NotificationData,
     Template,
+    TemplateAlert,
     TemplateError,
     alert_data,
     alertmanager_functions,
@@ -36,8 +36,8 @@ Result = dict[str, str]
 
 
 def notification_data(document: Mapping[str, Any]) -> NotificationData:
-    def alert(one: Mapping[str, Any]) -> Alert:
-        return Alert(
+    def alert(one: Mapping[str, Any]) -> TemplateAlert:
+        return TemplateAlert(
             one["status"],
             KeyValues(one["labels"]),
             KeyValues(one["annotations"]),

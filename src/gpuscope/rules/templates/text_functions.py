@@ -15,7 +15,7 @@ import re2
 
 from gpuscope.limits import Limits
 from gpuscope.rules.templates.builtin_functions import query_escape
-from gpuscope.rules.templates.go_values import FunctionFailed
+from gpuscope.rules.templates.template_values import FunctionFailed
 
 DEFAULT_MAX_LENGTH = Limits().template_max_output_bytes
 _GO_REASONS = {

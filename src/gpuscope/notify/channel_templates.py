@@ -17,12 +17,12 @@ from gpuscope.notify.message_templates import MessageStyle
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.template_definitions import default_definitions
 from gpuscope.rules.templates import (
-    Alert,
     AlertList,
     GoTime,
     KeyValues,
     NotificationData,
     Template,
+    TemplateAlert,
     TemplateError,
     alertmanager_functions,
     parse,
@@ -35,7 +35,7 @@ _ZERO_TIME = GoTime(ZERO_TIME_SECONDS * 1_000_000_000)
 _MENTION = re.compile(r"<(?=[!@#])")
 
 
-class GoTemplates:
+class ChannelTemplates:
     """A `TemplateEngine`. For several threads at once: what is shared does not change."""
 
     def __init__(self, files: Sequence[Path] = (), limits: Limits | None = None) -> None:
@@ -127,7 +127,7 @@ def template_data(notification: Notification, escapes: tuple[_Escape, _Escape]) 
         receiver=str(notification.to_json_receiver()),
         status=notification.status,
         alerts=AlertList(
-            Alert(
+            TemplateAlert(
                 status=one.status,
                 labels=labels(one.labels),
                 annotations=annotations(one.annotations),
