@@ -67,8 +67,9 @@ PAGE = """# Alert rules
 
 Generated from `src/gpuscope/health/` and `src/gpuscope/rules/shipped/` by `make docs`; do not edit.
 
-`deploy/prometheus/rules/` has the rules as files for Prometheus, vmalert, Thanos or Mimir; gpuscope runs
-the same files. Each rule has a unit test that fires and one that does not (`deploy/prometheus/tests/`):
+`gpuscope up` evaluates the groups `gpuscope-*`. `deploy/prometheus/rules/` has them as files for Prometheus,
+vmalert, Thanos, Mimir and `gpuscope server --rules`. Each rule has a unit test that fires and one that does
+not (`deploy/prometheus/tests/`):
 
 ```
 promtool check rules deploy/prometheus/rules/*.yml
@@ -86,11 +87,13 @@ EDITING = """
   rules` on it.
 - **One rule less:** delete it from the copy, or silence it. In a file with `gpu: &gpu …` keep the first
   occurrence: the other rules refer to it with `*gpu`.
+- **In `gpuscope up`:** a group of the same name in a `--rules` file replaces the shipped group; a group without
+  rules (`rules: []`) switches it off.
 - **Alertmanager:** `deploy/prometheus/alertmanager.yml` has the inhibition rules of the last column below,
   and a route for `Watchdog`, which always fires: send it to a service that reports when it stops.
 - **Annotations:** `summary` and `description` say what is wrong, `gpu` names node, GPU and model, `owner`
-  who uses it, `next_step` what to do. Models and owners are looked up when the alert is evaluated and are
-  no labels: an alert does not become another one when its owner changes.
+  who used it in the last ten minutes, `next_step` what to do. Models and owners are looked up when the alert
+  is evaluated and are no labels: an alert does not become another one when its owner changes.
 
 Users' own rules (`InstanceDown`, `APIHighRequestLatency`, `HighGPUUtilization`, `LongRunningGPUProcess`)
 are in `instances.yml` and `gpu-sessions.yml` word for word, with corrected twins; [sessions](sessions.md)

@@ -55,7 +55,8 @@ def test_every_check_is_shipped_once_or_has_a_reason() -> None:
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
 def test_every_rule_has_a_firing_and_a_quiet_test(path: Path) -> None:
     document = yaml.safe_load((PROMETHEUS / "tests" / f"{path.stem}.test.yml").read_text())
-    fires, quiet = set(), set()
+    fires: set[str] = set()
+    quiet: set[str] = set()
     for test in document["tests"]:
         for one in test["alert_rule_test"]:
             (fires if one["exp_alerts"] else quiet).add(one["alertname"])
@@ -149,6 +150,6 @@ def test_a_wrong_expectation_fails_its_unit_test(tmp_path: Path) -> None:
 
 @pytest.mark.engine("amtool")
 def test_alertmanager_accepts_its_file() -> None:
-    command = [engine("amtool"), "check-config", PROMETHEUS / "alertmanager.yml"]
+    command = [str(engine("amtool")), "check-config", str(PROMETHEUS / "alertmanager.yml")]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

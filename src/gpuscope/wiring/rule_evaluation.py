@@ -34,6 +34,7 @@ from gpuscope.rules.rule_metrics import rule_families
 from gpuscope.rules.rule_runner import RuleRunner
 from gpuscope.rules.rule_set import RuleFiles, load_rule_set, refuse_recording_rules
 from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec
+from gpuscope.rules.shipped.default_groups import with_default_groups
 from gpuscope.rules.state_file import RuleStateFile
 from gpuscope.rules.store_writer import StoreWriter
 from gpuscope.scrape.config import ScrapeConfig
@@ -62,8 +63,8 @@ class LoadedRules:
     default_query_offset_ns: int = 0
 
 
-def load_rules(settings: Settings, config: ScrapeConfig) -> LoadedRules:
-    """Raises UsageError with every mistake; nothing is changed."""
+def load_rules(settings: Settings, config: ScrapeConfig, *, with_shipped: bool = False) -> LoadedRules:
+    """Raises UsageError with every mistake; nothing is changed. `with_shipped` adds gpuscope's own rules."""
     interval = config.evaluation_interval if settings.config else settings.evaluation_interval
     files = [
         *RuleFiles(config.rule_files).find(),
@@ -73,6 +74,8 @@ def load_rules(settings: Settings, config: ScrapeConfig) -> LoadedRules:
     for warning in alerting.warnings:
         log.warning("%s", warning)
     groups = load_rule_set(dict.fromkeys(files), round(interval * SECOND_NS), load_templates())
+    if with_shipped:
+        groups = with_default_groups(groups, round(interval * SECOND_NS), load_templates())
     return LoadedRules(
         groups, alerting, dict(config.external_labels), round(config.rule_query_offset * SECOND_NS)
     )

@@ -85,7 +85,7 @@ def _run(
     settings = fit_limits(settings)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
-    loaded = load_rules(settings, ScrapeConfig())
+    loaded = load_rules(settings, ScrapeConfig(), with_shipped=True)
     with ExitStack() as stack:  # stops in reverse order
         store = open_store(settings, simulated=bool(simulated))
         stack.callback(store.close)
@@ -126,7 +126,7 @@ def _run(
 
 def _reload_rules(settings: Settings, rules: RuleEvaluation, status: ReloadStatus) -> None:
     try:
-        loaded = load_rules(settings, ScrapeConfig())
+        loaded = load_rules(settings, ScrapeConfig(), with_shipped=True)
     except UsageError as error:
         status.failed(str(error))
         log.error("the rules were not reloaded, the previous ones stay: %s", error)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.goldens import GOLDEN, check_golden
-from tests.rules.templates.corpus_cases import corpus
+from tests.rules.templates.corpus_cases import DATA, corpus
 from tests.rules.templates.expansion import Result, default_templates, expand, expand_with_go
 
 GOLDEN_FILE = Path("rules/templates.json")
@@ -157,3 +157,70 @@ def test_random_templates_expand_as_in_go(texts: list[str]) -> None:
             ours = expand(case)
             assert ours["output"] == wanted["output"], case["template"]
             assert bool(ours["error"]) == bool(wanted["error"]), (case["template"], ours, wanted)
+
+
+HTML_VALUES = (
+    ".CommonLabels.html", ".CommonLabels.url", ".CommonLabels.js", ".Status", "len .Alerts", ".CommonLabels",
+    ".CommonLabels.html | safeHtml", ".CommonLabels.url | safeUrl", "1.5", ".CommonLabels.js | urlquery",
+    ".CommonLabels.html | html", ".CommonLabels.empty", "(index .Alerts 0).StartsAt", "true", 'list 1 "<a>"',
+)  # fmt: skip
+HTML_FRAMES = (
+    '<a href="@">x</a>',
+    '<a href="/p/@?q=@#@">x</a>',
+    "<b>@</b>@",
+    "<p title=\"@\" class='@'>@</p>",
+    "<p id=@>x</p>",
+    "<script>var a = @, b = \"@\", c = '@';</script>",
+    '<style>p { color: @; background: url("@") }</style>',
+    '<p style="color: @; background: url(@)">',
+    "<p onclick=\"f(@, '@')\">x</p>",
+    "<title>@</title>",
+    "<textarea>@</textarea>",
+    "<!-- @ -->@",
+    '<img src=@ alt="@">',
+    "<p style='font-family: \"@\"'>",
+    "<script>/* @ */ x = /@/; // c\n y = @</script>",
+    '<img srcset="@, @ 2x">',
+    '<meta content="@">',
+    "<@>",
+    "</@>",
+    '<svg xlink:href="@"/>',
+    '<form action="@"><input value="@" name=@></form>',
+    "<script>x = `@`</script>",
+    '{{ if true }}<a href="@">{{ else }}<a href="x">{{ end }}y</a>',
+    "{{ range .Alerts }}<i>@</i>{{ end }}",
+    "<a @>x</a>",
+    '<script type="text/template">@</script>',
+    '<a on@="x">y</a>',
+    '<p style="@: red">',
+    '<a href="javascript:@">x</a>',
+    '<iframe srcdoc="@"></iframe>',
+    '<script>if (a > @) { b = [@, "@"] }</script>',
+    "<script>x = a / @; y = @ / 2</script>",
+)
+
+
+def html_templates() -> st.SearchStrategy[str]:
+    frames = st.lists(st.sampled_from(HTML_FRAMES), min_size=1, max_size=3).map("".join)
+
+    def fill(frame: str, values: list[str]) -> str:
+        for value in values:
+            frame = frame.replace("@", f"{{{{ {value} }}}}", 1)
+        return frame
+
+    return frames.flatmap(
+        lambda frame: st.lists(
+            st.sampled_from(HTML_VALUES), min_size=frame.count("@"), max_size=frame.count("@")
+        ).map(lambda values: fill(frame, values))
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(st.lists(html_templates(), min_size=100, max_size=200))
+def test_random_html_is_escaped_as_in_go(texts: list[str]) -> None:
+    cases: list[dict[str, Any]] = [{"engine": "html", "template": text, "data": DATA} for text in texts]
+    for case, wanted in zip(cases, expand_with_go(cases), strict=True):
+        ours = expand(case)
+        assert ours["output"] == wanted["output"], case["template"]
+        assert bool(ours["error"]) == bool(wanted["error"]), (case["template"], ours, wanted)

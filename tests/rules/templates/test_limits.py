@@ -89,6 +89,23 @@ def test_the_deepest_template_allowed_does_not_exhaust_the_stack() -> None:
     assert parse(text, "deep", {}).expand(None) == "1"
 
 
+def test_deep_calls_with_deep_expressions_are_an_error_of_the_template() -> None:
+    depth = Limits().template_max_depth - 1
+    deep = "{{ " + "(print " * depth + "1" + ")" * depth + " }}"
+    text = f'{{{{ define "a" }}}}{deep}{{{{ template "a" }}}}{{{{ end }}}}{{{{ template "a" }}}}'
+    with pytest.raises(TemplateError):
+        parse(text, "deep", {}).expand(None)
+
+
+@pytest.mark.parametrize(
+    "value", ["<a" * 30_000, "<!--" * 15_000, "a" * 60_000 + " b!" + "c" * 1000, "\\" * 60_000]
+)
+def test_escaping_takes_linear_time_on_hostile_values(value: str) -> None:
+    """An expression that backtracks takes quadratic time on these."""
+    text = '<a title="{{ . | safeHtml }}" href="{{ . }}" style="color: {{ . }}"><img srcset="{{ . }}">{{ . }}'
+    assert parse(text, "t", alertmanager_functions()).expand_html(value)
+
+
 def test_a_value_is_never_read_as_a_template() -> None:
     data = alert_data({"gpu": '{{ query "up" }}{{ define "x" }}'}, 1.0, {}, "")
     template = parse(ALERT_PRELUDE + "{{ $labels.gpu }}", "t", prometheus_functions())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
@@ -61,8 +62,23 @@ def _expression_lines(expression: str) -> Iterator[str]:
         )
         return
     yield "        expr: |"
-    wrapped = textwrap.wrap(expression, MAX_COLUMNS - 10, break_long_words=False, break_on_hyphens=False)
-    yield from (f"          {line}" for line in wrapped)
+    for part in _parts(expression):
+        wrapped = textwrap.wrap(
+            part, MAX_COLUMNS - 10, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        yield from (f"          {line}" for line in wrapped)
+
+
+def _parts(expression: str) -> Iterator[str]:
+    """Cut before each `and`, `or` and `unless` outside of parentheses."""
+    depth = begin = 0
+    for found in re.finditer(r"[()]|(?<= )(?:and|or|unless) ", expression):
+        if found[0] in "()":
+            depth += 1 if found[0] == "(" else -1
+        elif depth == 0:
+            yield expression[begin : found.start()].rstrip()
+            begin = found.start()
+    yield expression[begin:]
 
 
 def _is_plain(expression: str) -> bool:

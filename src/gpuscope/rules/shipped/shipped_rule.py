@@ -56,11 +56,12 @@ GPU_WHERE: Final = (
 )
 GPU_OWNER: Final = (
     "{{ range $i, $p := printf `count by (user, namespace, pod, slurm_job)"
-    " (gpuscope_process_memory_bytes{instance=%q,uuid=%q})` $labels.instance $labels.uuid"
+    " (last_over_time(gpuscope_process_memory_bytes{instance=%q,uuid=%q}[10m]))` $labels.instance $labels.uuid"
     ' | query | sortByLabel "user" }}{{ if $i }}, {{ end }}{{ .Labels.user }}'
     "{{ if .Labels.pod }} (pod {{ .Labels.namespace }}/{{ .Labels.pod }}){{ end }}"
     "{{ if .Labels.slurm_job }} (job {{ .Labels.slurm_job }}){{ end }}{{ else }}no process{{ end }}"
 )
+"""Of the last ten minutes: the processes of a GPU that is lost are gone with it."""
 NODE_WHERE: Final = (
     "{{ with printf `gpuscope_agent_info{instance=%q}` $labels.instance | query }}"
     '{{ . | first | label "node" }}{{ else }}{{ $labels.instance }}{{ end }}'

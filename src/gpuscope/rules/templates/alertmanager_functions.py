@@ -23,7 +23,14 @@ from gpuscope.rules.templates.template_values import (
     StringList,
 )
 from gpuscope.rules.templates.template_values import go_type as type_name
-from gpuscope.rules.templates.text_functions import matches, replace_all, title_case, to_lower, to_upper
+from gpuscope.rules.templates.text_functions import (
+    DEFAULT_MAX_LENGTH,
+    matches,
+    replace_all,
+    title_case,
+    to_lower,
+    to_upper,
+)
 
 _ZERO_TIME = GoTime(ZERO_TIME_SECONDS * 1_000_000_000)
 
@@ -67,7 +74,7 @@ def _dict(*values: GoValue) -> dict[str, GoValue]:
 def alertmanager_functions(
     now: Callable[[], GoTime] = lambda: _ZERO_TIME,
     route_label: Callable[[str], str] = lambda name: "",
-    max_length: int = 1 << 20,
+    max_length: int = DEFAULT_MAX_LENGTH,
 ) -> dict[str, GoFunction]:
     text, time = ("string",), ("time.Time",)
     return {

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import re2
+
 from gpuscope.rules.templates.go_format import format_print
 from gpuscope.rules.templates.go_json import to_json
+from gpuscope.rules.templates.go_time import GoTime
 from gpuscope.rules.templates.html_attributes import Content, name_content
 from gpuscope.rules.templates.html_context import HtmlState
 from gpuscope.rules.templates.template_values import (
@@ -43,6 +46,8 @@ _SCRIPT_REGEXP = {
     **{ord(c): f"\\{c}" for c in "$()*-./?[\\]^{|}"},
 }  # fmt: skip
 _CSS = {code: f"\\{code:x}" for code in (0, 9, 10, 12, 13, *map(ord, "\"&'()+/:;<>{}"))}
+_TAG = re2.compile(r"(?s)<!--.*?-->|</?[A-Za-z](?:[^>\"']|\"[^\"]*\"|'[^']*')*>")
+"""RE2: Python's engine takes quadratic time on many tags that do not end."""
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})(?:\r\n|[\t\n\f\r ])?|(.))", re.DOTALL)
 _URL_KEPT = frozenset(b"-._~" + bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123)))
 _URL_RESERVED = frozenset(b"!#$&*+,/:;=?@[]")
@@ -80,7 +85,7 @@ def escape_unquoted(value: GoValue) -> str:
 
 def strip_tags(text: str) -> str:
     """HTML without its tags and comments, for an attribute."""
-    return re.sub(r"<!--.*?-->|</?[A-Za-z](?:[^>\"']|\"[^\"]*\"|'[^']*')*>", "", text, flags=re.DOTALL)
+    return str(_TAG.sub("", text))
 
 
 def filter_attribute_name(value: GoValue) -> str:
@@ -124,7 +129,7 @@ def escape_srcset(value: GoValue) -> str:
 
 
 def _srcset_candidate(text: str) -> str:
-    found = re.fullmatch(r"([\t\n\f\r ]*)([^\t\n\f\r ]*)([\t\n\f\r 0-9A-Za-z]*)", text)
+    found = re.fullmatch(r"([\t\n\f\r ]*+)([^\t\n\f\r ]*+)([\t\n\f\r 0-9A-Za-z]*+)", text)
     if found is None or not _is_safe_url(found[2]):
         return f"#{REFUSED}"
     return found[1] + normalize_url(found[2]) + found[3]
@@ -132,8 +137,8 @@ def _srcset_candidate(text: str) -> str:
 
 def escape_script_value(value: GoValue) -> str:
     """A value as a JavaScript expression."""
-    if isinstance(value, Stringer) and not isinstance(value, GoStruct):
-        value = value.go_string()
+    if isinstance(value, Stringer) and not isinstance(value, (GoStruct, GoTime)):
+        value = value.go_string()  # a time has a JSON form of its own
     try:
         text = to_json(value)
     except FunctionFailed as failure:

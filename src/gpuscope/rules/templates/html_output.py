@@ -7,10 +7,13 @@ that it took. HTML comments of the template are left out, as Go leaves them out.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from urllib.parse import unquote_plus
 
+from gpuscope.rules.templates.builtin_functions import html_escape, query_escape
 from gpuscope.rules.templates.html_context import (
     COMMENTS,
     SCRIPT_LITERALS,
@@ -129,6 +132,10 @@ class HtmlOutput:
         state, delimiter = context.state, context.delimiter
         if state in COMMENTS:
             return ""
+        html_comes_last = done == "html" and delimiter in (Delimiter.DOUBLE_QUOTE, Delimiter.SINGLE_QUOTE)
+        if html_comes_last:
+            # Go moves the author's `| html` to where it would have put its own escaper: behind the others.
+            value = html.unescape(str(value))
         is_last = state in SCRIPT_LITERALS or state in _STYLE_STRINGS
         if state in _URLS:
             escaped = self._escape_url(context, value, done)
@@ -139,16 +146,20 @@ class HtmlOutput:
         else:
             escape = _ESCAPERS.get(state)
             escaped = value if escape is None else escape(value)
+        if html_comes_last:
+            return html_escape(escaped)
         if delimiter is Delimiter.NONE or (is_last and delimiter is not Delimiter.SPACE):
             return escaped
         if delimiter is Delimiter.SPACE:
             return escape_unquoted(escaped)
-        return escaped if done == "html" else escape_attribute(escaped)
+        return escape_attribute(escaped)
 
     def _escape_url(self, context: Context, value: GoValue, done: str) -> GoValue:
         if context.url_part is UrlPart.QUERY_OR_FRAGMENT:
             return value if done == "urlquery" else escape_url(value)
         if context.url_part is UrlPart.NONE:
+            if done == "urlquery" and context.state not in _STYLE_STRINGS:
+                return query_escape(str(filter_url(unquote_plus(str(value)))))  # the filter comes first
             value = filter_url(value)
         if context.state in _STYLE_STRINGS:
             return escape_css(value)

@@ -32,6 +32,7 @@ from gpuscope.rules.templates.template_values import (
     StringMap,
 )
 from gpuscope.rules.templates.text_functions import (
+    DEFAULT_MAX_LENGTH,
     graph_link,
     matches,
     replace_all,
@@ -124,10 +125,10 @@ def prometheus_functions(
     query: VectorQuery = _no_query,
     now_seconds: float = 0.0,
     external_url: str = "",
-    max_length: int = 1 << 20,
+    max_length: int = DEFAULT_MAX_LENGTH,
 ) -> dict[str, GoFunction]:
     """`now_seconds` is the time of the evaluation, `max_length` the limit of a text that a function returns."""
-    base_url = external_url.rstrip("/") if urlsplit(external_url).path == "/" else external_url
+    base_url = external_url.rstrip("/")
     vector, sample, text = ("template.queryResult",), ("*template.sample",), ("string",)
     return {
         "query": GoFunction(text, lambda expression: _query(query, expression)),

@@ -13,9 +13,11 @@ from typing import Any
 
 import re2
 
+from gpuscope.limits import Limits
 from gpuscope.rules.templates.builtin_functions import query_escape
 from gpuscope.rules.templates.template_values import FunctionFailed
 
+DEFAULT_MAX_LENGTH = Limits().template_max_output_bytes
 _GO_REASONS = {
     "missing )": "missing closing )",
     "invalid perl operator": "invalid or unsupported Perl syntax",

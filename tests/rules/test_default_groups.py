@@ -1,0 +1,28 @@
+"""`gpuscope up` evaluates the shipped groups; a user's group of the same name replaces one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuscope.rules.go_templates import load_templates
+from gpuscope.rules.rule_file import load_rule_file
+from gpuscope.rules.shipped.default_groups import with_default_groups
+
+MINUTE_NS = 60_000_000_000
+DEFAULT = ["gpuscope-node", "gpuscope-gpu", "gpuscope-use", "gpuscope-slurm", "gpuscope-service"]
+
+
+def test_the_default_groups_are_those_of_gpuscope_s_own_metrics() -> None:
+    groups = with_default_groups((), MINUTE_NS, load_templates())
+    assert [group.name for group in groups] == DEFAULT
+    assert sum(len(group.rules) for group in groups) == 59
+
+
+def test_a_group_of_the_same_name_replaces_a_shipped_one(tmp_path: Path) -> None:
+    file = tmp_path / "own.yml"
+    file.write_text("groups: [{name: gpuscope-use, rules: []}, {name: more, rules: []}]\n")
+    own = load_rule_file(str(file), MINUTE_NS, load_templates())
+    groups = with_default_groups(own, MINUTE_NS, load_templates())
+    assert [group.name for group in groups].count("gpuscope-use") == 1
+    assert [len(group.rules) for group in groups if group.name == "gpuscope-use"] == [0]
+    assert {group.name for group in groups} == {*DEFAULT, "more"}
