@@ -10,7 +10,8 @@ import gpuscope
 ROOT = Path(gpuscope.__file__).parent
 ORDER = (
     "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "scrape", "remote_write",
-    "promql", "engines", "health", "rules", "load", "server", "doctor", "wiring", "cli",
+    "promql", "engines", "health", "rules", "load", "server", "doctor", "wiring", "terminal",
+    "cli",
 )  # fmt: skip
 LEAVES = (
     "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",

@@ -31,6 +31,7 @@ def server_that_answers(document: dict[str, Any], status: int = 200) -> Iterator
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
             self.send_response(status)
+            self.send_header("content-type", "application/json")
             self.end_headers()
             self.wfile.write(json.dumps(document).encode())
 

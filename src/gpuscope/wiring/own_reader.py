@@ -1,0 +1,63 @@
+"""The live picture of this machine from a collector of this process: no agent and no server is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from gpuscope.collect.collector import Collector
+from gpuscope.metrics.families.host.builder import HostFamily
+from gpuscope.metrics.families.native.builder import NativeBuilder
+from gpuscope.metrics.selection import Selection
+from gpuscope.readings import Snapshot
+from gpuscope.server.live import LIVE_METRICS
+from gpuscope.wiring.live_readers import Picture, Sample, to_picture
+from gpuscope.wiring.run_agent import CollectorThreads
+
+
+class OwnReader:
+    """`read` makes a new snapshot; the workers of the sources run in threads of their own until `close`."""
+
+    is_local = True
+    origin = ""
+
+    def __init__(self, collector: Collector) -> None:
+        self._threads = CollectorThreads(collector)
+        self._builders = (NativeBuilder(), HostFamily(Selection(LIVE_METRICS)))
+        self._started = False
+
+    @property
+    def collector(self) -> Collector:
+        return self._threads.collector
+
+    def start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._threads.start_workers()
+
+    def read(self) -> Picture:
+        self.start()
+        return self.to_picture(self.collector.tick())
+
+    def read_twice(self, seconds_apart: float, max_seconds: float) -> Picture:
+        """For one look: some numbers need two readings."""
+        self.start()
+        self.collector.tick()
+        threading.Event().wait(seconds_apart)
+        self.collector.tick()
+        self.collector.finish_reading(max_seconds)
+        return self.to_picture(self.collector.snapshot)
+
+    def to_picture(self, snapshot: Snapshot) -> Picture:
+        samples = list(self._samples(snapshot))
+        return to_picture(samples, now=snapshot.taken_at, source="this machine")
+
+    def close(self) -> None:
+        if self._started:
+            self._threads.stop()
+
+    def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
+        for builder in self._builders:
+            for family in builder.to_families(snapshot):
+                for labels, value in family.samples:
+                    yield family.name, {**dict(labels.pairs), "instance": snapshot.node}, value
