@@ -7,7 +7,7 @@ Colour asks for action (lost, sick, throttled, held); a busy GPU has none. State
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpuscope.health.states import STATES, WORST_FIRST, State
@@ -26,7 +26,7 @@ _STATE_STYLES: Final[Mapping[str, Style]] = {
     "idle": Style.DIM,
 }
 STATE_ORDER: Final = {state.value: i for i, state in enumerate(WORST_FIRST)} | {"gone": -1}
-History = Mapping[tuple[str, str], Sequence[float | None]]
+History = Mapping[tuple[str, str], Iterable[float | None]]
 """Utilisation of the last samples, by node and UUID."""
 
 

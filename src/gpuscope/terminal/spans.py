@@ -6,7 +6,7 @@ sparklines have an ASCII form for terminals without Unicode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -109,12 +109,12 @@ def bar(ratio: float | None, width: int, unicode: bool) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def sparkline(ratios: Sequence[float | None], width: int, unicode: bool) -> str:
+def sparkline(ratios: Iterable[float | None], width: int, unicode: bool) -> str:
     """The newest `width` values, newest last; a gap is a space."""
     if width <= 0:
         return ""
     levels = _LEVELS if unicode else _ASCII_LEVELS
-    shown = ratios[-width:]
+    shown = list(ratios)[-width:]
     text = "".join(
         " " if ratio is None else levels[min(7, int(min(1.0, max(0.0, ratio)) * 8))] for ratio in shown
     )
