@@ -8,25 +8,27 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, has_unicode, open_remote_reader, terminal_look
 from gpuscope.cli.snapshot import view_of
-from gpuscope.errors import LibraryMissing, UsageError
+from gpuscope.errors import GpuscopeError, LibraryMissing, UsageError
 from gpuscope.owners.process_usage import ProcessUsage, ProcessUsageReader, send_signal
 from gpuscope.settings import Settings
 from gpuscope.terminal.fleet_view import FleetView, ProcessRow
 from gpuscope.terminal.process_tree import Ancestor
 from gpuscope.terminal.safe_text import printable
 from gpuscope.terminal.snapshot_lines import render_snapshot
-from gpuscope.wiring.live_readers import LiveReader
+from gpuscope.wiring.live_readers import LiveReader, Picture
 from gpuscope.wiring.poll_thread import PollThread
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "critical"  # a log line would be written over the screen
 FLEET_SECONDS = 2.0
+TopReading = tuple[FleetView, Mapping[int, Ancestor]]
 
 EPILOG = """examples:
   gpuscope top                                  this machine
@@ -44,25 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    reader = _open_reader(args, settings)
-    source = _Source(reader, None if args.server else settings.node_name())
+    source = _Source(args, settings)
     try:
         if not sys.stdout.isatty() or not sys.stdin.isatty():
-            print("\n".join(render_snapshot(source.read()[0], terminal_look(ascii_only=args.ascii))))
+            print("\n".join(render_snapshot(source.read_once(), terminal_look(ascii_only=args.ascii))))
             return 0
+        if args.server:
+            source.check()  # a wrong address, or a login that is needed, is told before the screen changes
         return _run_app(args, settings, source)
     finally:
-        reader.close()
-
-
-def _open_reader(args: argparse.Namespace, settings: Settings) -> LiveReader:
-    reader = open_remote_reader(args, settings, judges=True)
-    if reader is not None:
-        return reader
-    from gpuscope.wiring.own_reader import OwnReader
-    from gpuscope.wiring.run_agent import build_collector
-
-    return OwnReader(build_collector(settings, ("native",)))
+        source.close()
 
 
 def _run_app(args: argparse.Namespace, settings: Settings, source: _Source) -> int:
@@ -70,52 +63,100 @@ def _run_app(args: argparse.Namespace, settings: Settings, source: _Source) -> i
         from gpuscope.terminal.top_app import TopApp
     except ModuleNotFoundError as error:
         raise LibraryMissing(f"gpuscope top needs {error.name}; run `pip install textual`") from None
-    unicode = not args.ascii and has_unicode(sys.stdout)
+    wrong: list[UsageError] = []
+
+    def fail(error: GpuscopeError) -> None:
+        if isinstance(error, UsageError):  # no later try can succeed
+            wrong.append(error)
+            app.call_later(app.exit)
+        else:
+            app.post_message(TopApp.FailedReading(str(error)))
+
     app = TopApp(
-        unicode=unicode,
-        send_signal=_send_signal if source.is_local and not args.readonly else None,
+        unicode=not args.ascii and has_unicode(sys.stdout),
+        send_signal=None if args.server or args.readonly else _send_signal,
         no_signal_because="signals are switched off: --readonly" if args.readonly else "",
         on_start=lambda: poll.start(),
         on_pause=lambda paused: poll.pause(paused),
     )
-    poll: PollThread[tuple[FleetView, Mapping[int, Ancestor]]] = PollThread(
+    poll: PollThread[TopReading] = PollThread(
         source.read,
         max(settings.interval, FLEET_SECONDS) if args.server else settings.interval,
         lambda reading: app.post_message(TopApp.NewReading(*reading)),
-        lambda why: app.post_message(TopApp.FailedReading(why)),
+        fail,
     )
-    if args.server:
-        source.check()  # a wrong address, or a login that is needed, is told before the screen changes
-    if not sys.stderr.isatty():
-        sys.__stderr__ = sys.__stdout__  # textual draws on standard error, also if that is a file
     try:
-        app.run(mouse=not args.no_mouse)
+        with _stderr_on_terminal():
+            app.run(mouse=not args.no_mouse)
     finally:
         poll.stop()
+    if wrong:
+        raise wrong[0]
     return app.return_code or 0
 
 
-class _Source:
-    """Readings with what this machine's kernel knows about the processes."""
+@contextmanager
+def _stderr_on_terminal() -> Iterator[None]:
+    """textual draws on standard error, which may be a file: `gpuscope top 2>log`."""
+    if sys.stderr.isatty():
+        yield
+        return
+    kept = os.dup(sys.stderr.fileno())
+    os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
+    try:
+        yield
+    finally:
+        os.dup2(kept, sys.stderr.fileno())
+        os.close(kept)
 
-    def __init__(self, reader: LiveReader, node: str | None) -> None:
-        self._reader = reader
-        self._node = node
+
+class _Source:
+    """Readings with what this machine's kernel knows about the processes. Opened by the first read: the screen
+    is there before the driver is loaded."""
+
+    def __init__(self, args: argparse.Namespace, settings: Settings) -> None:
+        self._args = args
+        self._settings = settings
+        self._reader: LiveReader | None = None
         self._usage = ProcessUsageReader()
-        self.is_local = reader.is_local and self._usage.sees_the_machine()
-        self._first: tuple[FleetView, Mapping[int, Ancestor]] | None = None
+        self._first: TopReading | None = None
 
     def check(self) -> None:
         self._first = self.read()
 
-    def read(self) -> tuple[FleetView, Mapping[int, Ancestor]]:
+    def read(self) -> TopReading:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        view = view_of(self._reader.read(), self._reader.origin)
-        if self._node is not None and len(view.nodes) > 1:
-            view = view.of_nodes([self._node])
-        if not self.is_local or view.simulated:  # a simulated PID may be that of a real process
+        reader = self._reader or self._open()
+        return self._to_reading(reader, reader.read())
+
+    def read_once(self) -> FleetView:
+        from gpuscope.wiring.own_reader import OwnReader
+
+        reader = self._open()
+        picture = reader.read_twice(0.8, 5.0) if isinstance(reader, OwnReader) else reader.read()
+        return self._to_reading(reader, picture)[0]
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def _open(self) -> LiveReader:
+        self._reader = open_remote_reader(self._args, self._settings, judges=True)
+        if self._reader is None:
+            from gpuscope.wiring.own_reader import OwnReader
+            from gpuscope.wiring.run_agent import build_collector
+
+            self._reader = OwnReader(build_collector(self._settings, ("native",)))
+        return self._reader
+
+    def _to_reading(self, reader: LiveReader, picture: Picture) -> TopReading:
+        view = view_of(picture, reader.origin)
+        if not self._args.server and len(view.nodes) > 1:
+            view = view.of_nodes([self._settings.node_name()])
+        # A simulated PID may be that of a real process.
+        if not reader.is_local or view.simulated or not self._usage.sees_the_machine():
             return view, {}
         return with_usage(view, self._usage.look({row.pid for row in view.processes}))
 

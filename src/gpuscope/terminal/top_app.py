@@ -19,7 +19,7 @@ from gpuscope.terminal.line_widgets import LineBar, LineList
 from gpuscope.terminal.process_tree import Ancestor
 from gpuscope.terminal.safe_text import printable
 from gpuscope.terminal.spans import Span, Style
-from gpuscope.terminal.top_dialogs import PageScreen, PromptScreen, SignalScreen
+from gpuscope.terminal.top_dialogs import PageScreen, SignalScreen
 from gpuscope.terminal.top_lines import (
     finding_lines,
     footer_line,
@@ -206,7 +206,7 @@ class TopApp(App[int]):
         self._focused_list.page(pages)
 
     def action_other_list(self) -> None:
-        if not isinstance(self.screen, PageScreen | PromptScreen | SignalScreen):
+        if len(self.screen_stack) == 1:
             (self._process_list if self._gpu_list.has_focus else self._gpu_list).focus()
 
     def action_help(self) -> None:
@@ -252,7 +252,7 @@ class TopApp(App[int]):
                 self.model.search = printable(text)
                 self.action_find(1)
 
-        self.push_screen(PromptScreen("search", self.model.search), found)
+        self._ask("search", self.model.search, found)
 
     def action_find(self, step: int) -> None:
         rows = self._processes if step > 0 else list(reversed(self._processes))
@@ -271,7 +271,12 @@ class TopApp(App[int]):
                 self.model.filter = printable(text)
                 self.show()
 
-        self.push_screen(PromptScreen("filter; empty shows all", self.model.filter), chosen)
+        self._ask("filter; empty shows all", self.model.filter, chosen)
+
+    def _ask(self, label: str, value: str, then: Callable[[str | None], None]) -> None:
+        from gpuscope.terminal.top_prompt import PromptScreen
+
+        self.push_screen(PromptScreen(label, value), then)
 
     def action_own_user(self) -> None:
         process: ProcessRow | None = self._selected(self._processes, self._process_list.cursor)

@@ -1,4 +1,4 @@
-"""Screens above the tables of `gpuscope top`: a page of lines, a question before a signal, a prompt."""
+"""Screens above the tables of `gpuscope top`: a page of lines, and a question before a signal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from textual.binding import Binding
 from textual.containers import Vertical
 from textual.events import Key
 from textual.screen import ModalScreen
-from textual.widgets import Input
 
 from gpuscope.terminal.fleet_lines import command_text
 from gpuscope.terminal.fleet_view import ProcessRow
@@ -107,29 +106,3 @@ class SignalScreen(ModalScreen[int | None]):
         event.stop()
         number = SIGNAL_KEYS.get(event.key)
         self.dismiss(None if number is None else int(number))
-
-
-class PromptScreen(ModalScreen[str | None]):
-    """One line to type in at the bottom; Escape gives None."""
-
-    DEFAULT_CSS = """
-    PromptScreen { align: left bottom; background: transparent; }
-    PromptScreen > Input { height: 1; width: 100%; border: none; padding: 0; background: ansi_default;
-        color: ansi_default; }
-    PromptScreen > Input:focus { border: none; background: ansi_default; }
-    """
-    BINDINGS = [Binding("escape", "dismiss", show=False)]
-
-    def __init__(self, label: str, value: str) -> None:
-        super().__init__()
-        self._input = Input(value, placeholder=label, max_length=200, select_on_focus=False)
-
-    def compose(self) -> ComposeResult:
-        yield self._input
-
-    def on_mount(self) -> None:
-        self._input.focus()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.dismiss(event.value)

@@ -22,7 +22,7 @@ class PollThread(Generic[T]):
         read: Callable[[], T],
         interval: float,
         deliver: Callable[[T], object],
-        fail: Callable[[str], object],
+        fail: Callable[[GpuscopeError], object],
     ) -> None:
         self._read = read
         self._interval = interval
@@ -56,10 +56,10 @@ class PollThread(Generic[T]):
             try:
                 reading = self._read()
             except GpuscopeError as error:
-                self._fail(str(error))
+                self._fail(error)
             except Exception as error:  # the screen goes on and says why
                 log.exception("reading failed")
-                self._fail(f"reading failed: {error!r}")
+                self._fail(GpuscopeError(f"reading failed: {error!r}"))
             else:
                 self._deliver(reading)
             # Late reads are not made up for: the next one is due an interval after this one at the earliest.
