@@ -1,6 +1,6 @@
 """The cost of `gpuscope top` and the time of `gpuscope snapshot`, in a real pseudo-terminal.
 
-`top` runs on the fake driver with 8 GPUs and 64 processes at 1 s, and over a server with 1,000 GPUs at 2 s, and is
+`top` runs on the fake driver with 8 GPUs and 64 processes at 1 s, and on a server with 1,000 GPUs at 2 s. It is
 measured after a warm-up: share of a core, peak memory, bytes written per second, time and CPU time to the first
 screen, and how long a key takes to be answered.
 

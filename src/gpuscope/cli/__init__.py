@@ -34,6 +34,7 @@ COMMANDS = {
     "textfile": "write metrics to a file for node_exporter's textfile collector",
     "snapshot": "show GPUs and their processes now, of this machine or a fleet",
     "top": "watch GPUs and their processes in the terminal, of this machine or a fleet",
+    "free": "find free GPUs, of this machine or a fleet",
     "query": "run a PromQL query on a gpuscope server or any Prometheus",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",

@@ -20,6 +20,7 @@ from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
 from gpuscope.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view, with_allocations
+from gpuscope.terminal.safe_text import printable
 from gpuscope.terminal.selection import GPU_SORTS, select
 from gpuscope.terminal.snapshot_lines import render_snapshot
 from gpuscope.wiring.live_readers import LiveReader, Picture
@@ -27,7 +28,7 @@ from gpuscope.wiring.live_readers import LiveReader, Picture
 SETTINGS = ("interval", *(name for name in COLLECTING_SETTINGS if name != "node"))
 SETTINGS_OF_OWN_FLAGS = ("node",)
 
-LOG_LEVEL = "warning"
+LOG_LEVEL = "error"
 
 EPILOG = """examples:
   gpuscope snapshot                                 this machine
@@ -121,7 +122,8 @@ def view_of(picture: Picture, origin: str) -> FleetView:
         view = to_fleet_view(picture, origin)
     except NotALivePicture as error:
         raise GpuscopeError(f"{origin}/api/live: {error}; is it a gpuscope server?") from None
-    return with_allocations(view, picture.get("allocations", {}))
+    notes = tuple(printable(str(note)) for note in picture.get("notes", ()))
+    return replace(with_allocations(view, picture.get("allocations", {})), notes=notes)
 
 
 def _write_screen(lines: list[str]) -> None:
@@ -147,7 +149,8 @@ def _show_this_machine(args: argparse.Namespace, settings: Settings) -> int:
         picture = reader.read_twice(SECONDS_BETWEEN_READINGS, run_agent.MAX_SECONDS_FOR_ONE_SHOT)
     finally:
         reader.close()
-    _print(picture, reader, args, [], indent=2)
+    if reader.collector.snapshot.devices:
+        _print(picture, reader, args, [], indent=2)
     run_agent.require_gpu(reader.collector.snapshot)
     return 0
 

@@ -7,9 +7,11 @@ a server on this machine, so that a snapshot need not wait for a driver.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gpuscope.errors import GpuscopeError
@@ -31,6 +33,8 @@ PROBE_SECONDS: Final = 1.0
 ALLOCATION_METRIC: Final = "gpuscope_allocation_used"
 LINK_METRIC: Final = "gpuscope_gpu_p2p_nvlink_status"
 _LINKED: Final = 0.0
+_PCI_ADDRESS: Final = re.compile(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+"""NVML writes the domain with eight digits, sysfs with four."""
 _SHOWN: Final = frozenset((*LIVE_METRICS, ALLOCATION_METRIC, LINK_METRIC))
 
 
@@ -92,7 +96,10 @@ class AgentReader:
         except ParseError as error:
             raise GpuscopeError(f"{self._client.url}/metrics cannot be read: {error}") from None
         samples = [(*self._series[i], value) for i, value in zip(found.ids, found.values, strict=True)]
-        return to_picture(samples, now=self._clock(), source=self.origin, judges=self._judges)
+        picture = dict(to_picture(samples, now=self._clock(), source=self.origin, judges=self._judges))
+        if self.is_local:
+            picture["numa"] = numa_nodes(samples)
+        return picture
 
     def close(self) -> None:
         self._client.close()
@@ -175,3 +182,20 @@ def links(samples: Iterable[Sample]) -> dict[str, list[str]]:
         if name == LINK_METRIC and status == _LINKED:
             found[labels.get("uuid", "")].append(labels.get("peer", ""))
     return dict(found)
+
+
+def numa_nodes(samples: Iterable[Sample], sysfs: str = "/sys") -> dict[str, str]:
+    """NUMA node of this machine's GPUs by UUID, from the kernel; absent where it does not know."""
+    found: dict[str, str] = {}
+    for name, labels, _ in samples:
+        address = _PCI_ADDRESS.fullmatch(labels.get("pci_bus_id", "")) if name == "gpuscope_gpu_info" else None
+        if address is None:
+            continue
+        path = Path(sysfs, "bus/pci/devices", f"{address[1]}:{address[2]}".lower(), "numa_node")
+        try:
+            node = path.read_text().strip()
+        except OSError:
+            continue
+        if node != "-1":  # a machine without NUMA
+            found[labels.get("uuid", "")] = node
+    return found

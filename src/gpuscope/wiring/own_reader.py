@@ -50,7 +50,13 @@ class OwnReader:
 
     def to_picture(self, snapshot: Snapshot) -> Picture:
         samples = list(self._samples(snapshot))
-        return to_picture(samples, now=snapshot.taken_at, source="this machine")
+        picture = dict(to_picture(samples, now=snapshot.taken_at, source="this machine"))
+        affinities = ((device.uuid, device.memory_affinity) for device in snapshot.devices)
+        picture["numa"] = {uuid: str(sorted(words.items())) for uuid, words in affinities if words}
+        if not any(not device.lost for device in snapshot.devices):
+            down = [f"{status.name}: {status.why}" for status in snapshot.sources if not status.up]
+            picture["notes"] = ["no GPU readable; `gpuscope doctor` says more", *down]
+        return picture
 
     def close(self) -> None:
         if self._started:
