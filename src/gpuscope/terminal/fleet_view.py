@@ -41,6 +41,8 @@ class GpuRow:
     tensor_ratio: float | None = None
     dram_ratio: float | None = None
     users: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    """Pods and jobs of processes whose user is not known."""
     processes: int = 0
     allocated_to: tuple[str, ...] = ()
     """Pods and jobs that a scheduler gave it to."""
@@ -145,13 +147,19 @@ def to_fleet_view(picture: Any, origin: str = "") -> FleetView:
     """NotALivePicture if it is no such document."""
     if not isinstance(picture, Mapping) or not isinstance(picture.get("gpus"), list):
         raise NotALivePicture("the answer has no list of GPUs")
+    processes = tuple(filter(None, map(_process, _mappings(picture, "sessions"))))
+    places: dict[tuple[str, str], dict[str, None]] = {}  # pods and jobs of processes without a user, in order
+    for process in processes:
+        if not process.user and process.place:
+            places.setdefault((process.node, process.uuid), {})[process.place] = None
+    gpus = (_gpu(row) for row in _mappings(picture, "gpus"))
     return FleetView(
         now=_number(picture.get("now")) or 0.0,
         origin=origin,
         simulated=picture.get("simulated") is True,
         nodes=tuple(_node(row) for row in _mappings(picture, "nodes")),
-        gpus=tuple(_gpu(row) for row in _mappings(picture, "gpus")),
-        processes=tuple(filter(None, map(_process, _mappings(picture, "sessions")))),
+        gpus=tuple(replace(row, places=tuple(places.get((row.node, row.uuid), ()))) for row in gpus),
+        processes=processes,
         findings=to_findings(picture) if "findings" in picture else None,
     )
 

@@ -38,7 +38,9 @@ def to_tree(rows: Sequence[ProcessRow], ancestors: Mapping[int, Ancestor], unico
     shown: list[ProcessRow] = []
     for root in roots:
         _walk(root, "", "", _Forest(rows, ancestors, children, on_gpu, unicode), shown)
-    return shown
+    # Parents are read at different moments; a circle has no root, and nothing may be hidden.
+    placed = {row.pid for row in shown}
+    return shown + [row for row in rows if row.pid not in placed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def _place(
     roots: list[int],
 ) -> None:
     """Adds the process and its ancestors to the forest."""
-    for _ in range(MAX_DEPTH):  # parents come from /proc at different moments: a circle is possible
+    for _ in range(MAX_DEPTH):  # a circle must end
         known = ancestors.get(pid)
         parent = parents.get(pid, known.parent_pid if known else None)
         if parent is None or parent == pid or (parent not in parents and parent not in ancestors):
