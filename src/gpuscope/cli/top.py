@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -72,11 +74,17 @@ def _run_app(args: argparse.Namespace, settings: Settings, source: _Source) -> i
         else:
             app.post_message(TopApp.FailedReading(str(error)))
 
+    def start() -> None:
+        # A window that is closed, or `kill`, must leave the terminal as it was.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, app.exit, 128 + number, 128 + number)
+        poll.start()
+
     app = TopApp(
         unicode=not args.ascii and has_unicode(sys.stdout),
         send_signal=None if args.server or args.readonly else _send_signal,
         no_signal_because="signals are switched off: --readonly" if args.readonly else "",
-        on_start=lambda: poll.start(),
+        on_start=start,
         on_pause=lambda paused: poll.pause(paused),
     )
     poll: PollThread[TopReading] = PollThread(
