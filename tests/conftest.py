@@ -28,7 +28,8 @@ NOT_FAST = (
     "promql/test_sample_pool.py", "scrape/test_against_prometheus.py", "server/http/test_hostile.py",
     "server/login/test_running.py", "sources/test_new_source.py", "sources/test_nvml_peers.py",
     "sources/test_nvml_trouble.py",
-    "terminal/test_in_a_terminal.py", "terminal/test_top_app.py", "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
+    "terminal/test_in_a_terminal.py", "terminal/test_top_app.py",
+    "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
     "test_engines.py", "test_fake_nvml.py",
     "test_package.py", "wiring/test_serving.py",
 )  # fmt: skip
