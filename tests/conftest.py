@@ -18,8 +18,9 @@ settings.load_profile("gpuscope")
 
 HERE = Path(__file__).parent
 NOT_FAST = (
-    "cli/test_commands.py", "cli/test_gone.py", "cli/test_server.py", "cli/test_up.py",
-    "cli/test_user.py", "clients", "fake_nvml", "fuzz", "hostile", "integration", "integration_api",
+    "cli/test_commands.py", "cli/test_gone.py", "cli/test_live_commands.py", "cli/test_server.py",
+    "cli/test_up.py", "cli/test_user.py", "clients", "fake_nvml", "fuzz", "hostile", "integration",
+    "integration_api",
     "load/test_load_command.py", "owners/test_churn.py",
     "metrics/test_dcgm_promtool.py", "metrics/test_host_node_exporter.py",
     "metrics/test_sessions_prometheus.py",
@@ -31,7 +32,7 @@ NOT_FAST = (
     "terminal/test_in_a_terminal.py", "terminal/test_top_app.py",
     "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
     "test_engines.py", "test_fake_nvml.py",
-    "test_package.py", "wiring/test_serving.py",
+    "test_package.py", "wiring/test_live_readers.py", "wiring/test_serving.py",
 )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     source = _Source(args, settings)
     try:
-        if not sys.stdout.isatty() or not sys.stdin.isatty():
+        if not _is_screen():
             print("\n".join(render_snapshot(source.read_once(), terminal_look(ascii_only=args.ascii))))
             return 0
         if args.server:
@@ -58,6 +58,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _run_app(args, settings, source)
     finally:
         source.close()
+
+
+def _is_screen() -> bool:
+    return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def _run_app(args: argparse.Namespace, settings: Settings, source: _Source) -> int:

@@ -75,7 +75,7 @@ def gpu_columns(
         Column(title="TENSOR", rank=11, text=lambda row: percent(row.tensor_ratio), right=True),
         Column(title="DRAM", rank=12, text=lambda row: percent(row.dram_ratio), right=True),
         *past,
-        Column(title="WHO", rank=3, text=who_text, style=_row_style, least=8, most=60),
+        Column(title="WHO", rank=3, text=who_text, style=_row_style, least=14, most=60),
     )
 
 

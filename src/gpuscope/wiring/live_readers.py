@@ -143,6 +143,7 @@ def find_running(node: str, *, judges: bool = False, clock: Clock = time.time) -
         try:
             picture = reader.read()
         except GpuscopeError:  # none there, another program's port, or a login
+            reader.close()
             continue
         # A demo on this machine shows other GPUs than this machine's.
         if not picture.get("simulated") and _has_fresh_node(picture, node):
