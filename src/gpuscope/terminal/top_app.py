@@ -139,7 +139,8 @@ class TopApp(App[int]):
         self._show_gpus()
         self._show_processes()
         self._title.show(lambda width: title_with_clock(self.model))
-        self._status.show(lambda width: status_line(self.model, len(self._processes), self._message))
+        on_gpus = sum(1 for row in self._processes if row.uuid)  # a tree has other rows, too
+        self._status.show(lambda width: status_line(self.model, on_gpus, self._message))
         footer, self._keys.regions = footer_line(self.size.width)
         self._keys.show(lambda width: footer)
         if isinstance(self.screen, PageScreen):
@@ -153,7 +154,7 @@ class TopApp(App[int]):
             several_nodes=self.model.several_nodes, unicode=self.model.unicode, history=self.model.history
         )
         layout = lay_out(columns, self._gpus, self.size.width)
-        height = min(len(self._gpus) + 1, max(3, (self.size.height - FIXED_LINES) // 2))
+        height = self._gpu_list_height()
         if self._gpu_list.styles.height is None or self._gpu_list.styles.height.value != height:
             self._gpu_list.styles.height = height
         cursor = next((i for i, row in enumerate(self._gpus) if gpu_key(row) == key), None)
@@ -164,6 +165,14 @@ class TopApp(App[int]):
             lambda index: draw_row(layout, self._gpus[index]),
             cursor,
         )
+
+    def _gpu_list_height(self) -> int:
+        """All GPUs if the processes leave room, at least half of the screen otherwise. Processes are counted in
+        fours, so that the lists do not move whenever a process starts or ends."""
+        available = max(4, self.size.height - FIXED_LINES)
+        fours = -(-len(self.model.view.processes) // 4)
+        for_processes = min(4 * fours + 1, available // 2)
+        return min(len(self._gpus) + 1, max(3, available - for_processes))
 
     def _show_processes(self) -> None:
         chosen = self._selected(self._processes, self._process_list.cursor)
@@ -329,4 +338,4 @@ class TopApp(App[int]):
             else:
                 self._say(self._send_signal(row, number) or f"signal {number} sent to process {row.pid}")
 
-        self.push_screen(SignalScreen(process, self.model.unicode), answered)
+        self.push_screen(SignalScreen(self._newest_process(process), self.model.unicode), answered)
