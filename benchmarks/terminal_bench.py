@@ -72,13 +72,20 @@ class Terminal:
         os.close(self.handle)
 
 
-def measure_top(name: str, options: Sequence[str], env: Mapping[str, str], seconds: float) -> None:
-    terminal = Terminal([sys.executable, "-m", "gpuscope", "top", *options], env)
+def measure_top(
+    name: str,
+    options: Sequence[str],
+    env: Mapping[str, str],
+    seconds: float,
+    first_text: bytes = b"Quit",
+    numbers_text: bytes = b"H100",
+) -> None:
+    terminal = Terminal([sys.executable, "-m", *options], env)
     try:
-        shown = terminal.read(20.0, b"Quit")
+        shown = terminal.read(20.0, first_text)
         first_frame, first_cpu = time.monotonic() - terminal.started_at, cpu_seconds(terminal.pid)
-        if b"H100" not in shown:
-            terminal.read(20.0, b"H100")
+        if numbers_text not in shown:
+            terminal.read(20.0, numbers_text)
         first_numbers = time.monotonic() - terminal.started_at
         terminal.read(WARM_UP_SECONDS)
         before, began = cpu_seconds(terminal.pid), time.monotonic()
@@ -155,9 +162,16 @@ def main() -> None:
             driver.processes(gpu, [Process(pid, memory=1 << 30, share=0.1) for pid in mine])
         print("| top | CPU | peak memory | written | first frame | first numbers | key (median) |")
         print("|---|---|---|---|---|---|---|", flush=True)
-        measure_top(f"{GPUS} GPUs, {PROCESSES} processes, 1 s", ["--direct"], driver.env, seconds)
+        measure_top(
+            f"{GPUS} GPUs, {PROCESSES} processes, 1 s", ["gpuscope", "top", "--direct"], driver.env, seconds
+        )
+        measure_top(
+            "nvitop, the same at 1 s", ["nvitop", "--interval", "1"], driver.env, seconds, b"NVITOP", b"GPU"
+        )
         with fake_server({"/api/live": Answer(fleet(FLEET_NODES))}) as server:
-            measure_top(f"server, {FLEET_NODES * 8} GPUs, 2 s", ["--server", server.url], {}, seconds)
+            measure_top(
+                f"server, {FLEET_NODES * 8} GPUs, 2 s", ["gpuscope", "top", "--server", server.url], {}, seconds
+            )
         print("\n| snapshot | best | median | best CPU |\n|---|---|---|---|", flush=True)
         measure_snapshot("driver", ["--direct"], driver.env)
         with agent(driver.env):
