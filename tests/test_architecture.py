@@ -18,7 +18,7 @@ LEAVES = (
     "anchored_regex", "atomic_write", "episode_log", "series", "source_plan", "worker", "yaml_file",
     "yaml_mistakes",
 )  # fmt: skip
-PURE_FOLDERS = ("readings", "metrics", "promql", "rules")
+PURE_FOLDERS = ("readings", "metrics", "promql", "rules", "terminal")
 OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")
 
 
@@ -101,3 +101,13 @@ def test_there_are_two_http_clients() -> None:
         assert not found & {"http.client", "urllib.request", "urllib3", "requests", "aiohttp"}, name
         assert "httpx2" not in found or name.startswith(("scrape/", "engines/")), name
         assert "h11" not in found or name == "blocking_http.py", name
+
+
+def test_only_top_imports_textual() -> None:
+    """It takes 0.2 s and 20 MiB; agent, server and snapshot must not pay for it."""
+    drawing = {f"terminal/{name}.py" for name in ("line_widgets", "top_app", "top_dialogs", "top_prompt")}
+    for path in ROOT.rglob("*.py"):
+        found = {name.partition(".")[0] for name in imports(path)}
+        assert not found & {"textual", "rich"} or str(path.relative_to(ROOT)) in drawing, path
+    elsewhere = [path for path in ROOT.rglob("*.py") if "gpuscope.terminal.top_app" in imports(path)]
+    assert [str(path.relative_to(ROOT)) for path in elsewhere] == ["cli/top.py"]

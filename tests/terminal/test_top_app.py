@@ -118,6 +118,18 @@ def test_a_gpu_that_is_lost_while_it_is_shown() -> None:
     drive(script)
 
 
+def test_no_gpu_says_why() -> None:
+    async def script(pilot: Pilot[int], app: TopApp) -> None:
+        view = replace(to_fleet_view(one_node()), gpus=(), processes=(), notes=("nvml: no driver",))
+        app.post_message(TopApp.NewReading(view, {}))
+        await pilot.pause()
+        shown = screen(app)
+        assert shown[1] == "no GPUs"
+        assert "nvml: no driver" in shown
+
+    drive(script)
+
+
 def test_sorting_reversing_and_filtering() -> None:
     async def script(pilot: Pilot[int], app: TopApp) -> None:
         await pilot.press("M")

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gpuscope.terminal.columns import draw_head, draw_row, lay_out
-from gpuscope.terminal.fleet_lines import gpu_columns, process_columns
+from gpuscope.terminal.fleet_lines import gpu_columns, note_lines, process_columns
 from gpuscope.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.terminal.line_widgets import LineBar, LineList
 from gpuscope.terminal.process_tree import Ancestor
@@ -154,25 +154,29 @@ class TopApp(App[int]):
             several_nodes=self.model.several_nodes, unicode=self.model.unicode, history=self.model.history
         )
         layout = lay_out(columns, self._gpus, self.size.width)
-        height = self._gpu_list_height()
+        notes = [] if self._gpus else note_lines(self.model.view)
+        height = self._gpu_list_height(max(len(self._gpus), len(notes)))
         if self._gpu_list.styles.height is None or self._gpu_list.styles.height.value != height:
             self._gpu_list.styles.height = height
         cursor = next((i for i, row in enumerate(self._gpus) if gpu_key(row) == key), None)
-        waiting = [Span("reading…" if not self.model.trouble else "", Style.DIM)]
-        self._gpu_list.show(
-            draw_head(layout) if self._gpus else waiting,
-            len(self._gpus),
-            lambda index: draw_row(layout, self._gpus[index]),
-            cursor,
-        )
+        if self._gpus:
+            self._gpu_list.show(
+                draw_head(layout),
+                len(self._gpus),
+                lambda index: draw_row(layout, self._gpus[index]),
+                cursor,
+            )
+        else:
+            head = [Span("no GPUs" if self.model.view.now else "reading…", Style.DIM)]
+            self._gpu_list.show(head, len(notes), notes.__getitem__)
 
-    def _gpu_list_height(self) -> int:
+    def _gpu_list_height(self, lines: int) -> int:
         """All GPUs if the processes leave room, at least half of the screen otherwise. Processes are counted in
         fours, so that the lists do not move whenever a process starts or ends."""
         available = max(4, self.size.height - FIXED_LINES)
         fours = -(-len(self.model.view.processes) // 4)
         for_processes = min(4 * fours + 1, available // 2)
-        return min(len(self._gpus) + 1, max(3, available - for_processes))
+        return min(lines + 1, max(3, available - for_processes))
 
     def _show_processes(self) -> None:
         chosen = self._selected(self._processes, self._process_list.cursor)

@@ -15,6 +15,8 @@ from gpuscope.terminal.process_tree import Ancestor, to_tree
 from gpuscope.terminal.selection import GPU_SORTS, PROCESS_SORTS, matches
 
 HISTORY_SAMPLES: Final = 120
+_GPU_SORT_OF: Final = {"memory": "memory", "sm": "util", "user": "user"}
+"""Orders of processes that make sense for GPUs."""
 GpuKey = tuple[str, str]
 ProcessKey = tuple[str, int, str]
 
@@ -53,13 +55,11 @@ class TopModel:
         return len(self.view.nodes) > 1
 
     def gpu_rows(self) -> Sequence[GpuRow]:
-        rows = self.view.gpus
-        if self.sort in ("memory", "user") or self.sort in ("sm", "util"):
-            name = "util" if self.sort == "sm" else self.sort
-            # On one machine GPUs keep their places; a fleet is too long to look for the busy ones.
-            if self.several_nodes:
-                return sorted(rows, key=GPU_SORTS[name], reverse=self.reverse)
-        return rows
+        """On one machine GPUs keep their places; a fleet, which is too long to look through, is sorted too."""
+        name = _GPU_SORT_OF.get(self.sort)
+        if name is None or not self.several_nodes:
+            return self.view.gpus
+        return sorted(self.view.gpus, key=GPU_SORTS[name], reverse=self.reverse)
 
     def process_rows(self) -> Sequence[ProcessRow]:
         rows: Sequence[ProcessRow] = self.view.processes
