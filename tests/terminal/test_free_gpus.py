@@ -112,6 +112,16 @@ def test_a_server_is_asked_for_allocations_and_links(capsys: pytest.CaptureFixtu
         assert (told.out, told.err) == ("", "gpuscope: not enough free GPUs\n")
 
 
+def test_one_node_of_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = {"/api/live": Answer(picture(*node(1, "a"), *node(1, "b"))), "/api/v1/query": prometheus()}
+    with fake_server(answers) as server:
+        assert main(["free", "--server", server.url, "--node", "b"]) == 0
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["NODE", "b"]
+        assert main(["free", "--server", server.url, "--node", "c"]) == 2
+        assert main(["top", "--server", server.url, "--node", "b"]) == 0
+        assert capsys.readouterr().out.startswith("b  1 GPU: 1 idle")
+
+
 def test_nothing_but_uuids_reaches_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
     evil = {**gpu("0", "a"), "uuid": "GPU-1;rm -rf /"}
     with fake_server({"/api/live": Answer(picture(evil)), "/api/v1/query": prometheus()}) as server:

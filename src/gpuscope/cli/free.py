@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from gpuscope.cli import COLLECTING_SETTINGS
-from gpuscope.cli.live_arguments import add_live_arguments, open_remote_reader
+from gpuscope.cli.live_arguments import add_live_arguments, only_shown_nodes, open_remote_reader
 from gpuscope.cli.snapshot import view_of
 from gpuscope.cli.terminal import bytes_text, render_table
 from gpuscope.errors import GpuscopeError, UsageError
@@ -110,11 +110,9 @@ def _look(
     own = reader if isinstance(reader, OwnReader) else None
     # Owners and allocations come with the second reading.
     picture = own.read_twice(0.8, 5.0) if own is not None and first else reader.read()
-    view = view_of(picture, reader.origin)
-    if not args.server:
-        view = view.of_nodes([settings.node_name()]) if len(view.nodes) > 1 else view
-        if own is not None and first:
-            require_gpu(own.collector.snapshot)
+    view = only_shown_nodes(view_of(picture, reader.origin), args, settings)
+    if own is not None and first:
+        require_gpu(own.collector.snapshot)
     return find_placements(view, wanted, _topology(picture))
 
 

@@ -9,7 +9,9 @@ import sys
 from typing import TextIO
 
 from gpuscope.cli.terminal import wants_colour
+from gpuscope.errors import UsageError
 from gpuscope.settings import Settings
+from gpuscope.terminal.fleet_view import FleetView
 from gpuscope.terminal.spans import Look
 from gpuscope.wiring.live_client import LiveClient
 from gpuscope.wiring.live_readers import LiveReader, ServerReader, find_running
@@ -44,6 +46,18 @@ def open_remote_reader(
     if args.direct or settings.source != "auto":
         return None
     return find_running(settings.node_name(), judges=judges)
+
+
+def only_shown_nodes(view: FleetView, args: argparse.Namespace, settings: Settings) -> FleetView:
+    """With --server the nodes of the flag --node, or all; otherwise this machine only."""
+    chosen = getattr(args, "node", "")  # the flag: GPUSCOPE_NODE is this machine's name for its own agent
+    if args.server and chosen:
+        if chosen not in {node.name for node in view.nodes}:
+            raise UsageError(f"--node: {view.origin} has no node {chosen!r}")
+        return view.of_nodes([chosen])
+    if not args.server and len(view.nodes) > 1:
+        return view.of_nodes([settings.node_name()])
+    return view
 
 
 def terminal_look(stream: TextIO | None = None, ascii_only: bool = False) -> Look:

@@ -15,7 +15,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from gpuscope.cli import COLLECTING_SETTINGS
-from gpuscope.cli.live_arguments import add_live_arguments, has_unicode, open_remote_reader, terminal_look
+from gpuscope.cli.live_arguments import (
+    add_live_arguments,
+    has_unicode,
+    only_shown_nodes,
+    open_remote_reader,
+    terminal_look,
+)
 from gpuscope.cli.snapshot import view_of
 from gpuscope.errors import GpuscopeError, LibraryMissing, UsageError
 from gpuscope.owners.process_usage import ProcessUsage, ProcessUsageReader, send_signal
@@ -164,9 +170,7 @@ class _Source:
         return self._reader
 
     def _to_reading(self, reader: LiveReader, picture: Picture) -> TopReading:
-        view = view_of(picture, reader.origin)
-        if not self._args.server and len(view.nodes) > 1:
-            view = view.of_nodes([self._settings.node_name()])
+        view = only_shown_nodes(view_of(picture, reader.origin), self._args, self._settings)
         # A simulated PID may be that of a real process.
         if not reader.is_local or view.simulated or not self._usage.sees_the_machine():
             return view, {}
