@@ -22,10 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from benchmarks.measure import Scrapes, cpu_percent, cpu_seconds, scrape, table, wait_for_demo_history
+from gpuscope.server.live_samples import LiveSamples
 from gpuscope.server.page_routes import LiveFleet
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.own_samples import OwnSamples
 
 BUDGET_PERCENT = 5.0
 MAX_START_SECONDS = 120.0
@@ -95,14 +95,14 @@ def viewers_rows(port: int, viewers: int, seconds: int) -> tuple[list[Sequence[s
 
 
 def answer_row(nodes: int) -> Sequence[str]:
-    """Measure the CPU time of one new response: samples, states, JSON and gzip."""
+    """Measure the CPU time of one new response: samples, states, findings, JSON and gzip."""
     demo = build_demo(Settings(source="demo", demo_nodes=nodes, demo_gpus=8))
     now = int(time.time())
     past = []
     for node in demo.nodes:
         composer = node.build_composer()
         past.append([node.compose_past(composer, at, at - 1) for at in range(now - MOMENTS, now)])
-    own = OwnSamples(demo.collectors)
+    own = LiveSamples(demo.collectors)
 
     async def answers() -> tuple[list[float], int, int]:
         times = []

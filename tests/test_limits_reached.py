@@ -25,8 +25,14 @@ HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_fail_with_a_reason_and_others_
 WRITES = "remote_write/test_codec_v2.py::"
 WRITTEN_LABELS = WRITES + "test_a_series_beyond_the_limits_of_labels_is_refused_alone"
 STORE = "store/test_series_limit.py::"
+NOTIFIER = "notify/test_notifier.py::"
+TEMPLATES = "rules/templates/test_limits.py::"
 
 REACHED_BY = {
+    "template_max_bytes": TEMPLATES + "test_a_text_that_is_too_long_is_refused_when_it_is_loaded",
+    "template_max_steps": TEMPLATES + "test_a_loop_ends",
+    "template_max_output_bytes": TEMPLATES + "test_output_is_bounded",
+    "template_max_depth": TEMPLATES + "test_nesting_is_bounded",
     "max_connections": HTTP + "test_tls_handshakes_are_counted_and_time_out",
     "max_request_head_bytes": HTTP + "test_the_head_limit_holds_for_a_single_read",
     "max_connections_per_address": HTTP + "test_one_address_cannot_take_all_connections",
@@ -53,6 +59,9 @@ REACHED_BY = {
     "query_max_selectors": "server/api/test_hostile_parameters.py::test_the_number_of_selectors_is_limited",
     "query_max_large_answers": "server/api/test_large_answers.py::"
     "test_more_large_answers_than_allowed_are_refused_and_small_ones_are_not",
+    "rules_max_alerts": "rules/test_runner.py::test_more_alerts_than_allowed_fail_the_rule",
+    "alertmanager_queue_capacity": "rules/test_alertmanagers.py::"
+    "test_a_full_queue_drops_the_oldest_and_counts_the_limit",
     "scrape_max_targets": SCRAPER + "test_targets_above_the_limit_are_not_scraped_and_logged_once",
     "scrape_max_body_bytes": HOSTILE_TARGETS,
     "scrape_max_pending_bytes": SCRAPER + "test_concurrent_large_bodies_are_limited_and_small_ones_pass",
@@ -73,6 +82,11 @@ REACHED_BY = {
     "test_an_answer_that_is_too_large_is_not_read_to_its_end",
     "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue",
     "max_new_series": STORE + "test_max_new_series_within_ten_minutes",
+    "max_alerts": NOTIFIER + "test_alerts_are_bounded_and_room_comes_back",
+    "max_alert_groups": NOTIFIER + "test_groups_are_bounded_and_what_still_fires_gets_its_turn",
+    "max_alert_bytes": "server/api/test_alertmanager.py::test_limits_on_what_clients_send",
+    "max_alerts_request_bytes": "server/api/test_alertmanager.py::test_limits_on_what_clients_send",
+    "max_silences": "notify/test_silences.py::test_silences_are_bounded",
 }
 
 

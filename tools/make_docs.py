@@ -1,4 +1,4 @@
-"""Generates pages of docs/ from the metrics catalogue and the settings table: `make docs`."""
+"""Generates pages of docs/ from the tables of the program, and deploy/prometheus: `make docs`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.cli.parser import GROUPS
+from gpuscope.health.checks import CHECKS as HEALTH_CHECKS
+from gpuscope.health.findings import live_kinds
 from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.families import family_names, load_family
 from gpuscope.metrics.families.native.table import NATIVE_METRICS
 from gpuscope.promql.ast_json import duration_text
+from gpuscope.render.firewall import RENDERERS, firewall_lines
+from gpuscope.render.ports import PORTS, ROLES
 from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
 from tests.hostile.catalogue import catalogue
+from tools import make_rules
+from tools.make_api_types import api_tables, typescript_file
+from tools.make_rules import rules_page
 
 INTRODUCTION = """# Metrics
 
@@ -144,9 +151,74 @@ def security_page() -> Iterator[str]:
     yield ATTACKS_END + rest.partition(ATTACKS_END)[2].removesuffix("\n")
 
 
+FINDINGS_INTRODUCTION = """# Findings
+
+Made from `src/gpuscope/health/` by `make docs`; do not edit it by hand.
+
+`gpuscope findings`, `GET /api/findings` ([fields and rules](api.md)) and the page show the same list: what is
+wrong now, most severe first, then oldest. A finding names the owner who can act: the pod, else the Slurm job,
+else the container, else the user. A number that is absent is never a finding. The PromQL form of each kind is
+its alert rule's expression; the live form must agree with it (`tests/health/test_forms_agree.py`).
+"""
+
+
+def findings_page() -> Iterator[str]:
+    yield FINDINGS_INTRODUCTION
+    live = set(live_kinds())
+    for title, kinds in (
+        ("Found live", [check for check in HEALTH_CHECKS.values() if check.kind in live]),
+        ("Only over time, in PromQL", [check for check in HEALTH_CHECKS.values() if check.kind not in live]),
+    ):
+        yield f"\n## {title}\n"
+        yield "| kind | severity | what it means | next step |\n|---|---|---|---|"
+        for check in kinds:
+            yield f"| `{check.kind}` | {check.severity} | {_cell(check.meaning)} | {_cell(check.next_step)} |"
+
+
+API_BEGIN, API_END = "<!-- api: made by `make docs` -->", "<!-- end of api -->"
+
+
+def api_page() -> Iterator[str]:
+    """The page as it is, with the tables of our own answers put in anew."""
+    before, _, rest = (DOCS / "api.md").read_text().partition(API_BEGIN)
+    yield before + API_BEGIN
+    yield from api_tables()
+    yield API_END + rest.partition(API_END)[2].removesuffix("\n")
+
+
 DOCS = Path(__file__).parent.parent / "docs"
+PORTS_INTRODUCTION = """# Ports
+
+Generated from `src/gpuscope/render/ports.py` by `make docs`; do not edit.
+
+A *node* has GPUs; the *master* scrapes the nodes. On one server both are the same machine, and only the ports
+for users need to be open. Services without a login listen on the loopback address.
+"""
+
+
+def ports_page() -> Iterator[str]:
+    yield PORTS_INTRODUCTION
+    yield "| port | on | listener | open to |\n|---|---|---|---|"
+    for row in PORTS:
+        optional = ", if used" if row.optional else ""
+        yield f"| {row.number} | {', '.join(row.roles)} | {row.listener} | {row.opened_to}{optional} |"
+    yield "\n`gpuscope render firewall --role ROLE --from CIDR` prints these commands for your network.\n"
+    for role in ROLES:
+        for program in RENDERERS:
+            yield f"## {role}: {program}\n"
+            yield "```sh"
+            yield from firewall_lines(program, role, "10.0.0.0/16")
+            yield "```\n"
+    yield "If a port stays closed, `gpuscope doctor --server URL` says whether it is refused or filtered."
+
+
 PAGES = {
+    "ports.md": ports_page,
+    "api.md": api_page,
+    "findings.md": findings_page,
+    "../web/src/api-types.ts": typescript_file,
     "metrics.md": metrics_page,
+    "rules.md": rules_page,
     "settings.md": settings_page,
     "security.md": security_page,
     "gpuscope.example.toml": example_file,
@@ -157,6 +229,7 @@ def main() -> None:
     for name, page in PAGES.items():
         text = "\n".join(page()) + "\n"
         (DOCS / name).write_text(text)
+    make_rules.main()
 
 
 if __name__ == "__main__":

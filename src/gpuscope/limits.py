@@ -337,6 +337,38 @@ class Limits:
         metavar="64KiB",
     )
 
+    # Group "rules": rule files and their templates (up, server)
+    template_max_bytes: int = _limit(
+        256 << 10,
+        parse_bytes,
+        "rules",
+        "size of a template's text; a longer one is refused when its file is loaded",
+        why="Alertmanager's own mail template has 14 KiB",
+        metavar="256KiB",
+    )
+    template_max_output_bytes: int = _limit(
+        1 << 20,
+        parse_bytes,
+        "rules",
+        "length of the text that a template, or one of its functions, makes",
+        why="a mail about 500 alerts has 0.5 MiB; printf could pad to any width",
+        metavar="1MiB",
+    )
+    template_max_steps: int = _limit(
+        200_000,
+        parse_positive,
+        "rules",
+        "nodes that a template may evaluate before it is stopped",
+        why="0.3 s; the mail about 500 alerts takes 40,000",
+    )
+    template_max_depth: int = _limit(
+        100,
+        parse_positive,
+        "rules",
+        "how deep blocks, parentheses and template calls of a template may be nested",
+        why="public rule files nest 4 deep; each level takes five frames of Python's stack",
+    )
+
     # Group "store": the history (up, server)
     max_series: int | None = _limit(
         None,
@@ -352,6 +384,61 @@ class Limits:
         "store",
         "maximum new series per scrape target or remote-write client address within ten minutes",
         why="300 MiB; an agent with 8 GPUs has 3,500 series",
+    )
+
+    # group "rules": rule evaluation and alerts (up, server)
+    rules_max_alerts: int = _limit(
+        100_000,
+        parse_positive,
+        "rules",
+        "alerts of one rule; a rule whose expression gives more fails and changes nothing",
+        why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
+    )
+    alertmanager_queue_capacity: int = _limit(
+        10_000,
+        parse_positive,
+        "rules",
+        "alerts that wait for one Alertmanager; the oldest are dropped",
+        why="Prometheus' default; alerts that still fire are sent again after a minute",
+    )
+
+    # group "alerts": notifications and Alertmanager's API (up, server)
+    max_alerts: int = _limit(
+        50_000,
+        parse_positive,
+        "alerts",
+        "alerts kept at the same time; further new ones are refused until others are resolved",
+        why="2 KiB each; a fleet of 8,000 GPUs with five alerts per GPU; senders send again what still fires",
+    )
+    max_alert_groups: int = _limit(
+        10_000,
+        parse_positive,
+        "alerts",
+        "groups of alerts; alerts beyond it wait until a group is gone",
+        why="each group is a message; nobody reads more",
+    )
+    max_alert_bytes: int = _limit(
+        64 << 10,
+        parse_bytes,
+        "alerts",
+        "size of the labels and annotations of an alert that a client sends; a larger one is refused",
+        why="as for labels of scrapes; alerts have a few hundred bytes",
+        metavar="64KiB",
+    )
+    max_alerts_request_bytes: int = _limit(
+        16 << 20,
+        parse_bytes,
+        "alerts",
+        "size of a request with alerts or a silence",
+        why="10,000 alerts of 1.6 KiB; Prometheus sends 256 alerts per request",
+        metavar="16MiB",
+    )
+    max_silences: int = _limit(
+        10_000,
+        parse_positive,
+        "alerts",
+        "silences, expired ones of the last five days included; further ones are refused",
+        why="each alert is compared with each silence; people have tens",
     )
 
 

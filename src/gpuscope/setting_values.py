@@ -15,6 +15,7 @@ T = TypeVar("T")
 SOURCE_GROUP = "collection"
 """The heading of the command line's help under which the settings of a source stand."""
 
+MAX_PORT = 65535
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
@@ -65,7 +66,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon:
         host, port = "", text
-    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= MAX_PORT:
         raise ValueError("not HOST:PORT, for example :9400 or 127.0.0.1:9400")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

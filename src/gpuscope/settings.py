@@ -211,6 +211,34 @@ class CoreSettings(Limits):
         15.0, parse_interval, "interval at which an agent sends samples", "15s"
     )
 
+    rules: tuple[str, ...] = _setting(
+        (),
+        parse_words,
+        "rule files of Prometheus to evaluate, besides those of --config; * and ? match",
+        "FILE,…",
+    )
+    evaluation_interval: float = _setting(
+        15.0,
+        parse_interval,
+        "how often rule groups without an interval are evaluated; a --config has its own",
+        "15s",
+    )
+    alerting: str = _setting(
+        "", str, "Alertmanager's configuration file: who is notified of which alert", "FILE"
+    )
+    notify: tuple[str, ...] = _setting(
+        (),
+        parse_words,
+        "where to send alerts without a file: mailto://…, slack://…, ntfy://…, https://… or an apprise URL",
+        "URL",
+    )
+    heartbeat: str = _setting(
+        "", str, "URL that gets a POST each minute while the Watchdog alert fires: a dead man's switch", "URL"
+    )
+    external_url: str = _setting(
+        "", str, "address of this server in links of alerts (default: http://HOSTNAME:PORT)", "URL"
+    )
+
     dcgm_interval: float | None = _setting(
         None,
         parse_interval,

@@ -7,15 +7,16 @@ nodes (with aliases expanded) are limited, and a key may occur once. Imported on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from gpuscope.errors import UsageError
 from gpuscope.yaml_mistakes import explain
 
+T = TypeVar("T")
 MAX_YAML_BYTES = 4 << 20
 """A configuration with 1,000 jobs has 300 KiB."""
 MAX_DEPTH = 64
@@ -32,13 +33,14 @@ Place = tuple[int, int]
 
 
 class YamlMapping(dict[str, Any]):
-    """A mapping with the position of each key."""
+    """A mapping with the positions of its keys and values."""
 
-    __slots__ = ("places",)
+    __slots__ = ("places", "value_places")
 
     def __init__(self) -> None:
         super().__init__()
         self.places: dict[str, Place] = {}
+        self.value_places: dict[str, Place] = {}
 
 
 def _mostly_text(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -90,6 +92,7 @@ def _construct_mapping(loader: TextLoader, node: yaml.MappingNode) -> Iterator[Y
     for key_node, value_node in node.value:
         key = key_node.value
         found.places[key] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+        found.value_places[key] = (value_node.start_mark.line + 1, value_node.start_mark.column + 1)
         found[key] = loader.construct_object(value_node, deep=True)
 
 
@@ -144,23 +147,44 @@ def _mistake(problem: str, mark: Any) -> yaml.MarkedYAMLError:
 
 
 def load_yaml(path: Path, *, typed: bool = False) -> object:
+    return parse_yaml(read_yaml_text(path), str(path), typed=typed)
+
+
+def read_yaml_text(path: Path) -> str:
+    """The file's text; UsageError if it cannot be read, is too large or is not UTF-8."""
     try:
         with path.open("rb") as file:
             body = file.read(MAX_YAML_BYTES + 1)
         if len(body) > MAX_YAML_BYTES:
             raise UsageError(f"{path}: larger than {MAX_YAML_BYTES >> 20} MiB")
-        text = body.decode("utf-8-sig")
+        return body.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{path}: {reason}") from None
-    return parse_yaml(text, str(path), typed=typed)
 
 
 def parse_yaml(text: str, name: str, *, typed: bool = False) -> object:
     """`name` appears in messages; `typed` converts plain scalars to numbers and booleans."""
+    return _parse(text, name, lambda: yaml.load(text, TypedLoader if typed else TextLoader))  # noqa: S506
+
+
+def parse_first_document(text: str, name: str) -> tuple[object, bool]:
+    """The first document of a file, scalars as text, and whether more documents follow it."""
+
+    def parse() -> tuple[object, bool]:
+        loader = TextLoader(text)
+        try:
+            document = loader.get_data() if loader.check_data() else None  # type: ignore[no-untyped-call]
+            return document, bool(loader.check_data())  # type: ignore[no-untyped-call]
+        finally:
+            loader.dispose()
+
+    return _parse(text, name, parse)
+
+
+def _parse(text: str, name: str, parse: Callable[[], T]) -> T:
     try:
-        document: object = yaml.load(text, TypedLoader if typed else TextLoader)  # noqa: S506 - safe ones
-        return document
+        return parse()
     except yaml.YAMLError as error:
         raise UsageError(f"{name}: {explain(error, text)}") from None
     # PyYAML also raises other errors: for a number with a misplaced `_`, a date of month 13, an empty !!int.

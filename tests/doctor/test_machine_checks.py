@@ -67,7 +67,9 @@ def test_one_of_eight_visible(tmp_path: Path) -> None:
     assert told.startswith("problem: 1 of 8 GPUs visible (NVIDIA_VISIBLE_DEVICES=0)")
     assert "--gpus all" in told
     assert "8 of 8" in words(gpus.visible_gpus(context(tmp_path, *map(gpu, range(8)), expected_gpus=8)))
-    assert "GPU 3 (GPU-3) is lost" in words(gpus.visible_gpus(context(tmp_path, gpu(3, lost=True))))
+    lost = words(gpus.health(context(tmp_path, gpu(3, lost=True))))
+    assert lost.startswith("problem: GPU 3 does not answer")
+    assert "nvidia-smi -r" not in lost, "a reset does not reach a lost GPU"
     assert "up --demo" in words(gpus.visible_gpus(context(tmp_path, expected_gpus=0)))
 
 
@@ -82,12 +84,12 @@ def test_mig_with_and_without_instances(tmp_path: Path) -> None:
     assert "changes at the next reset" in words(gpus.mig(context(tmp_path, pending)))
 
 
-def test_health_and_modes_and_profiling(tmp_path: Path) -> None:
+def test_health_is_what_the_page_finds(tmp_path: Path) -> None:
     ill = gpu(
         row_remap_failed=1, row_remap_pending=1, pcie_link_width=8, pcie_link_width_max=16, persistence_mode=0
     )
-    told = words([*gpus.health(context(tmp_path, ill)), *gpus.modes(context(tmp_path, ill))])
-    for part in ("RMA", "needs a reset", "x8 of x16", "nvidia-persistenced"):
+    told = words(gpus.health(context(tmp_path, ill)))
+    for part in ("RMA", "at the next reset", "8 of 16 lanes", "nvidia-persistenced"):
         assert part in told
     assert words(gpus.health(context(tmp_path, gpu(row_remap_failed=0, pcie_link_width=16)))) == ""
     assert "need DCGM" in words(gpus.profiling(context(tmp_path, ill)))
@@ -208,4 +210,4 @@ def test_simulated_gpus_need_no_driver(tmp_path: Path) -> None:
     for word in ("nvidia-ml", "/dev/nvidia0", "kernel module", "dcgmi", "kmsg"):
         assert word not in said
     real = words(examine(context(tmp_path, gpu(0), expected_gpus=1)))
-    assert "problem: there is no /dev/nvidia0" in real
+    assert "problem: /dev/nvidia0 does not exist" in real

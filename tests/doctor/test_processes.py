@@ -56,9 +56,9 @@ def namespaces(root: Path, pid: str, cgroup: str) -> None:
     (folder / "cgroup").symlink_to(cgroup)
 
 
-def only(results: Iterator[CheckResult]) -> CheckResult:
-    (result,) = list(results)
-    return result
+def only(findings: Iterator[CheckResult]) -> CheckResult:
+    (finding,) = list(findings)
+    return finding
 
 
 @pytest.mark.parametrize(("environment", "fix"), [(IN_A_POD, "hostPID: true"), ({}, "--pid=host")])

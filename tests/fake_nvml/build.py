@@ -46,14 +46,28 @@ def library() -> Path:
     return found
 
 
+def old_library(symbols: Path) -> Path:
+    """The library of an older driver: it has only the functions that a file lists, one per line."""
+    names = [line for line in symbols.read_text().splitlines() if line and not line.startswith("#")]
+    found = _library_or_reason(tuple(names))
+    if isinstance(found, str):
+        raise Unavailable(found)
+    return found
+
+
 @cache
-def _library_or_reason() -> Path | str:
+def _library_or_reason(only: tuple[str, ...] = ()) -> Path | str:
+    """`only` leaves out every other symbol."""
     try:
         include = header()
         sources = "\n".join(path.read_text() for path in sorted(SOURCES.glob("*.c")))
         names = stub_names(include.read_text(), sources)
         stubs = {"stubs.def": "".join(f"STUB({name})\n" for name in names)}
-        return compile_library("fake_nvml", SONAME, SOURCES, include, stubs)
+        if not only:
+            return compile_library("fake_nvml", SONAME, SOURCES, include, stubs)
+        stubs["symbols.map"] = f"{{ global: {' '.join(f'{name};' for name in only)} local: *; }};\n"
+        key = hashlib.sha256(stubs["symbols.map"].encode()).hexdigest()[:8]
+        return compile_library(f"fake_nvml_{key}", SONAME, SOURCES, include, stubs, exported="symbols.map")
     except Unavailable as missing:
         return str(missing)
 
@@ -96,9 +110,17 @@ def stub_names(header_text: str, source_text: str) -> list[str]:
 
 
 def compile_library(
-    name: str, soname: str, folder: Path, header: Path, generated: dict[str, str] | None = None
+    name: str,
+    soname: str,
+    folder: Path,
+    header: Path,
+    generated: dict[str, str] | None = None,
+    exported: str = "",
 ) -> Path:
-    """The library of a folder's C files, built unless the cache has it. `generated` are files to include."""
+    """The library of a folder's C files, built unless the cache has it. `generated` are files to include.
+
+    `exported` is the generated linker script that names the symbols; all, if there is none.
+    """
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Unavailable(f"{name}: no C compiler (cc)")
@@ -111,6 +133,8 @@ def compile_library(
             (Path(scratch) / file).write_text(text)
         built = Path(scratch) / soname
         command = [compiler, *FLAGS, f"-Wl,-soname,{soname}", f"-I{header.parent}", f"-I{scratch}"]
+        if exported:
+            command.append(f"-Wl,--version-script={scratch}/{exported}")
         command += [*map(str, sorted(folder.glob("*.c"))), "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

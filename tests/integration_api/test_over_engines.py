@@ -136,4 +136,5 @@ def test_an_engine_that_is_not_there() -> None:
         assert (answer.status, answer.body["errorType"]) == (503, "unavailable")
         assert "127.0.0.1:1" in answer.body["error"]
         live = ask(url, "/api/live")
+        assert ask(url, "/api/findings").status == 503
         assert (live.status, live.body["error"]) == (503, answer.body["error"])

@@ -73,6 +73,59 @@ test("the fleet shows what the API says, GPU by GPU", async () => {
   await page.context().close();
 });
 
+test("one count everywhere: totals, legend and cells", async () => {
+  let picture;
+  const page = await open(browser, URL_, {
+    before: async (one) => {
+      picture = await freeze(one, URL_);
+    },
+  });
+  await page.waitForSelector("[data-total=held-idle]");
+  const split = new Set(picture.gpus.map((gpu) => gpu.parent));
+  assert.ok(split.size > 1, "the demo has MIG instances");
+  const held = picture.gpus.filter(
+    (gpu) => gpu.state === "held" && !split.has(gpu.uuid),
+  ).length;
+  assert.ok(held > 0);
+  assert.equal(
+    Number.parseFloat(await page.textContent("[data-total=held-idle]")),
+    held,
+  );
+  const legend = page.locator(".legend button", { hasText: "held, idle" });
+  assert.equal(
+    Number.parseFloat(await legend.locator(".soft").textContent()),
+    held,
+  );
+  assert.equal(await page.locator('a.cell[data-s="held"]').count(), held);
+  await page.context().close();
+});
+
+test("a number that is absent is not drawn as a zero", async () => {
+  const [zero, absent] = boards();
+  const page = await open(browser, URL_, {
+    before: (one) =>
+      freeze(one, URL_, (picture) => {
+        for (const gpu of picture.gpus)
+          if ([zero.uuid, absent.uuid].includes(gpu.uuid))
+            Object.assign(gpu, { state: "busy", sm: 0.5, tensor: 0 });
+        const without = picture.gpus.find((gpu) => gpu.uuid === absent.uuid);
+        delete without.tensor;
+        delete without.busy;
+        delete without.sm;
+        Object.assign(without, { tensor: 0.25 });
+        return picture;
+      }),
+  });
+  const cell = (gpu) => page.locator(`a.cell[data-uuid="${gpu.uuid}"]`);
+  await cell(zero).waitFor();
+  assert.equal(await cell(zero).locator(".truth i").count(), 2);
+  assert.equal(await cell(zero).locator(".truth i.absent").count(), 0);
+  assert.equal(await cell(absent).locator(".truth i.absent").count(), 1);
+  assert.equal(await cell(absent).locator(".level").count(), 0);
+  assert.ok((await cell(absent).textContent()).includes("–"));
+  await page.context().close();
+});
+
 test("search and state filters say how many match and stand in the address", async () => {
   const page = await open(browser, `${URL_}#/fleet?q=${live.nodes[1].name}`);
   await page.waitForSelector(".node");
@@ -89,10 +142,10 @@ test("search and state filters say how many match and stand in the address", asy
 
 test("one GPU works, the others do nothing: said without a click", async () => {
   const page = await open(browser, URL_);
-  await page.waitForSelector("text=/Only GPU 0 works/");
+  await page.waitForSelector("text=/only GPU 0 works/");
   assert.ok(
     await page
-      .locator(".finding", { hasText: "Only GPU 0 works" })
+      .locator(".finding", { hasText: "works on GPU 0 only" })
       .locator("text=torchrun")
       .count(),
   );
@@ -130,9 +183,9 @@ test("a panel's newest value is the store's", async () => {
 test("dragging zooms all panels, the address keeps it, and back undoes it", async () => {
   const page = await open(browser, `${URL_}${views().node}`);
   await settled(page);
-  const chart = await page
-    .locator("[data-panel=node_utilization] .u-over")
-    .boundingBox();
+  const drawn = page.locator("[data-panel=node_utilization] .u-over");
+  await drawn.scrollIntoViewIfNeeded();
+  const chart = await drawn.boundingBox();
   await page.mouse.move(chart.x + chart.width * 0.3, chart.y + 40);
   await page.mouse.down();
   await page.mouse.move(chart.x + chart.width * 0.6, chart.y + 40, {

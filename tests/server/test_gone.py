@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import Missing
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.server.gone import GoneWatch
-from gpuscope.server.live import fleet_state
-from gpuscope.server.missing import Missing, Sample
 from gpuscope.store import Store, Tick
+from tests.server.pictures import fleet_state
 from tests.store.support import HandClock
 
 START = 1_700_000_000

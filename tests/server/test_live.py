@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.server.live import LIVE_METRICS, fleet_state
-from gpuscope.server.missing import Sample
+from gpuscope.health.facts import Sample
+from gpuscope.server.api_types.live_json import LivePicture
+from gpuscope.server.live_metrics import LIVE_METRICS
+from tests.server.pictures import fleet_state
 
 NOW = 1_700_000_000.0
 LABELS = {"gpu": "0", "uuid": "GPU-0", "instance": "host:9400"}
@@ -29,6 +31,8 @@ def session(sm: float | None, **labels: str) -> list[Sample]:
     if sm is not None:
         samples.append(("gpuscope_process_sm_ratio", who, sm))
         samples.append(("gpuscope_process_active", who, float(sm > 0)))
+        if sm == 0:
+            samples.append(("gpuscope_process_idle_since_seconds", who, NOW - 70))
     samples.append(("gpuscope_process_start_time_seconds", who, NOW - 100))
     return samples
 
@@ -84,7 +88,7 @@ def test_a_zero_is_shown_and_an_absent_number_has_no_key() -> None:
 
 def test_a_nodes_cpu_and_sources_where_it_has_them() -> None:
     """The CPU was shown and never sent, and without a list of sources the page threw."""
-    cpu: Sample = ("gpuscope_node_cpu_utilization_ratio", LABELS, 0.0)
+    cpu: Sample = ("gpuscope_node_cpu_utilization_ratio", {"instance": "host:9400"}, 0.0)
     (told,) = fleet_state([*node(), cpu], now=NOW, source="t")["nodes"]
     assert (told["cpu"], told["sources"]) == (0.0, [])
     (untold,) = fleet_state(node(), now=NOW, source="t")["nodes"]
@@ -96,10 +100,11 @@ def test_who_holds_it_since_when() -> None:
     (held,) = state["sessions"]
     assert held == {
         "uuid": "GPU-0", "gpu": "0", "pid": 7, "memory": 5.0, "sm": 0.0, "since": NOW - 100, "node": "gpu-a01",
+        "idle_since": NOW - 70,
         "command": "python", "user": "ann", "namespace": "ml", "pod": "train-0", "state": "idle",
     }  # fmt: skip
     assert state["gpus"][0]["users"] == ["ann"]
-    assert state["gpus"][0]["since"] == NOW - 100
+    assert state["gpus"][0]["since"] == NOW - 70, "when it last worked, not when it started"
     unknown = fleet_state([*node(), *session(None)], now=NOW, source="t")["sessions"][0]
     assert unknown["state"] == "unknown"
     older = fleet_state([*node(), *session(None, state="idle")], now=NOW, source="t")["sessions"][0]
@@ -144,7 +149,10 @@ def test_numbers_that_are_none(text: str) -> None:
         st.tuples(
             st.sampled_from(LIVE_METRICS) | st.text(max_size=5),
             st.dictionaries(
-                st.sampled_from(["gpu", "uuid", "pid", "instance", "node", "user"]), st.text(max_size=4)
+                st.sampled_from(
+                    ["gpu", "uuid", "pid", "instance", "node", "user", "pod", "xid", "parent_uuid"]
+                ),
+                st.text(max_size=4) | st.sampled_from(["79", "13", "9" * 30]),
             ),
             st.floats(),
         ),
@@ -153,5 +161,5 @@ def test_numbers_that_are_none(text: str) -> None:
 )
 def test_hostile_labels_never_break_it(samples: list[Sample]) -> None:
     state = fleet_state(samples, now=NOW, source="t")
-    assert set(state) <= {"now", "taken_at", "simulated", "source", "nodes", "gpus", "sessions", "targets"}
+    assert set(state) <= set(LivePicture.__annotations__)
     assert orjson.dumps(state)

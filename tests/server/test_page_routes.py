@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from collections.abc import Iterable
 
 import orjson
 import pytest
 
 from gpuscope.errors import GpuscopeError
+from gpuscope.health.facts import Sample
 from gpuscope.server import page_routes
+from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.http.routing import Router
-from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import FRESH_SECONDS, OLDEST_SECONDS, LiveFleet
+from tests.health.fleets import gpu, node
 from tests.server.client import Client
+from tests.waiting import wait_in_loop_for
 
 
 class Origin:
@@ -25,12 +29,14 @@ class Origin:
         self.open = asyncio.Event()
         self.open.set()
         self.failing = False
+        self.failed = False
 
     async def read(self) -> Iterable[Sample]:
         self.readings += 1
         number = float(self.readings)
         await self.open.wait()
         if self.failing:
+            self.failed = True
             raise OSError("the store is gone")
         return [("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "a"}, number)]
 
@@ -127,7 +133,8 @@ def test_a_failure_is_told_to_who_asks_next_and_ends_with_the_trouble(clock: Clo
         origin.failing = True
         clock.now += 1
         assert await reading_shown(live) == 1  # the failure comes after it
-        await asyncio.sleep(0.01)
+        await wait_in_loop_for(lambda: origin.failed, "the failure")
+        await asyncio.sleep(0)  # from the origin to who made the answer
         with pytest.raises(OSError, match="gone"):
             await reading_shown(live)
         origin.failing = False
@@ -153,6 +160,21 @@ def test_a_failure_with_a_reason_reaches_the_viewer() -> None:
     assert (answer.status_code, answer.json()["error"]) == (503, "http://engine cannot be reached")
 
 
+def test_findings_are_those_of_the_live_answer() -> None:
+    async def read() -> Iterable[Sample]:
+        return [*node(at=time.time()), *gpu("0", up=0.0)]
+
+    with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
+        found = client.get("/api/findings").json()
+        assert found["findings"] == client.get("/api/live").json()["findings"]
+    (finding,) = found["findings"]
+    assert set(finding) == set(FindingJson.__annotations__)
+    assert (finding["kind"], finding["severity"], finding["gpus"]) == ("gpu_lost", "critical", ["0"])
+    contract = {"kind", "severity", "node", "gpus", "uuids", "owner", "since", "cost_gpu_hours", "why", "next"}
+    assert contract | {"evidence"} <= set(finding), "scripts rely on these names"
+    assert {"kind", "namespace", "name"} <= set(finding["owner"])
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -161,6 +183,7 @@ def test_a_failure_with_a_reason_reaches_the_viewer() -> None:
         ("DELETE", "/api/nothing", 404),
         ("POST", "/", 405),
         ("PUT", "/api/live", 405),
+        ("POST", "/api/findings", 405),
     ],
 )
 def test_what_is_nowhere_is_not_found_whatever_the_method(method: str, path: str, status: int) -> None:

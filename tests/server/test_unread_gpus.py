@@ -7,9 +7,10 @@ import logging
 
 import pytest
 
-from gpuscope.server.live import fleet_state
-from gpuscope.server.missing import Missing, Sample
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import Missing
 from gpuscope.server.unread_gpus import UnreadGpus
+from tests.server.pictures import fleet_state
 from tests.server.test_gone import HOUR, START, History, agent_info, gpu_info, history, plain
 
 __all__ = ["history"]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.terminal.fleet_view import NotALivePicture, to_fleet_view, with_allocations
+from gpuscope.terminal.row_selection import select
 from gpuscope.terminal.safe_text import cell_width, is_control
-from gpuscope.terminal.selection import select
 from gpuscope.terminal.snapshot_lines import render_snapshot
 from gpuscope.terminal.spans import Look
 from tests.goldens import check_golden

@@ -18,7 +18,17 @@ const STATES = [
 
 export function makeFleet(nodes, gpusEach, turn) {
   const now = Date.now() / 1000;
-  const picture = { now, taken_at: now, simulated: true, source: "a stand-in", nodes: [], gpus: [], sessions: [] };
+  const picture = {
+    now,
+    taken_at: now,
+    simulated: true,
+    source: "a stand-in",
+    nodes: [],
+    gpus: [],
+    sessions: [],
+    targets: [],
+    findings: [],
+  };
   for (let n = 0; n < nodes; n += 1) {
     const node = `node-${String(n + 1).padStart(3, "0")}`;
     picture.nodes.push({
@@ -73,6 +83,7 @@ function addGpu(picture, node, place, index, turn) {
         ? { why: "XID 48", since: 1.7e9 }
         : {}),
   });
+  addFinding(picture, node, state, uuid, String(index), user);
   if (state === "idle") return;
   picture.sessions.push({
     uuid,
@@ -87,6 +98,37 @@ function addGpu(picture, node, place, index, turn) {
     sm: busy,
     since: 1.7e9,
     state: busy ? "active" : "idle",
+  });
+}
+
+/** What a server would find: kind, severity, text key and arguments of each state that needs somebody. */
+const FOUND = {
+  lost: ["gpu_lost", "critical", { xid: 79 }],
+  sick: ["xid_hardware", "critical", { xid: 48 }],
+  throttled: ["throttled", "info", { reason: "sw_thermal_slowdown" }],
+  held: ["held_idle", "info", {}],
+};
+
+function addFinding(picture, node, state, uuid, gpu, user) {
+  if (!(state in FOUND)) return;
+  const [kind, severity, args] = FOUND[state];
+  picture.findings.push({
+    id: uuid,
+    kind,
+    severity,
+    node,
+    gpus: [gpu],
+    uuids: [uuid],
+    owner: { kind: "user", namespace: "", name: user, user: "" },
+    since: 1.7e9,
+    until: null,
+    cost_gpu_hours: null,
+    why: kind,
+    why_key: kind,
+    args,
+    next: "look at it",
+    next_key: kind,
+    evidence: "up",
   });
 }
 

@@ -2,6 +2,8 @@
 // parsed JSON, or one of three errors. Prometheus answers a bad query with JSON and status 400 or 422: that is a
 // QueryError with the engine's own words, not an outage.
 
+import type { ErrorAnswer, SessionAnswer } from "./api-types";
+
 export class QueryError extends Error {}
 export class UnreachableError extends Error {}
 export class LoginError extends Error {
@@ -55,7 +57,7 @@ async function requestJson<T>(path: string, init: RequestInit, timeoutMs = TIMEO
   }
   const body = parseJson(text);
   if (response.ok && body !== undefined) return body as T;
-  const told = (body ?? {}) as { error?: unknown; setup?: unknown };
+  const told = (body ?? {}) as Partial<ErrorAnswer>;
   const problem = typeof told.error === "string" ? told.error : "";
   if (response.status === 401) throw new LoginError(problem, told.setup === true);
   if (problem) throw new QueryError(problem);
@@ -96,7 +98,7 @@ export async function queryRange(
 
 /** Who is logged in; nobody on a server that is open. */
 export async function fetchUser(): Promise<string | undefined> {
-  return (await getJson<{ user?: string }>("api/session")).user;
+  return (await getJson<SessionAnswer>("api/session")).user;
 }
 
 export interface MetricHelp {

@@ -1,13 +1,13 @@
-// What the fleet view says, worked out of the live picture; no DOM here. Every list is in a stable order, so that the
-// picture does not jump from second to second. A GPU split by MIG speaks through its instances.
+// The live picture arranged for the views: cells, totals, spreads, holders; no DOM, and no judgement: states and
+// findings are the server's. Every list is in a stable order, so that the page does not jump from second to second.
+import { GPU_STATES } from "./api-types";
 import { naturalOrder } from "./format";
 import type { Gone, GpuState, LiveGpu, LivePicture, LiveSession } from "./live";
 
 export const MEASURES = ["busy", "memory", "power", "temperature", "holder"] as const;
 export type Measure = (typeof MEASURES)[number];
-export const STATES: readonly GpuState[] = ["lost", "gone", "stale", "sick", "throttled", "held", "busy", "idle"];
-export const IDLE_BELOW = 0.05;
-/** From here on a board is as hot as it may be; the scale of the temperature measure ends there. */
+export const STATES: readonly GpuState[] = GPU_STATES;
+/** The ends of the scale of the temperature measure. */
 const HOT_CELSIUS = 95;
 const COOL_CELSIUS = 25;
 
@@ -58,7 +58,7 @@ export function groupBy<T>(items: Iterable<T>, key: (item: T) => string): Map<st
   return groups;
 }
 
-/** The cells that work is done on: a board, or the instances it is split into. */
+/** The units that the page counts and colours: a GPU that is not split, or each MIG instance of one that is. */
 export const leaves = (cells: readonly Cell[]): Cell[] =>
   cells.flatMap((cell) => (cell.parts.length ? cell.parts : [cell]));
 
@@ -71,11 +71,13 @@ export const busyOf = (gpu: LiveGpu): number | undefined => gpu.busy ?? gpu.sm;
 
 export function holdersOf(cell: Cell): string[] {
   const { users } = cell.gpu;
-  // One user and a process of theirs: nearly every GPU, so it comes first and cheap.
-  if (users?.length === 1 && !cell.parts.length && cell.sessions.every((one) => one.user === users[0])) return users;
-  const names = new Set(cell.gpu.users ?? []);
+  // One user without a pod: nearly every GPU, so it comes first and cheap.
+  if (users.length === 1 && !cell.parts.length && cell.sessions.every((one) => !one.pod && one.user === users[0]))
+    return users;
+  const names = new Set<string>(cell.sessions.length ? [] : users);
   for (const session of cell.sessions) {
-    const name = session.user || session.pod || session.job;
+    // The user inside a container is often the same for everybody: the pod's name says who it is.
+    const name = session.pod || session.user || session.job;
     if (name) names.add(name);
   }
   for (const part of cell.parts) for (const name of holdersOf(part)) names.add(name);
@@ -103,22 +105,24 @@ const share = (part: number | undefined, whole: number | undefined): number | un
   part === undefined || !whole ? undefined : Math.min(part / whole, 1);
 
 export interface Totals {
+  /** Boards. */
   gpus: number;
   instances: number;
+  /** GPUs that are not split, and MIG instances: what all the counts below are of. */
+  units: number;
   inUse: number;
-  heldIdle: number;
-  lost: number;
-  gone: number;
   watts: number | undefined;
-  /** Of how many GPUs the power is known; the rest is not in the sum. */
+  /** Of how many boards the power is known; the rest is not in the sum. */
   wattsOf: number;
   states: Record<GpuState, number>;
 }
 
+/** One count for the whole screen: totals, legend and filter count units by the state that the server gave them. */
 export function totalsOf(nodes: readonly NodeCells[]): Totals {
   const cells = nodes.flatMap((node) => node.cells);
+  const units = leaves(cells);
   const states = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<GpuState, number>;
-  for (const cell of leaves(cells)) states[cell.gpu.state] += 1;
+  for (const unit of units) states[unit.gpu.state] += 1;
   const watts = cells
     .filter(isCurrent)
     .map((cell) => cell.gpu.power)
@@ -126,22 +130,16 @@ export function totalsOf(nodes: readonly NodeCells[]): Totals {
   return {
     gpus: cells.length,
     instances: cells.reduce((sum, cell) => sum + cell.parts.length, 0),
-    inUse: cells.filter(isUsed).length,
-    heldIdle: cells.filter(
-      (cell) => isUsed(cell) && leaves([cell]).every((one) => one.gpu.state === "held" || !isUsed(one)),
-    ).length,
-    lost: cells.filter((cell) => cell.gpu.state === "lost").length,
-    gone: cells.filter((cell) => cell.gpu.state === "gone").length,
+    units: units.length,
+    inUse: units.filter(isUsed).length,
     watts: watts.length ? watts.reduce((sum, one) => sum + one, 0) : undefined,
     wattsOf: watts.length,
     states,
   };
 }
 
-const isUsed = (cell: Cell): boolean =>
-  cell.parts.length
-    ? cell.parts.some(isUsed)
-    : cell.gpu.state === "busy" || cell.gpu.state === "held" || (cell.gpu.processes ?? 0) > 0;
+const isUsed = (unit: Cell): boolean =>
+  unit.gpu.state === "busy" || unit.gpu.state === "held" || (isCurrent(unit) && unit.gpu.processes > 0);
 
 export interface Spread {
   values: number[];
@@ -163,31 +161,12 @@ export function spreadOf(cells: readonly Cell[]): Spread | undefined {
   return { values, min: values[0] ?? 0, median, max: values[values.length - 1] ?? 0 };
 }
 
-export interface Lopsided {
-  worker: Cell;
-  idle: Cell[];
-  holders: string[];
-}
-
-/** One GPU works while others that are held do nothing: a script that sees one GPU, usually. */
-export function findLopsided(cells: readonly Cell[]): Lopsided | undefined {
-  const held = leaves(cells).filter(isUsed);
-  const [worker, ...others] = held.filter((cell) => (busyOf(cell.gpu) ?? 0) >= IDLE_BELOW);
-  if (!worker || others.length) return undefined;
-  const idle = held.filter((cell) => cell.gpu.state === "held");
-  if (!idle.length || idle.length !== held.length - 1) return undefined;
-  const holders = [...new Set(idle.flatMap(holdersOf))];
-  // Somebody else's idle GPUs are held idle, not badly spread work.
-  const owners = new Set(holdersOf(worker));
-  return holders.some((name) => owners.has(name)) ? { worker, idle, holders } : undefined;
-}
-
 /** What a search looks at: everything a person may know a GPU by. */
 export function searchText(cell: Cell): string {
   const { gpu } = cell;
-  const words = [gpu.node, `gpu${gpu.gpu}`, gpu.model, gpu.profile, gpu.uuid, gpu.state, gpu.why, ...(gpu.users ?? [])];
+  const words = [gpu.node, `gpu${gpu.gpu}`, gpu.model, gpu.profile, gpu.uuid, gpu.state, gpu.why, ...gpu.users];
   for (const one of cell.sessions) {
-    words.push(one.user, one.namespace, one.pod, one.container, one.job, one.command, one.pid?.toString());
+    words.push(one.user, one.namespace, one.pod, one.container, one.job, one.command, String(one.pid));
   }
   return words.filter(Boolean).join("\n").toLowerCase();
 }

@@ -1,89 +1,19 @@
-// The live picture: asked for every second while somebody looks, kept when the server is gone. In: `api/live`. Out: a
-// store with the last picture, when it came, and how far the two clocks are apart. A number that is absent has no key.
+// The live picture: read every second while the page is visible, kept when the server is gone. In: `api/live`. Out: a
+// store with the last picture and the difference between the two clocks. A number that is not known has no key.
 import { getJson, LoginError } from "./api";
+import type { LivePicture } from "./api-types";
 import { createStore } from "./store";
 
-export type GpuState = "busy" | "idle" | "held" | "throttled" | "sick" | "lost" | "stale" | "gone";
-
-/** Since when something sends nothing any more, and the scrape's error. `answered` is false where it never did. */
-export interface Gone {
-  since: number;
-  why: string;
-  answered: boolean;
-}
-
-export interface GoneTarget extends Gone {
-  job: string;
-  instance: string;
-  url: string;
-}
-
-export interface LiveNode {
-  name: string;
-  instance?: string;
-  taken_at?: number;
-  cpu?: number;
-  load1?: number;
-  memory_used?: number;
-  memory_total?: number;
-  sources?: { name: string; up: boolean }[];
-  gpus_expected?: number;
-  gpus_seen?: number;
-  stale: boolean;
-  gone?: Gone;
-}
-
-export interface LiveGpu {
-  uuid: string;
-  gpu: string;
-  node: string;
-  model?: string;
-  parent?: string;
-  profile?: string;
-  state: GpuState;
-  why?: string;
-  since?: number;
-  busy?: number;
-  memory_used?: number;
-  memory_total?: number;
-  power?: number;
-  power_limit?: number;
-  temperature?: number;
-  sm?: number;
-  tensor?: number;
-  dram?: number;
-  users?: string[];
-  processes?: number;
-}
-
-export interface LiveSession {
-  uuid: string;
-  gpu: string;
-  node: string;
-  pid?: number;
-  type?: string;
-  command?: string;
-  user?: string;
-  namespace?: string;
-  pod?: string;
-  container?: string;
-  job?: string;
-  memory?: number;
-  sm?: number;
-  since?: number;
-  state: "active" | "idle" | "unknown";
-}
-
-export interface LivePicture {
-  now: number;
-  taken_at?: number;
-  simulated?: boolean;
-  source?: string;
-  nodes: LiveNode[];
-  gpus: LiveGpu[];
-  sessions: LiveSession[];
-  targets?: GoneTarget[];
-}
+export type {
+  FindingJson as Finding,
+  GoneJson as Gone,
+  GoneTargetJson as GoneTarget,
+  GpuState,
+  LiveGpu,
+  LiveNode,
+  LivePicture,
+  LiveSession,
+} from "./api-types";
 
 export interface Live {
   status: "connecting" | "ok" | "gone" | "login";

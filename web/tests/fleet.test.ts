@@ -1,17 +1,5 @@
 import { describe, expect, it } from "vitest";
-import {
-  arrange,
-  colourHolders,
-  findLopsided,
-  holdersOf,
-  leaves,
-  levelOf,
-  matches,
-  spreadOf,
-  totalsOf,
-  toWords,
-} from "../src/fleet";
-import { findFindings } from "../src/findings";
+import { arrange, colourHolders, holdersOf, leaves, levelOf, matches, spreadOf, totalsOf, toWords } from "../src/fleet";
 import type { GpuState, LiveGpu, LivePicture, LiveSession } from "../src/live";
 import { filterSessions, groupSessions, sortSessions, toCsv, toJson, withHours } from "../src/sessions";
 
@@ -21,6 +9,8 @@ const gpu = (index: string, state: GpuState, more: Partial<LiveGpu> = {}): LiveG
   node: "n1",
   model: "NVIDIA H100",
   state,
+  users: [],
+  processes: 0,
   ...more,
 });
 const session = (index: string, more: Partial<LiveSession> = {}): LiveSession => ({
@@ -34,9 +24,13 @@ const session = (index: string, more: Partial<LiveSession> = {}): LiveSession =>
 });
 const picture = (gpus: LiveGpu[], sessions: LiveSession[] = [], more: Partial<LivePicture> = {}): LivePicture => ({
   now: 1000,
-  nodes: [{ name: "n1", sources: [], stale: false }],
+  simulated: false,
+  source: "test",
+  nodes: [{ name: "n1", instance: "n1", sources: [], stale: false }],
   gpus,
   sessions,
+  targets: [],
+  findings: [],
   ...more,
 });
 const cellsOf = (shown: LivePicture) => arrange(shown)[0]?.cells ?? [];
@@ -60,7 +54,7 @@ describe("arrange", () => {
 });
 
 describe("totals", () => {
-  it("count boards, not instances, and know what they do not know", () => {
+  it("count units, a GPU or a MIG instance, the same as the legend", () => {
     const totals = totalsOf(
       arrange(
         picture([
@@ -74,7 +68,8 @@ describe("totals", () => {
         ]),
       ),
     );
-    expect(totals).toMatchObject({ gpus: 5, instances: 2, inUse: 3, heldIdle: 1, lost: 1, watts: 360, wattsOf: 3 });
+    expect(totals).toMatchObject({ gpus: 5, instances: 2, units: 6, inUse: 4, watts: 360, wattsOf: 3 });
+    expect(Object.values(totals.states).reduce((sum, one) => sum + one)).toBe(totals.units);
     expect(totals.states).toMatchObject({ busy: 2, held: 2, lost: 1, idle: 1 });
   });
   it("leave out what is old", () => {
@@ -99,79 +94,6 @@ describe("spread", () => {
   });
 });
 
-describe("only one works", () => {
-  const held = (owner: string): LivePicture =>
-    picture(
-      [
-        gpu("0", "busy", { busy: 0.9, processes: 1 }),
-        gpu("1", "held", { busy: 0, processes: 1 }),
-        gpu("2", "held", { busy: 0, processes: 1 }),
-        gpu("3", "idle", { busy: 0 }),
-      ],
-      [
-        session("0"),
-        session("1", { user: owner, state: "idle", since: 400 }),
-        session("2", { user: owner, state: "idle", since: 300 }),
-      ],
-    );
-  it("is found when the same person holds the idle ones", () => {
-    expect(findLopsided(cellsOf(held("lei")))?.worker.gpu.gpu).toBe("0");
-    expect(findFindings(held("lei"))).toMatchObject([
-      { kind: "lopsided", gpus: ["0"], count: 2, who: ["lei"], since: 300 },
-    ]);
-  });
-  it("is not said of another person's idle GPUs", () => {
-    expect(findLopsided(cellsOf(held("mia")))).toBeUndefined();
-    expect(findFindings(held("mia"))).toMatchObject([{ kind: "held", gpus: ["1", "2"], who: ["mia"], since: 300 }]);
-  });
-  it("is not said when two work", () => {
-    const two = held("lei");
-    two.gpus[1] = gpu("1", "busy", { busy: 0.4, processes: 1 });
-    expect(findLopsided(cellsOf(two))).toBeUndefined();
-  });
-});
-
-it("puts what is worst first, with who and since when", () => {
-  const shown = picture(
-    [
-      gpu("0", "held", { users: ["a"] }),
-      gpu("1", "throttled", { why: "sw_thermal_slowdown" }),
-      gpu("2", "sick", { why: "XID 48", since: 900 }),
-      gpu("3", "lost"),
-    ],
-    [],
-    {
-      nodes: [
-        {
-          name: "n1",
-          sources: [{ name: "dcgm", up: false }],
-          gpus_expected: 8,
-          gpus_seen: 7,
-          stale: true,
-          taken_at: 5,
-        },
-      ],
-    },
-  );
-  expect(findFindings(shown).map((one) => one.kind)).toEqual([
-    "lost",
-    "missing",
-    "node_stale",
-    "source_down",
-    "sick",
-    "throttled",
-    "held",
-  ]);
-  expect(findFindings(shown)[4]).toMatchObject({ why: "XID 48", since: 900, uuids: ["GPU-2"] });
-});
-
-it("tells since when a source does not answer from the GPUs it does not read", () => {
-  const shown = picture([gpu("0", "stale", { since: 700 })], [], {
-    nodes: [{ name: "n1", instance: "a:1", sources: [{ name: "nvml", up: false }], stale: false, taken_at: 5 }],
-  });
-  expect(findFindings(shown)[0]).toMatchObject({ kind: "source_down", since: 700 });
-});
-
 it("draws absent as absent", () => {
   expect(levelOf(gpu("0", "idle"), "busy")).toBeUndefined();
   expect(levelOf(gpu("0", "idle", { memory_used: 1 }), "memory")).toBeUndefined();
@@ -188,7 +110,7 @@ it("finds a GPU by anything its user may know", () => {
     expect(matches(cell, toWords(word), [])).toBe(true);
   expect(matches(cell, toWords("mia"), [])).toBe(false);
   expect(matches(cell, [], ["idle"])).toBe(false);
-  expect(holdersOf(cell)).toEqual(["lei"]);
+  expect(holdersOf(cell)).toEqual(["train-0"]);
 });
 
 describe("sessions", () => {
@@ -225,22 +147,20 @@ describe("what is gone", () => {
   const gone = { since: 900, why: "connection refused", answered: true };
   const shown = picture([gpu("0", "gone", { since: 900, why: "connection refused" }), gpu("1", "gone")], [], {
     nodes: [
-      { name: "n1", instance: "a:1", stale: true, gone },
-      { name: "b:1", instance: "b:1", stale: true, gone: { since: 950, why: "no such host", answered: false } },
-      { name: "n3", stale: false },
+      { name: "n1", instance: "a:1", sources: [], stale: true, gone },
+      {
+        name: "b:1",
+        instance: "b:1",
+        sources: [],
+        stale: true,
+        gone: { since: 950, why: "no such host", answered: false },
+      },
+      { name: "n3", instance: "n3", sources: [], stale: false },
     ],
     targets: [
       { job: "j", instance: "a:1", url: "", ...gone },
       { job: "j", instance: "c:9100", url: "", since: 990, why: "timeout", answered: true },
     ],
-  });
-  it("stays, with since when and why, and is said once", () => {
-    const told = findFindings(shown).map(({ kind, node, since, why }) => [kind, node, since, why]);
-    expect(told).toEqual([
-      ["node_gone", "n1", 900, "connection refused"],
-      ["node_never", "b:1", 950, "no such host"],
-      ["target_gone", "c:9100", 990, "timeout"],
-    ]);
   });
   it("is counted, but in no sum of now", () => {
     const nodes = arrange(shown);
@@ -249,7 +169,7 @@ describe("what is gone", () => {
       ["n1", 900],
       ["n3", undefined],
     ]);
-    expect(totalsOf(nodes)).toMatchObject({ gpus: 2, gone: 2, lost: 0, inUse: 0, watts: undefined });
+    expect(totalsOf(nodes)).toMatchObject({ gpus: 2, inUse: 0, watts: undefined, states: { gone: 2, lost: 0 } });
     expect(spreadOf(nodes[1]?.cells ?? [])).toBeUndefined();
   });
 });

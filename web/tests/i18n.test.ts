@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { FINDING_TEXTS } from "../src/api-types";
 import { en } from "../src/i18n/en";
 import { chooseLanguage, fill, LANGUAGES, speak, t, tName } from "../src/i18n";
 import { language as ja } from "../src/i18n/ja";
@@ -30,12 +31,20 @@ describe.each(Object.entries(OTHERS))("%s", (_, language) => {
       .map(([key]) => key);
     expect(
       same.every((key) =>
-        /^(fleet\.gpus|finding\.sick|gpu\.gpu|gpu\.(dram|vbios|uuid)|node\.cpu|panel\.explore|explore\.(box|placeholder)|column\.(gpu|pid)|group\.pod)$/.test(
+        /^(fleet\.gpus|gpu\.gpu|gpu\.(dram|vbios|uuid)|node\.cpu|panel\.explore|explore\.(box|placeholder)|column\.(gpu|pid)|group\.pod)$/.test(
           key,
         ),
       ),
     ).toBe(true);
     expect(Object.values(language.words).filter((text) => !text.trim())).toEqual([]);
+  });
+  it("says every finding, with the same names in it", () => {
+    expect(Object.keys(language.findings).sort()).toEqual(Object.keys(FINDING_TEXTS).sort());
+    for (const [key, text] of Object.entries(FINDING_TEXTS)) {
+      const other = language.findings[key as keyof typeof FINDING_TEXTS];
+      expect([key, placeholders(other)]).toEqual([key, placeholders(text)]);
+      expect(other).not.toBe(text);
+    }
   });
   it("names every panel and no other", () => {
     expect(Object.keys(language.panels).sort()).toEqual(PANELS.map((panel) => panel.id).sort());
@@ -45,11 +54,9 @@ describe.each(Object.entries(OTHERS))("%s", (_, language) => {
 it("uses every key", () => {
   const code = Object.values(SOURCES).join("\n");
   expect(code.length).toBeGreaterThan(10_000);
-  const looksUp = [
-    ...code.matchAll(/t\(`([\w.]+)\.\$\{/g),
-    ...code.matchAll(/tName\("(\w+)"/g),
-    ...code.matchAll(/`(step)\.\$\{/g),
-  ].map((match) => `${match[1]}.`);
+  const looksUp = [...code.matchAll(/t\(`([\w.]+)\.\$\{/g), ...code.matchAll(/tName\("(\w+)"/g)].map(
+    (match) => `${match[1]}.`,
+  );
   const unused = Object.keys(en).filter(
     (key) => !code.includes(`"${key.replace(/\.one$/, "")}"`) && !looksUp.some((prefix) => key.startsWith(prefix)),
   );

@@ -36,9 +36,17 @@ COMMANDS = {
     "top": "watch GPUs and their processes in the terminal, of this machine or a fleet",
     "free": "find free GPUs, of this machine or a fleet",
     "query": "run a PromQL query on a gpuscope server or any Prometheus",
+    "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
+    "report": "report GPU-hours by user, pod, job, node or model: held, busy, idle, energy, cost",
+    "explain": "explain an XID, a throttle reason, a GPU state or a metric, and what to do",
+    "alerts": "list the alerts of a server, and the channels that fail",
+    "silence": "silence alerts for a time: add, list, expire",
+    "notify": "send a test message through a channel",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",
+    "render": "write ready files: Prometheus, rules, Alertmanager, compose, systemd, firewall",
+    "rules": "check, test and list Prometheus rule files",
     "store": "manage the history: stat, check, export, backup, delete",
     "user": "manage users and API tokens of `up` and `server`",
     "completion": "print a completion script for your shell",
@@ -58,7 +66,7 @@ COLLECTING_SETTINGS = (
 
 HISTORY_SETTINGS = (
     "data", "retention", "retention_bytes", "query_lookback", "admin_api",
-    *limit_names("query", "write", "store"),
+    *limit_names("query", "write", "store", "rules"),
 )  # fmt: skip
 """Settings of the commands that store history and serve queries."""
 
@@ -67,6 +75,12 @@ WEB_SETTINGS = (
     *limit_names("http"),
 )  # fmt: skip
 """Settings of the commands that serve the page."""
+
+ALERT_SETTINGS = (
+    "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url",
+    *limit_names("rules", "alerts"),
+)  # fmt: skip
+"""Settings of the commands that evaluate rules and send notifications."""
 
 EVERY_SETTING = tuple(row.name for row in setting_rows())
 """For commands that inspect or manage a server, and therefore read its environment and settings file."""

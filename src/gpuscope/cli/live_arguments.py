@@ -8,6 +8,7 @@ import shutil
 import sys
 from typing import TextIO
 
+from gpuscope.cli.server_client import token_of
 from gpuscope.cli.terminal import wants_colour
 from gpuscope.errors import UsageError
 from gpuscope.settings import Settings
@@ -33,19 +34,15 @@ def add_live_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def token_of(args: argparse.Namespace) -> str:
-    return args.token or os.environ.get("GPUSCOPE_TOKEN", "")
-
-
 def open_remote_reader(
-    args: argparse.Namespace, settings: Settings, *, judges: bool = False, with_placement: bool = False
+    args: argparse.Namespace, settings: Settings, *, with_placement: bool = False
 ) -> LiveReader | None:
     """The server of --server, or an agent or server on this machine; None: read the driver."""
     if args.server:
         return ServerReader(LiveClient(args.server, token=token_of(args)), with_placement=with_placement)
     if args.direct or settings.source != "auto":
         return None
-    return find_running(settings.node_name(), judges=judges)
+    return find_running(settings.node_name())
 
 
 def only_shown_nodes(view: FleetView, args: argparse.Namespace, settings: Settings) -> FleetView:

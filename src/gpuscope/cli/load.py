@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Event
+from typing import TYPE_CHECKING
 
 from gpuscope.cli import COLLECTING_SETTINGS
+from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
 from gpuscope.errors import UsageError
 from gpuscope.setting_values import parse_bytes, parse_positive_duration
 from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.load.comparison import LoadedGpu
+    from gpuscope.load.device_process import DeviceLoad
+    from gpuscope.load.kinds import Kind
+    from gpuscope.readings import Device, MigInstance
 
 SETTINGS = COLLECTING_SETTINGS
 
@@ -25,6 +33,7 @@ EPILOG = """examples:
   gpuscope load --kind memory --gpus 0 --duration 2m
   gpuscope load --target-util 60                   busy 60 % of the time
   gpuscope load -t 1004 -d 45                      dcgmproftester's own flags
+  gpuscope load --simulate --server URL            on the simulated GPUs of `gpuscope up --demo`
 
 Needs only the driver. Exit code 1 if the monitor disagrees with the load; 3 without a GPU.
 """
@@ -50,6 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="20GiB", help="GPU memory to use")
     parser.add_argument("--force", action="store_true", help="load GPUs that somebody else uses, too")
     parser.add_argument("--json", action="store_true", help="the comparison as JSON, at the end")
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help="load simulated GPUs of the demo at --server, on its first --node",
+    )
+    add_server_arguments(parser)
     parser.add_argument("-t", metavar="1004", type=int, help="DCGM profiling field, as dcgmproftester's -t")
     parser.add_argument(
         "--no-dcgm-validation", action="store_true", help="do not compare; exit 0 if the load ran"
@@ -67,56 +82,111 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.load.device_process import DeviceLoad
-    from gpuscope.load.load_table import agrees, comparison_lines, header, second_line, to_json
-    from gpuscope.load.selection import refuse_used, select_gpus
-    from gpuscope.wiring import run_agent
-    from gpuscope.wiring.run_load import run_load
-
     kind = _kind(args)
-    load = DeviceLoad(
-        kind=kind.name,
-        duration=_seconds(args.duration),
-        target=_target(args.target_util),
-        memory_bytes=_memory(args.memory),
-    )
-    settings = replace(settings, interval=1.0)
-    running = run_agent.CollectorThreads(run_agent.build_collector(settings, ("native",)))
-    running.start_workers()
-    try:
-        running.collector.tick()
-        running.collector.finish_reading(run_agent.MAX_SECONDS_FOR_ONE_SHOT)
-        snapshot = running.collector.snapshot
-        run_agent.require_gpu(snapshot)
-        gpus = select_gpus(snapshot, [name for name in args.gpus.split(",") if name])
-        if len(gpus) < kind.gpus_needed:
-            raise UsageError(f"--kind {kind.name} needs {kind.gpus_needed} GPUs; {len(gpus)} selected")
-        if not args.force:
-            refuse_used(snapshot, gpus, frozenset({os.getpid()}))
-        if not args.json:
-            print(f"{kind.summary}, {load.duration:.0f} s on GPU {', '.join(gpu.gpu for gpu in gpus)}")
-            print(header(), flush=True)
+    seconds, target, memory = _seconds(args.duration), _target(args.target_util), _memory(args.memory)
+    from gpuscope.load.device_process import DeviceLoad
 
-        def show(elapsed: float, gpu: object, reading: object) -> None:
-            if not args.json:
-                print(second_line(elapsed, gpu, kind, reading), flush=True)  # type: ignore[arg-type]
-
-        finished = run_load(running, gpus, load, show)
-    finally:
-        running.stop()
-    if args.json:
-        json.dump(to_json(gpus, kind), sys.stdout, indent=2)
-        print()
+    load = DeviceLoad(kind=kind.name, duration=seconds, target=target, memory_bytes=memory)
+    output = _Output(kind, as_json=args.json)
+    if args.simulate:
+        gpus, finished = _load_simulated(args, settings, load, output), True
     else:
-        print("\n".join(comparison_lines(gpus, kind)))
+        gpus, finished = _load_real(args, settings, load, output)
+    output.print_comparison(gpus)
     if not finished:
         return 130
     if args.no_dcgm_validation:
         return 1 if any(gpu.error for gpu in gpus) else 0
-    return 0 if agrees(gpus, kind) else 1
+    return 0 if output.agrees(gpus) else 1
 
 
-def _kind(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _load_real(
+    args: argparse.Namespace, settings: Settings, load: DeviceLoad, output: _Output
+) -> tuple[Sequence[LoadedGpu], bool]:
+    from gpuscope.load.gpu_selection import refuse_used, select_gpus
+    from gpuscope.wiring import run_agent
+    from gpuscope.wiring.run_load import run_load
+
+    collector = run_agent.build_collector(replace(settings, interval=1.0), ("native",))
+    running = run_agent.CollectorThreads(collector)
+    running.start_workers()
+    try:
+        collector.tick()
+        collector.finish_reading(run_agent.MAX_SECONDS_FOR_ONE_SHOT)
+        run_agent.require_gpu(collector.snapshot)
+        gpus = select_gpus(collector.snapshot, _names(args))
+        needed = output.kind.gpus_needed
+        if len(gpus) < needed:
+            raise UsageError(f"--kind {load.kind} needs {needed} GPUs; {len(gpus)} selected")
+        if not args.force:
+            refuse_used(collector.snapshot, gpus, frozenset({os.getpid()}))
+        output.print_start(load, gpus)
+        return gpus, run_load(running, gpus, load, output.print_second)
+    finally:
+        running.stop()
+
+
+def _load_simulated(
+    args: argparse.Namespace, settings: Settings, load: DeviceLoad, output: _Output
+) -> Sequence[LoadedGpu]:
+    from gpuscope.load.simulated import follow_demo_load, loaded_gpus
+
+    body: dict[str, object] = {
+        "kind": load.kind,
+        "seconds": load.duration,
+        "target": load.target,
+        "gpus": _names(args),
+    }
+    body |= {"node": settings.node} if settings.node else {}
+    body |= {"memory_bytes": load.memory_bytes} if load.memory_bytes is not None else {}
+    token = token_of(args)
+    gpus = loaded_gpus(request_json(args.server, "POST", "/api/demo/load", body, token=token))
+    output.print_start(load, gpus)
+    follow_demo_load(
+        gpus, load, lambda: read_json(args.server, "/api/live", token=token), output.print_second, Event().wait
+    )
+    return gpus
+
+
+class _Output:
+    """Lines as the load goes on, or one JSON document at its end."""
+
+    def __init__(self, kind: Kind, *, as_json: bool) -> None:
+        self.kind = kind
+        self._as_json = as_json
+
+    def print_start(self, load: DeviceLoad, gpus: Sequence[LoadedGpu]) -> None:
+        from gpuscope.load.load_table import header
+
+        if not self._as_json:
+            names = ", ".join(gpu.gpu for gpu in gpus)
+            print(f"{self.kind.summary}, {load.duration:.0f} s on GPU {names}\n{header()}", flush=True)
+
+    def print_second(self, elapsed: float, gpu: LoadedGpu, reading: Device | MigInstance | None) -> None:
+        from gpuscope.load.load_table import second_line
+
+        if not self._as_json:
+            print(second_line(elapsed, gpu, self.kind, reading), flush=True)
+
+    def print_comparison(self, gpus: Sequence[LoadedGpu]) -> None:
+        from gpuscope.load.load_table import comparison_lines, to_json
+
+        if self._as_json:
+            print(json.dumps(to_json(gpus, self.kind), indent=2))
+        else:
+            print("\n".join(comparison_lines(gpus, self.kind)))
+
+    def agrees(self, gpus: Sequence[LoadedGpu]) -> bool:
+        from gpuscope.load.load_table import agrees
+
+        return agrees(gpus, self.kind)
+
+
+def _names(args: argparse.Namespace) -> list[str]:
+    return [name for name in args.gpus.split(",") if name]
+
+
+def _kind(args: argparse.Namespace) -> Kind:
     from gpuscope.load.kinds import KINDS, PROFTESTER_FIELDS, TENSOR
 
     if args.t is None:
@@ -130,11 +200,8 @@ def _kind(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 def _seconds(text: str) -> float:
     try:
-        return (
-            float(text)
-            if text.replace(".", "", 1).isdigit() and float(text) > 0
-            else parse_positive_duration(text)
-        )
+        # dcgmproftester's -d is a plain number of seconds.
+        return parse_positive_duration(f"{text}s" if text.replace(".", "", 1).isdigit() else text)
     except ValueError as error:
         raise UsageError(f"--duration: {text!r} is {error}") from None
 

@@ -17,16 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gpuscope.cli.live_arguments import token_of
 from gpuscope.cli.plot import render_plot, short_number
+from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.engines.blocking import connect, post_form
-from gpuscope.engines.engine_errors import EngineError, EngineUnreachable
-from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
+from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
 from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
-from gpuscope.terminal.query_text import (
+from gpuscope.terminal.query_values import (
     gpu_names,
     unit_of_expression,
     unit_of_name,
@@ -44,22 +43,13 @@ EPILOG = """examples:
 Times are seconds since the epoch, RFC 3339, or relative to now: -1h, -15m.
 """
 
-DEFAULT_SERVER = "http://127.0.0.1:9470"
 INFO_QUERY = '{__name__=~"gpuscope_gpu_info|gpuscope_mig_info"}'
 MAX_PLOTTED = 8
-MAX_EXPLANATION = 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("expression", metavar="EXPR", help="a PromQL expression")
-    parser.add_argument(
-        "--server", metavar="URL", default=DEFAULT_SERVER, help=f"address of the server ({DEFAULT_SERVER})"
-    )
-    parser.add_argument(
-        "--token",
-        metavar="TOKEN",
-        help="API token of a server with a login; better in GPUSCOPE_TOKEN than here",
-    )
+    add_server_arguments(parser)
     parser.add_argument("--time", metavar="T", help="when to evaluate it (now)")
     parser.add_argument("--start", metavar="T", help="first time of a range")
     parser.add_argument("--end", metavar="T", help="last time of the range (now)")
@@ -156,13 +146,8 @@ def _step(text: str | None, start: float, end: float) -> float:
 
 def _post(server: str, endpoint: str, parameters: dict[str, str], token: str) -> dict[str, Any]:
     """The answer's JSON; an error of the server is one sentence."""
-    connection = connect(server, origin="--server", token=token)
-    try:
-        return post_form(connection, endpoint, parameters)
-    except EngineUnreachable as error:
-        raise ServerUnreachable(f"{printable(str(error))}; is `gpuscope up` running?") from None
-    except EngineError as error:
-        raise GpuscopeError(printable(str(error), MAX_EXPLANATION)) from None
+    with explained_errors():
+        return post_form(connect(server, origin="--server", token=token), endpoint, parameters)
 
 
 def _series_name(metric: dict[str, str]) -> str:

@@ -20,8 +20,8 @@ from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
 from gpuscope.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view, with_allocations
+from gpuscope.terminal.row_selection import GPU_SORTS, select
 from gpuscope.terminal.safe_text import printable
-from gpuscope.terminal.selection import GPU_SORTS, select
 from gpuscope.terminal.snapshot_lines import render_snapshot
 from gpuscope.wiring.live_readers import LiveReader, Picture
 
@@ -36,7 +36,7 @@ EPILOG = """examples:
   gpuscope snapshot --user alice --sort memory      one user's GPUs and processes, largest first
   gpuscope snapshot --json | jq .devices            all readings of this machine; absent values are omitted
   gpuscope snapshot --watch                         repeat every second until Ctrl-C
-States: X lost, ? stale, ! sick, T throttled, H held and idle, B busy, - free.
+States: X lost, 0 gone, ? stale, ! sick, T throttled, H held and idle, B busy, - free.
 With --server, --json prints the server's /api/live as it is.
 """
 

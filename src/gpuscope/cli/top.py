@@ -161,7 +161,7 @@ class _Source:
             self._reader.close()
 
     def _open(self) -> LiveReader:
-        self._reader = open_remote_reader(self._args, self._settings, judges=True)
+        self._reader = open_remote_reader(self._args, self._settings)
         if self._reader is None:
             from gpuscope.wiring.own_reader import OwnReader
             from gpuscope.wiring.run_agent import build_collector

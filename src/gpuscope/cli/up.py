@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from gpuscope.cli import COLLECTING_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
+from gpuscope.cli import ALERT_SETTINGS, COLLECTING_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
 from gpuscope.settings import DEFAULT_DATA, DEMO_DATA, Settings
 
 SETTINGS = (
     "listen", "store_interval", *HISTORY_SETTINGS, "interval", "demo_nodes", *WEB_SETTINGS,
-    *COLLECTING_SETTINGS,
+    *COLLECTING_SETTINGS, *ALERT_SETTINGS,
 )  # fmt: skip
 
 EPILOG = """examples:
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
         data = DEMO_DATA if settings.data == DEFAULT_DATA else settings.data
         settings = replace(settings, source="demo", data=data, demo_nodes=settings.demo_nodes or DEMO_NODES)
-        run_demo(settings, build_demo(settings).nodes)
+        run_demo(settings, build_demo(settings))
         return 0
     from gpuscope.scrape.snapshot_feed import STORED_FAMILIES
     from gpuscope.wiring.run_agent import build_collector

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes.util
+import ctypes
 import os
 import re
 import stat
 from collections.abc import Iterator
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
+
+DRIVER_LIBRARY = "libnvidia-ml.so.1"
 
 
 def kernel_module(context: DoctorContext) -> Iterator[CheckResult]:
@@ -39,17 +41,23 @@ def _if_gpus(context: DoctorContext) -> Verdict:
 
 
 def driver_library(context: DoctorContext) -> Iterator[CheckResult]:
-    if ctypes.util.find_library("nvidia-ml") or os.environ.get("LD_LIBRARY_PATH"):
-        status = next((s for s in context.snapshot.sources if s.name == "nvml"), None)
-        if status is not None and not status.up:
-            yield CheckResult(Verdict.BAD, f"NVML does not answer: {status.why}")
-        elif status is not None:
-            yield CheckResult(Verdict.GOOD, "NVML answers")
-        return
-    fix = (
-        "install the driver's library (sudo apt install libnvidia-ml1); in a container, run it with --gpus all"
-    )
-    yield CheckResult(_if_gpus(context), "libnvidia-ml.so.1 was not found", fix)
+    status = next((s for s in context.snapshot.sources if s.name == "nvml"), None)
+    if status is not None and status.up:
+        yield CheckResult(Verdict.GOOD, "NVML answers")
+    elif not _can_load(DRIVER_LIBRARY):
+        fix = "sudo apt install libnvidia-ml1; in a container, run it with --gpus all or mount the library"
+        yield CheckResult(_if_gpus(context), f"{DRIVER_LIBRARY} was not found", fix)
+    elif status is not None:
+        yield CheckResult(Verdict.BAD, f"NVML does not answer: {status.why}")
+
+
+def _can_load(name: str) -> bool:
+    """Not find_library: ldconfig's list does not have a library that is mounted into a container."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
 
 
 def device_files(context: DoctorContext) -> Iterator[CheckResult]:

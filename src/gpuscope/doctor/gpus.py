@@ -1,20 +1,21 @@
-"""Checks of the GPUs: number, MIG, modes, memory repair, PCIe and profiling."""
+"""Whether all GPUs of this machine are visible, healthy and set up: MIG, findings of `health/`, profiling."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.health.check import Severity
+from gpuscope.health.facts import sort_samples
+from gpuscope.health.finding import worst_first
+from gpuscope.health.findings import USE_KINDS, judge
 from gpuscope.readings import ABSENT
+from gpuscope.server.live_samples import snapshot_samples
 
 
 def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
     seen = [device for device in context.snapshot.devices if not device.lost]
-    lost = [device for device in context.snapshot.devices if device.lost]
     expected = context.snapshot.expected_gpus
-    for device in lost:
-        fix = "nvidia-smi --gpu-reset -i N while it is idle, else reboot; then look for XID 79 in dmesg"
-        yield CheckResult(Verdict.BAD, f"GPU {device.index} ({device.uuid}) is lost", fix)
     if expected is ABSENT:
         yield CheckResult(Verdict.NOTE, f"{len(seen)} GPUs visible; the PCI bus cannot be read for comparison")
     elif len(seen) < expected:
@@ -47,29 +48,14 @@ def mig(context: DoctorContext) -> Iterator[CheckResult]:
             yield CheckResult(Verdict.NOTE, f"GPU {device.index}: MIG mode changes at the next reset", fix)
 
 
-def modes(context: DoctorContext) -> Iterator[CheckResult]:
-    off = [str(d.index) for d in context.snapshot.devices if d.persistence_mode == 0]
-    if off:
-        fix = "sudo systemctl enable --now nvidia-persistenced"
-        what = f"persistence mode is off on GPU {', '.join(off)}: the first read of an idle GPU takes seconds"
-        yield CheckResult(Verdict.NOTE, what, fix)
-
-
 def health(context: DoctorContext) -> Iterator[CheckResult]:
-    for device in context.snapshot.devices:
-        if device.row_remap_failed == 1:
-            yield CheckResult(
-                Verdict.BAD, f"GPU {device.index}: row remapping failed", "have the board replaced (RMA)"
-            )
-        if device.row_remap_pending == 1 or device.retired_pages_pending == 1:
-            fix = f"drain it, then nvidia-smi --gpu-reset -i {device.index}"
-            yield CheckResult(Verdict.BAD, f"GPU {device.index}: a memory repair needs a reset", fix)
-        width, most = device.pcie_link_width, device.pcie_link_width_max
-        if width is not ABSENT and most is not ABSENT and width < most:
-            fix = "reseat the board or riser; compare `nvidia-smi -q -d PCIE` with the slot"
-            yield CheckResult(
-                Verdict.NOTE, f"GPU {device.index}: PCIe uses x{width:.0f} of x{most:.0f} lanes", fix
-            )
+    """The findings of the page about this machine's GPUs, without those about their use."""
+    snapshot = context.snapshot
+    fleet = sort_samples(snapshot_samples(snapshot), snapshot.taken_at)
+    for finding in sorted(judge(fleet).findings, key=worst_first):
+        if finding.uuids and finding.kind not in USE_KINDS:
+            verdict = Verdict.NOTE if finding.severity is Severity.INFO else Verdict.BAD
+            yield CheckResult(verdict, finding.why, finding.next)
 
 
 def profiling(context: DoctorContext) -> Iterator[CheckResult]:
@@ -83,4 +69,4 @@ def profiling(context: DoctorContext) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.NOTE, what, fix)
 
 
-CHECKS = (visible_gpus, mig, modes, health, profiling)
+CHECKS = (visible_gpus, mig, health, profiling)

@@ -42,3 +42,8 @@ def run_with(connection: EngineConnection, call: Callable[[EngineConnection], Aw
 def post_form(connection: EngineConnection, endpoint: str, form: Form) -> dict[str, Any]:
     """Prometheus' JSON answer; EngineError if there is none."""
     return run_with(connection, lambda opened: opened.post_form(endpoint, form))
+
+
+def request_json(connection: EngineConnection, method: str, path: str, body: Any = None) -> Any:
+    """The decoded answer of a route that is not Prometheus' API; EngineError if there is none."""
+    return run_with(connection, lambda opened: opened.request_json(method, path, body))

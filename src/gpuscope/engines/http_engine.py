@@ -203,4 +203,5 @@ def _span(start_ms: int | None, end_ms: int | None) -> dict[str, str]:
 
 
 def _timeout(seconds: float | None) -> dict[str, str]:
-    return {} if seconds is None else {"timeout": f"{seconds:.3f}s"}
+    # Prometheus reads a bare number as seconds; a unit with a fraction ("1.500s") is an error there.
+    return {} if seconds is None else {"timeout": f"{seconds:.3f}"}

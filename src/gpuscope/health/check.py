@@ -1,4 +1,4 @@
-"""One row of judgement: a kind of trouble, how to see it now, how to ask a store for it, and what to do.
+"""One row of judgement: a kind of finding, its live predicate, its PromQL form, and the next step.
 
 The live form and the PromQL form of a row must agree; tests/health/test_forms_agree.py runs both over the
 same random fleets. A row that has only one form says why in `one_form_because`.
@@ -32,13 +32,13 @@ class Subject(StrEnum):
 
 
 Live = Callable[[Any, float], bool]
-"""From the facts of the subject and the time to whether the trouble is there."""
+"""Takes the facts of the subject and the time; true if the condition holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     kind: str
-    """Stable: in `/api/findings`, in text keys, in the metric `gpuscope_findings`."""
+    """Stable: scripts and text keys rely on it."""
     alert: str
     """The name of its alert rule."""
     subject: Subject
@@ -47,15 +47,15 @@ class Check:
     live: Live | None = None
     one_form_because: str = ""
     for_seconds: float = 0.0
-    """How long it must last before it is an alert."""
+    """How long it must last before it becomes an alert."""
     inhibited_by: tuple[str, ...] = ()
-    """Kinds that explain this one: while they are there on the same subject or its node, it is not told."""
+    """Kinds that explain this one: it is left out while one of them holds for the same GPU or node."""
     meaning: str
     next_step: str
 
 
 def is_above(value: Maybe[float], limit: float) -> bool:
-    """False also for a number that nobody gave: nothing is held against a GPU that cannot be asked."""
+    """False for an ABSENT number: what is not known is not held against a GPU."""
     return value is not ABSENT and value > limit
 
 
@@ -68,7 +68,7 @@ def is_at(value: Maybe[float], wanted: float) -> bool:
 
 
 def flag(metric: str, value: int = 1) -> tuple[str, Live]:
-    """Both forms of: this gauge has this value."""
+    """Both forms of `metric == value`."""
 
     def live(facts: Facts, now: float) -> bool:
         return is_at(facts.number(metric), value)

@@ -1,13 +1,13 @@
-"""What is known of a fleet at one moment, sorted by what it speaks of: the input of every live judgement.
+"""What is known of a fleet at one moment, sorted by subject: the input of every live judgement.
 
-In go samples of the native family from any origin: this process's snapshots, the embedded store, another
-engine. Out come nodes, GPUs (MIG instances too) and GPU processes with their numbers. A number that nobody
-gave is ABSENT. Nothing is judged here.
+In: samples of the native family from any origin (this process's snapshots, the embedded store, another
+engine). Out: nodes, GPUs, MIG instances and GPU processes with their numbers. A number that is not in the
+samples is ABSENT. Nothing is judged here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,7 +38,7 @@ class Facts:
     """Numbers of one subject."""
 
     labels: dict[str, str] = field(default_factory=dict)
-    """What identifies it, and what its info series says."""
+    """The labels that identify it, and those of its info series."""
     plain: dict[str, float] = field(default_factory=dict)
     by_label: dict[str, dict[str, float]] = field(default_factory=dict)
     """By metric, then by the values of its further labels, joined with a comma."""
@@ -61,9 +61,11 @@ class Facts:
 class ProcessFacts(Facts):
     """A process on one GPU or MIG instance."""
 
+    has_owner_labels: bool = False
+
     @property
     def is_active(self) -> bool | None:
-        """Whether it used the SMs lately; None where the driver does not tell."""
+        """Whether it used the SMs lately; None where the driver does not report it."""
         active = self.plain.get("gpuscope_process_active")
         return None if active is None else active == 1
 
@@ -75,9 +77,14 @@ class GpuFacts(Facts):
 
     @property
     def busy_ratio(self) -> Maybe[float]:
-        """Utilisation; a MIG instance has none, its SM activity is the nearest there is."""
+        """Utilisation; a MIG instance has none, so its SM activity is used instead."""
         busy = self.plain.get("gpuscope_gpu_utilization_ratio")
         return self.number("gpuscope_gpu_sm_active_ratio") if busy is None else busy
+
+    @property
+    def parent_uuid(self) -> str:
+        """The board of a MIG instance; empty for a whole GPU."""
+        return self.labels.get("parent_uuid", "")
 
 
 @dataclass(slots=True)
@@ -116,23 +123,66 @@ class FleetFacts:
         if process is None:
             process = self.processes[key] = ProcessFacts()
             self.gpu(labels).processes.append(process)
-        process.labels.update(labels)
         return process
+
+
+Add = Callable[[FleetFacts, str, Mapping[str, str], float], None]
+
+
+def _add_gpu_info(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    fleet.gpu(labels).labels.update(labels)
+
+
+def _add_process_info(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    fleet.process(labels).labels.update(labels)
+
+
+def _add_process(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    process = fleet.process(labels)
+    if not process.has_owner_labels:  # all series of a process but its info series have the same labels
+        process.labels.update(labels)
+        process.has_owner_labels = True
+    process.plain[metric] = value
+
+
+def _add_allocation(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    fleet.gpu(labels).allocations.append(Facts(dict(labels), {metric: value}))
+
+
+def _add_agent_info(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    fleet.node(labels).labels.update(labels)
+
+
+def _add_plain_of_gpu(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    subject = fleet.gpu(labels) if "uuid" in labels else fleet.node(labels)
+    subject.plain[metric] = value
+
+
+def _add_labelled(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    (fleet.gpu(labels) if "uuid" in labels else fleet.node(labels)).add(metric, labels, value)
+
+
+_ADDERS: Final[dict[str, Add]] = {
+    "gpuscope_gpu_info": _add_gpu_info,
+    "gpuscope_mig_info": _add_gpu_info,
+    "gpuscope_process_info": _add_process_info,
+    "gpuscope_allocation_used": _add_allocation,
+    "gpuscope_agent_info": _add_agent_info,
+}
+
+
+def _adder(metric: str) -> Add:
+    if metric.startswith("gpuscope_process_"):
+        return _ADDERS.get(metric, _add_process)
+    return _ADDERS.get(metric, _add_labelled if metric in LABELLED else _add_plain_of_gpu)
 
 
 def sort_samples(samples: Iterable[Sample], now: float) -> FleetFacts:
     fleet = FleetFacts(now)
+    adders: dict[str, Add] = {}
     for metric, labels, value in samples:
-        if metric in ("gpuscope_gpu_info", "gpuscope_mig_info"):
-            fleet.gpu(labels).labels.update(labels)
-        elif metric.startswith("gpuscope_process_"):
-            fleet.process(labels).add(metric, labels, value)
-        elif metric == "gpuscope_allocation_used":
-            fleet.gpu(labels).allocations.append(Facts(dict(labels), {metric: value}))
-        elif "uuid" in labels:
-            fleet.gpu(labels).add(metric, labels, value)
-        elif metric == "gpuscope_agent_info":
-            fleet.node(labels).labels.update(labels)
-        else:
-            fleet.node(labels).add(metric, labels, value)
+        adder = adders.get(metric)
+        if adder is None:
+            adder = adders[metric] = _adder(metric)
+        adder(fleet, metric, labels, value)
     return fleet

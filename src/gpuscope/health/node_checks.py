@@ -43,7 +43,18 @@ NODE_CHECKS: Final = (
         live=lambda node, now: is_at(node.number("up"), 0),
         for_seconds=300,
         meaning="The node's exporter does not answer.",
-        next_step="look at power, network and the agent: ping NODE; ssh NODE systemctl status gpuscope-agent",
+        next_step="check power, network and the agent: systemctl status gpuscope-agent on the node",
+    ),
+    Check(
+        kind="target_down",
+        alert="TargetDown",
+        subject=Subject.NODE,
+        severity=Severity.WARNING,
+        promql="up == 0 unless on (instance) count_over_time(gpuscope_agent_info[1d])",
+        one_form_because="the scraper's own state says it live, with the error",
+        for_seconds=300,
+        meaning="A scrape target that is not a gpuscope agent does not answer.",
+        next_step="check the exporter at this address, or remove it from the configuration",
     ),
     Check(
         kind="node_stale",
@@ -81,7 +92,7 @@ NODE_CHECKS: Final = (
         ),
         for_seconds=600,
         inhibited_by=("source_down",),
-        meaning="Reading the driver takes seconds; often the first sign of one that will hang.",
+        meaning="Reading the driver takes seconds, often the first sign that it will hang.",
         next_step="switch persistence mode on (nvidia-persistenced); look for NVRM lines in dmesg",
     ),
     Check(
@@ -93,7 +104,7 @@ NODE_CHECKS: Final = (
         live=_misses_gpus,
         for_seconds=120,
         inhibited_by=("node_down",),
-        meaning="Fewer GPUs answer than the PCI bus has, or than were expected.",
+        meaning="Fewer GPUs answer than the PCI bus has, or than the settings expect.",
         next_step="look for XID 79 in dmesg; power-cycle the node; reseat the card if it stays away",
     ),
     Check(

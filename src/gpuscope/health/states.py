@@ -1,4 +1,8 @@
-"""The one word for what a GPU does: the first of these that holds, worst first."""
+"""The state of a GPU in one word: the first of these that holds, worst first.
+
+A check that is true of a GPU gives it a state (STATE_OF_KIND). Without one the GPU is `held`, `busy` or `idle`.
+`held` needs proof: a GPU with processes whose activity is not known counts as busy.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from gpuscope.health.facts import GpuFacts
+from gpuscope.health.thresholds import WORKING_RATIO
+from gpuscope.readings import ABSENT
+
 
 class State(StrEnum):
     LOST = "lost"
+    GONE = "gone"
     STALE = "stale"
     SICK = "sick"
     THROTTLED = "throttled"
@@ -27,13 +36,51 @@ class StateRow:
 
 _TABLE: Final = (
     StateRow(State.LOST, "X", "the driver does not reach the GPU", True),
+    StateRow(State.GONE, "0", "its node sends nothing", True),
     StateRow(State.STALE, "?", "no fresh numbers from its node", True),
     StateRow(State.SICK, "!", "hardware, link or driver is at fault", True),
     StateRow(State.THROTTLED, "T", "something holds its clocks back", True),
-    StateRow(State.HELD, "H", "somebody has it and it does nothing", True),
-    StateRow(State.BUSY, "B", "it works", False),
-    StateRow(State.IDLE, "-", "nobody has it", False),
+    StateRow(State.HELD, "H", "a process holds it and does nothing", True),
+    StateRow(State.BUSY, "B", "it works, or a process holds it and its activity is not known", False),
+    StateRow(State.IDLE, "-", "no process holds it", False),
 )
 
 STATES: Final[dict[State, StateRow]] = {row.state: row for row in _TABLE}
 WORST_FIRST: Final = tuple(row.state for row in _TABLE)
+
+STATE_OF_KIND: Final[dict[str, State]] = {
+    "gpu_lost": State.LOST,
+    "recovery_action": State.SICK,
+    "xid_hardware": State.SICK,
+    "xid_nvlink": State.SICK,
+    "xid_driver": State.SICK,
+    "ecc_uncorrected": State.SICK,
+    "ecc_sram_threshold": State.SICK,
+    "row_remap_failed": State.SICK,
+    "row_remap_pending": State.SICK,
+    "pages_retiring": State.SICK,
+    "pcie_degraded": State.SICK,
+    "fan_stopped": State.SICK,
+    "fabric_not_ready": State.SICK,
+    "throttled": State.THROTTLED,
+}
+"""Worst first. Kinds that are not here leave the GPU's state as it is."""
+
+
+def state_of_use(gpu: GpuFacts) -> State:
+    """Held, busy or idle."""
+    working = gpu.busy_ratio
+    if working is not ABSENT and working >= WORKING_RATIO:
+        return State.BUSY
+    if not gpu.processes:
+        return State.IDLE
+    if any(process.is_active for process in gpu.processes):
+        return State.BUSY
+    known = working is not ABSENT or all(process.is_active is False for process in gpu.processes)
+    return State.HELD if known else State.BUSY
+
+
+def merge_instance_use(board: State, instance: State) -> State:
+    """The state of a board that is split: it is as much in use as its most used instance."""
+    order = (State.IDLE, State.HELD, State.BUSY)
+    return max(board, instance, key=order.index) if board in order and instance in order else board

@@ -1,25 +1,32 @@
-"""Every number that a judgement compares with. Page, alerts, doctor and reports take them from here."""
+"""Every number that a judgement compares with. Checks, states and findings read them; the page has none."""
 
 from __future__ import annotations
 
 from typing import Final
 
 WORKING_RATIO: Final = 0.01
-"""From here on a GPU does something: below one percent it is a cursor that blinks."""
+"""A GPU works from this share of SM time on: a desktop's blinking cursor uses less."""
 IDLE_RATIO: Final = 0.05
-"""Below this share of a longer time nobody would say that a GPU was used."""
+"""Below this share, measured over minutes or longer, a GPU counts as unused."""
 BUSY_RATIO: Final = 0.5
 
 STALE_SECONDS: Final = 30.0
 """Numbers older than this are not shown as current."""
+MAX_GAP_SECONDS: Final = 30.0
+"""Between two looks at the fleet; after a longer one something may have begun or ended unseen."""
 AGENT_STALE_SECONDS: Final = 60.0
 GONE_SHOWN_SECONDS: Final = 86400.0
 """How long a node or target that stopped answering stays in the picture."""
 RECENT_XID_SECONDS: Final = 3600.0
-"""How long an XID counts as news: long enough for somebody to see it."""
+"""How long an XID is a finding after it happened."""
 SOURCE_SLOW_SECONDS: Final = 5.0
 
 HELD_IDLE_SECONDS: Final = 3600.0
+"""A GPU held idle for this long becomes an alert."""
+IDLE_FINDING_SECONDS: Final = 900.0
+"""A GPU held idle for this long becomes a finding: a shorter pause is normal work."""
+UNEVEN_SECONDS: Final = 60.0
+"""A process that worked within this time counts as working when an owner's GPUs are compared."""
 LONG_RUNNING_SECONDS: Final = 7 * 86400.0
 ORPHAN_MEMORY_BYTES: Final = 1e9
 MEMORY_FULL_RATIO: Final = 0.98
@@ -30,6 +37,8 @@ CORRECTED_ERRORS_PER_HOUR: Final = 600.0
 """DCGM's ten a minute."""
 RETIRED_PAGES: Final = 60.0
 """NVIDIA replaces a card at 64."""
+PCIE_LOADED_RATIO: Final = 0.3
+"""From this utilization on a PCIe link runs at its full generation."""
 PCIE_REPLAYS_PER_MINUTE: Final = 8.0
 POWER_LIMIT_SHARE: Final = 0.95
 SLOW_SIBLING_SHARE: Final = 0.85

@@ -1,47 +1,50 @@
-"""How GPUs are used: held and idle, given and unused, only some of an owner's GPUs at work, memory without an
+"""How GPUs are used: held idle, allocated and unused, only some of an owner's GPUs at work, memory without an
 owner.
 
-Each of these accuses somebody, so each needs proof: a process whose activity the driver does not tell (under
-MIG, for one) is never called idle.
+Each of these accuses a person, so each needs proof: a process whose activity is not known is never called idle.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.health.check import Check, Severity, Subject, is_above, is_below
 from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
 from gpuscope.health.thresholds import (
     HELD_IDLE_SECONDS,
+    IDLE_FINDING_SECONDS,
     LONG_RUNNING_SECONDS,
     ORPHAN_MEMORY_BYTES,
+    UNEVEN_SECONDS,
     WORKING_RATIO,
 )
 from gpuscope.readings import ABSENT, Maybe
 
 OwnerKey = tuple[str, str, str]
-"""Kind (`pod`, `job` or `group`), namespace or user, and name."""
+"""Kind (`pod`, `job` or `program`), namespace or user, and name or command."""
 
-IDLE_FINDING_SECONDS: Final = 900.0
-"""A pause shorter than this is nobody's fault."""
+IDLE_SINCE: Final = "gpuscope_process_idle_since_seconds"
 
 
 def owner_of(process: ProcessFacts) -> OwnerKey:
-    """Who can act: the pod, else the job, else the process group of a user."""
+    """What works together: the pod, else the job, else the processes of one user with the same command.
+
+    A user's notebook that is idle beside the user's training is not work that leaves a GPU out."""
     labels = process.labels
     if labels.get("pod"):
         return "pod", labels.get("namespace", ""), labels["pod"]
     if labels.get("slurm_job"):
         return "job", "", labels["slurm_job"]
-    return "group", labels.get("user", ""), labels.get("group", "")
+    return "program", labels.get("user", ""), labels.get("command", "")
 
 
 def idle_since(gpu: GpuFacts) -> Maybe[float]:
     """When the last of its processes stopped working; ABSENT unless all of them are known to be idle."""
     if not gpu.processes:
         return ABSENT
-    times = [process.plain.get("gpuscope_process_idle_since_seconds") for process in gpu.processes]
+    times = [process.plain.get(IDLE_SINCE) for process in gpu.processes]
     known = [at for at in times if at is not None]
     return max(known) if len(known) == len(times) else ABSENT
 
@@ -51,21 +54,43 @@ def _is_held_idle(gpu: GpuFacts, now: float) -> bool:
     return since is not ABSENT and now - since > IDLE_FINDING_SECONDS
 
 
-def gpus_by_owner(node: NodeFacts) -> dict[OwnerKey, dict[str, bool]]:
-    """For each owner whether it works on each of its GPUs, by uuid; where that is not known, nothing."""
-    found: dict[OwnerKey, dict[str, bool]] = defaultdict(dict)
+def has_worked_lately(process: ProcessFacts, now: float) -> bool | None:
+    """Whether it worked within the last minute: a dip of a second is not idleness. None where not known."""
+    if process.plain.get("gpuscope_process_active") == 1:
+        return True
+    since = process.plain.get(IDLE_SINCE)
+    return None if since is None else now - since < UNEVEN_SECONDS
+
+
+@dataclass(slots=True)
+class GpusOfOwner:
+    """The GPUs of one owner on one node, by whether the owner works on them."""
+
+    working: list[GpuFacts] = field(default_factory=list)
+    idle: list[GpuFacts] = field(default_factory=list)
+
+    @property
+    def is_uneven(self) -> bool:
+        return bool(self.working) and bool(self.idle)
+
+
+def gpus_by_owner(node: NodeFacts, now: float) -> dict[OwnerKey, GpusOfOwner]:
+    """GPUs on which an owner's activity is not known are in neither list."""
+    found: dict[OwnerKey, GpusOfOwner] = defaultdict(GpusOfOwner)
     for gpu in node.gpus:
+        worked: dict[OwnerKey, bool] = {}
         for process in gpu.processes:
-            active = process.is_active
-            if active is not None:
-                owner = found[owner_of(process)]
-                uuid = gpu.labels["uuid"]
-                owner[uuid] = owner.get(uuid, False) or active
+            lately = has_worked_lately(process, now)
+            if lately is not None:
+                owner = owner_of(process)
+                worked[owner] = worked.get(owner, False) or lately
+        for owner, is_working in worked.items():
+            (found[owner].working if is_working else found[owner].idle).append(gpu)
     return found
 
 
 def _only_some_work(node: NodeFacts, now: float) -> bool:
-    return any(len(set(working.values())) == 2 for working in gpus_by_owner(node).values())
+    return any(gpus.is_uneven for gpus in gpus_by_owner(node, now).values())
 
 
 def _has_orphan_memory(gpu: GpuFacts, now: float) -> bool:
@@ -79,11 +104,16 @@ def _some_and_not_all(active: str, by: str) -> str:
     return f"(count by ({by}) ({working} == 0) and count by ({by}) ({working} == 1))"
 
 
-_OF_PODS_AND_JOBS = 'gpuscope_process_active{pod!=""} or gpuscope_process_active{slurm_job!=""}'
-_OF_USERS = (
-    'gpuscope_process_active{pod="",slurm_job=""} '
-    "* on (instance, uuid, pid) group_left (group) gpuscope_process_info"
-)
+def _worked_lately(matchers: str) -> str:
+    """1 for a process that worked within the last minute, 0 for one that did not."""
+    return (
+        f"(gpuscope_process_active{{{matchers}}} == 1 "
+        f"or time() - {IDLE_SINCE}{{{matchers}}} < bool {UNEVEN_SECONDS:g})"
+    )
+
+
+_OF_PODS_AND_JOBS = _worked_lately('pod!=""') + " or " + _worked_lately('slurm_job!=""')
+_OF_USERS = _worked_lately('pod="",slurm_job=""')
 _SAME_GPU = "on (instance, uuid)"
 
 USE_CHECKS: Final = (
@@ -101,7 +131,7 @@ USE_CHECKS: Final = (
         live=_is_held_idle,
         for_seconds=HELD_IDLE_SECONDS - IDLE_FINDING_SECONDS,
         inhibited_by=("only_some_work",),
-        meaning="Somebody holds the GPU and has not used it for a while.",
+        meaning="A process holds the GPU and has not used it for 15 minutes or more.",
         next_step="ask the holder whether the GPU is still needed",
     ),
     Check(
@@ -122,7 +152,7 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         promql=(
             f"{_some_and_not_all(_OF_PODS_AND_JOBS, 'instance, namespace, pod, slurm_job')} "
-            f"or {_some_and_not_all(_OF_USERS, 'instance, user, group')}"
+            f"or {_some_and_not_all(_OF_USERS, 'instance, user, command')}"
         ),
         live=_only_some_work,
         for_seconds=900,

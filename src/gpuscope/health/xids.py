@@ -284,7 +284,10 @@ _TABLE: Final[tuple[Xid, ...]] = (
 )  # fmt: skip
 
 XIDS: Final[dict[int, Xid]] = {row.code: row for row in _TABLE}
-APPLICATION_XIDS: Final = frozenset(code for code, row in XIDS.items() if row.is_application)
+APPLICATION_XIDS: Final = frozenset(
+    code for code, row in XIDS.items() if row.is_application and row.action is not XidAction.NONE
+)
+"""Those that a program's owner should hear of; 45 follows every killed process and is not one of them."""
 MAX_LEGACY_XID: Final = 138
 
 

@@ -23,7 +23,7 @@ TOLERANCE: Final = 0.05
 UTILIZATION: Final = "utilization_ratio"
 
 
-class Verdict(StrEnum):
+class Agreement(StrEnum):
     AGREES = "agrees"
     DISAGREES = "disagrees"
     NOT_REPORTED = "not reported"
@@ -39,11 +39,11 @@ class Compared:
     seen: Maybe[float]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Agreement:
         if self.seen is ABSENT:
-            return Verdict.NOT_REPORTED
+            return Agreement.NOT_REPORTED
         agrees = self.low - TOLERANCE <= self.seen <= self.high + TOLERANCE
-        return Verdict.AGREES if agrees else Verdict.DISAGREES
+        return Agreement.AGREES if agrees else Agreement.DISAGREES
 
 
 @dataclass(slots=True)
@@ -53,6 +53,8 @@ class LoadedGpu:
     gpu: str
     uuid: str
     model: Maybe[str]
+    is_shared: bool = False
+    """Something else may work on it, too: a metric may then show more than the load."""
     progress: list[Progress] = field(default_factory=list)
     samples: list[tuple[float, Device | MigInstance]] = field(default_factory=list)
     """(seconds since the load began, what the monitor read)."""
@@ -82,6 +84,8 @@ def compare(gpu: LoadedGpu, kind: Kind) -> list[Compared]:
     steady = [device for at, device in gpu.samples if SETTLING_SECONDS + 1 <= at <= last - 1]
     ranges = {UTILIZATION: (busy, busy)} if kind.kernel is not None else {}
     ranges |= {name: (share.low * busy, share.high * busy) for name, share in kind.expected.items()}
+    if gpu.is_shared:
+        ranges = {name: (low, 1.0) for name, (low, _) in ranges.items()}
     return [Compared(name, low, high, _mean(steady, name)) for name, (low, high) in ranges.items()]
 
 

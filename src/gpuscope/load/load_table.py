@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gpuscope.load.comparison import LoadedGpu, Verdict, compare
+from gpuscope.load.comparison import Agreement, LoadedGpu, compare
 from gpuscope.load.kinds import BYTES, Kind
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance
 from gpuscope.readings.throttle import NOT_THROTTLING, THROTTLE_REASONS
@@ -60,7 +60,7 @@ def second_line(elapsed: float, gpu: LoadedGpu, kind: Kind, reading: Device | Mi
 
 def _last_rate(gpu: LoadedGpu) -> Maybe[float]:
     """Over the last second, or since the start."""
-    if not gpu.progress:
+    if not gpu.progress or not gpu.progress[-1].amount:  # a simulated load does no work
         return ABSENT
     last = gpu.progress[-1]
     before = gpu.progress[-2] if len(gpu.progress) > 1 else None
@@ -77,7 +77,9 @@ def throttle_names(mask: Maybe[float]) -> list[str]:
 def comparison_lines(gpus: Sequence[LoadedGpu], kind: Kind) -> Iterator[str]:
     for gpu in gpus:
         busy = gpu.busy_ratio()
-        yield f"GPU {gpu.gpu}: {rate_text(gpu.rate(), kind.unit)}, busy {_percent(busy)} of the time"
+        rate = gpu.rate()
+        achieved = "simulated" if rate is not ABSENT and not rate else rate_text(rate, kind.unit)
+        yield f"GPU {gpu.gpu}: {achieved}, busy {_percent(busy)} of the time"
         if gpu.error:
             yield f"  failed: {gpu.error}"
             continue
@@ -92,7 +94,7 @@ def comparison_lines(gpus: Sequence[LoadedGpu], kind: Kind) -> Iterator[str]:
 def agrees(gpus: Sequence[LoadedGpu], kind: Kind) -> bool:
     """No GPU failed, and no metric that the monitor reports disagrees."""
     return all(
-        not gpu.error and all(row.verdict is not Verdict.DISAGREES for row in compare(gpu, kind))
+        not gpu.error and all(row.verdict is not Agreement.DISAGREES for row in compare(gpu, kind))
         for gpu in gpus
     )
 

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpuscope.owners.gpu_time import GpuTimes
 from gpuscope.owners.gpu_units import GpuUnit, GpuUnits, Holding, group_by_unit, minus, plus
 from gpuscope.readings import (
     ABSENT,
     Allocation,
     Counters,
     Device,
+    GpuTime,
     Maybe,
     OwnerKey,
     OwnerUse,
@@ -38,6 +40,7 @@ class _OwnerAccount:
     instance_uuid: Maybe[Uuid]
     here_at: float
     held_seconds: float = 0.0
+    gpu_seconds: float = 0.0
     busy_seconds: Maybe[float] = ABSENT
     energy_joules: Maybe[float] = ABSENT
 
@@ -69,6 +72,9 @@ class OwnerAccounts:
         self._last_counters: Mapping[Uuid, Counters] = {}
         self._accounts: dict[tuple[OwnerKey, Uuid], _OwnerAccount] = {}
         self._left: dict[tuple[str, Uuid], _Sum] = {}
+        self._times = GpuTimes()
+        self.times: tuple[GpuTime, ...] = ()
+        """Where the time of each GPU went, up to the last cycle."""
         self._kinds = {"user"}
 
     def advance(
@@ -78,6 +84,8 @@ class OwnerAccounts:
         allocations: Maybe[Sequence[Allocation]],
         counters: Mapping[Uuid, Counters],
         at: float,
+        *,
+        processes_known: bool = True,
     ) -> tuple[tuple[OwnerUse, ...], tuple[Unattributed, ...]]:
         """`counters` are the GPUs' own of this cycle, `at` is monotonic."""
         elapsed = 0.0 if self._last_at is None else at - self._last_at
@@ -87,9 +95,11 @@ class OwnerAccounts:
         self._kinds |= {owner.kind for unit in units.values() for owner in unit.owners}
         gains = {device.uuid: self._gain(device.uuid, counters, elapsed) for device in devices}
         charged = self._charge(units, gains, elapsed, at)
+        self._times.advance(devices, units, elapsed, self._charge_gpu_seconds, processes_known=processes_known)
         self._add_unattributed(gains, charged)
         self._last_at, self._last_counters = at, counters
         self._forget(at, gains)
+        self.times = self._times.read(devices, units)
         return tuple(self._uses(units, allocations is not ABSENT)), tuple(self._unattributed(devices, units))
 
     def _gain(self, uuid: Uuid, counters: Mapping[Uuid, Counters], elapsed: float) -> _Gain:
@@ -130,6 +140,13 @@ class OwnerAccounts:
                 charged.setdefault((owner.kind, gpu), _Sum()).add(busy, joules)
         return charged
 
+    def _charge_gpu_seconds(self, owner: OwnerKey, uuid: Uuid, gpu_seconds: float) -> bool:
+        account = self._accounts.get((owner, uuid))
+        if account is None:
+            return False
+        account.gpu_seconds += gpu_seconds
+        return True
+
     def _account(self, owner: OwnerKey, uuid: Uuid, unit: GpuUnit, at: float) -> _OwnerAccount | None:
         account = self._accounts.get((owner, uuid))
         if account is None and len(self._accounts) < MAX_ACCOUNTS:
@@ -160,6 +177,7 @@ class OwnerAccounts:
                     processes=0 if whole is None else whole.total.processes - owned.processes,
                     memory_bytes=ABSENT if whole is None else minus(whole.memory_used, owned.memory_bytes),
                     sm_ratio=ABSENT if whole is None else minus(device.utilization_ratio, owned.sm_ratio),
+                    gpu_seconds=ABSENT if whole is None else self._times.unattributed(kind, device.uuid),
                     busy_seconds=left.busy_seconds,
                     energy_joules=left.energy_joules,
                 )
@@ -180,6 +198,7 @@ class OwnerAccounts:
             instance_uuid=uuid,
             processes=unit.total.processes - self._owned(uuid, unit, kind).processes,
             memory_bytes=memory,
+            gpu_seconds=self._times.unattributed(kind, uuid),
         )
 
     def _owned(self, uuid: Uuid, unit: GpuUnit, kind: str) -> Holding:
@@ -204,6 +223,7 @@ class OwnerAccounts:
                 memory_bytes=holding.memory_bytes,
                 sm_ratio=holding.sm_ratio,
                 held_seconds=account.held_seconds,
+                gpu_seconds=account.gpu_seconds,
                 busy_seconds=account.busy_seconds,
                 energy_joules=account.energy_joules,
             )

@@ -84,7 +84,14 @@ class OwnerJoin:
         left: tuple[Unattributed, ...] = ()
         try:
             present = () if processes is ABSENT else processes
-            uses, left = self._accounts.advance(present, devices, allocations, counters, monotonic)
+            uses, left = self._accounts.advance(
+                present,
+                devices,
+                allocations,
+                counters,
+                monotonic,
+                processes_known=processes is not ABSENT,
+            )
         except Exception:
             self._failed("owner_counters")
         job_files = ABSENT if self._job_files is None else self._job_files.fresh()
@@ -93,6 +100,7 @@ class OwnerJoin:
             uses=uses,
             # Without the list of processes everything would look unattributed.
             unattributed=() if processes is ABSENT else left,
+            times=self._accounts.times,
             job_lines={} if job_files is ABSENT else job_files.lines,
             failures={**self._enricher.failures(), **self._failures},
         )

@@ -4,7 +4,15 @@ from gpuscope.readings.absent import ABSENT, Absent, Maybe
 from gpuscope.readings.device import Device, MigInstance, Uuid, unit_uuid
 from gpuscope.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.readings.host import Filesystem, FilesystemError, HostReading
-from gpuscope.readings.ownership import Allocation, OwnerKey, Ownership, OwnerUse, Unattributed
+from gpuscope.readings.ownership import (
+    Allocation,
+    GpuTime,
+    OwnerKey,
+    Ownership,
+    OwnerUse,
+    Unattributed,
+    UnitTime,
+)
 from gpuscope.readings.process import ACTIVE, IDLE, NO_OWNER, UNKNOWN, Owner, Pid, Process, ProcessLabels
 from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
 
@@ -23,6 +31,7 @@ __all__ = [
     "Filesystem",
     "FilesystemError",
     "GpuEvent",
+    "GpuTime",
     "HostReading",
     "Maybe",
     "MigInstance",
@@ -37,6 +46,7 @@ __all__ = [
     "Snapshot",
     "SourceStatus",
     "Unattributed",
+    "UnitTime",
     "Uuid",
     "XidEvent",
     "XidTotal",

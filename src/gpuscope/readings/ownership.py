@@ -54,8 +54,28 @@ class OwnerUse:
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT
     held_seconds: float = 0.0
+    gpu_seconds: float = 0.0  # its share of the held time: shared GPUs are split, MIG instances count by slices
     busy_seconds: Maybe[float] = ABSENT
     energy_joules: Maybe[float] = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTime:
+    """A whole GPU or a MIG instance: GPU-seconds in which somebody or nobody held it."""
+
+    uuid: Uuid
+    held_seconds: float
+    free_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTime:
+    """The time of one board: how long it was read, and the part of its MIG slices that no instance has."""
+
+    gpu_uuid: Uuid
+    observed_seconds: float
+    stranded_seconds: float
+    units: tuple[UnitTime, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +88,7 @@ class Unattributed:
     processes: int = 0
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT
+    gpu_seconds: Maybe[float] = ABSENT  # ABSENT for the board of a split GPU: its instances have them
     busy_seconds: Maybe[float] = ABSENT
     energy_joules: Maybe[float] = ABSENT
 
@@ -79,6 +100,7 @@ class Ownership:
     allocations: Maybe[tuple[Allocation, ...]] = ABSENT
     uses: tuple[OwnerUse, ...] = ()
     unattributed: tuple[Unattributed, ...] = ()
+    times: tuple[GpuTime, ...] = ()
     job_lines: Mapping[str, tuple[str, ...]] = NO_VALUES  # of a batch system's job files, by file name
     failures: Mapping[str, int] = NO_VALUES  # failed lookups since the start, by kind of lookup
 

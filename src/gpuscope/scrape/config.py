@@ -1,7 +1,7 @@
 """Reads a Prometheus configuration file into a `ScrapeConfig`.
 
-Each unsupported key of Prometheus gives one warning; a mistake is one sentence with file, job and key. Rule
-files and alerting are passed on unchanged. Limits that the file does not set have defaults here, because no
+Each unsupported key of Prometheus gives one warning; a mistake is one sentence with file, job and key. `rules`
+reads the rule files and the alerting section. Limits that the file does not set have defaults here, because no
 target may exhaust the server.
 """
 
@@ -27,20 +27,20 @@ from gpuscope.scrape.relabel import ACTIONS, RelabelRule
 DEFAULT_INTERVAL = 60.0
 DEFAULT_TIMEOUT = 10.0
 
-_SD_KINDS = (
+SD_KINDS = (
     "azure", "consul", "digitalocean", "dns", "docker", "dockerswarm", "ec2", "eureka", "gce", "hetzner",
     "http", "ionos", "kubernetes", "kuma", "lightsail", "linode", "marathon", "nerve", "nomad", "openstack",
     "ovhcloud", "puppetdb", "scaleway", "serverset", "stackit", "triton", "uyuni", "vultr",
 )  # fmt: skip
 _JOB_UNSUPPORTED = (
-    *(f"{kind}_sd_configs" for kind in _SD_KINDS), *HTTP_UNSUPPORTED, "scrape_protocols", "enable_compression",
+    *(f"{kind}_sd_configs" for kind in SD_KINDS), *HTTP_UNSUPPORTED, "scrape_protocols", "enable_compression",
     "native_histogram_bucket_limit", "native_histogram_min_bucket_factor",
     "scrape_native_histograms", "scrape_classic_histograms", "always_scrape_classic_histograms",
     "convert_classic_histograms_to_nhcb", "keep_dropped_targets", "scrape_failure_log_file",
     "metric_name_validation_scheme", "metric_name_escaping_scheme", "extra_scrape_metrics",
 )  # fmt: skip
 _GLOBAL_UNSUPPORTED = (
-    *_JOB_UNSUPPORTED, "rule_query_offset", "runtime",
+    *_JOB_UNSUPPORTED, "runtime",
 )  # fmt: skip
 _TOP_UNSUPPORTED = ("remote_read", "tracing", "otlp", "runtime")
 _WRITE_UNSUPPORTED = (
@@ -97,7 +97,12 @@ class ScrapeConfig:
     external_labels: dict[str, str] = field(default_factory=dict)
     evaluation_interval: float = DEFAULT_INTERVAL
     rule_files: tuple[str, ...] = ()
+    """Patterns; a relative one is relative to the working directory, because evaluation times depend on it."""
+    rule_query_offset: float = 0.0
     alerting: Any = None
+    """The section as it is in the file; `notify.alertmanagers` reads it."""
+    folder: Path = Path()
+    """The folder of the file, absolute."""
     out_of_order_seconds: float = 0.0
     """`storage.tsdb.out_of_order_time_window`."""
     query_log_file: Path | None = None
@@ -121,6 +126,7 @@ def read_config(document: object, name: str, folder: Path, limits: Limits | None
     defaults = _defaults(common, limits or Limits())
     external = {key: _expand(value) for key, value in common.labels("external_labels").items()}
     evaluation = common.duration("evaluation_interval", DEFAULT_INTERVAL)
+    rule_query_offset = common.duration("rule_query_offset", 0.0)
     query_log = common.text("query_log_file")
     common.finish(_GLOBAL_UNSUPPORTED, warnings.append)
     tables = [*top.tables("scrape_configs"), *_job_files(top)]
@@ -130,19 +136,22 @@ def read_config(document: object, name: str, folder: Path, limits: Limits | None
         jobs=jobs,
         external_labels=external,
         evaluation_interval=evaluation,
-        rule_files=tuple(str(folder / pattern) for pattern in top.strings("rule_files")),
+        rule_files=tuple(_rule_pattern(name, pattern) for pattern in top.strings("rule_files")),
+        rule_query_offset=rule_query_offset,
         alerting=top.raw("alerting"),
+        folder=folder,
         out_of_order_seconds=_out_of_order(top.table("storage"), warnings),
         query_log_file=folder / query_log if query_log else None,
         remote_write=tuple(_remote_write(table, warnings) for table in top.tables("remote_write")),
         text=redact(document),
     )
-    if read.rule_files:
-        warnings.append(f"{name}: rule_files is ignored: gpuscope does not evaluate rules yet")
-    if read.alerting:
-        warnings.append(f"{name}: alerting is ignored: gpuscope does not send alerts yet")
     top.finish(_TOP_UNSUPPORTED, warnings.append)
     return replace(read, warnings=tuple(warnings), files=tuple(top.files))
+
+
+def _rule_pattern(name: str, pattern: str) -> str:
+    """As Prometheus joins it with the folder of the configuration file `name`."""
+    return os.path.normpath(os.path.join(os.path.dirname(name), pattern))  # noqa: PTH118, PTH120
 
 
 def _out_of_order(storage: ConfigMapping, warnings: list[str]) -> float:
@@ -225,8 +234,8 @@ def _job(table: ConfigMapping, defaults: ScrapeJob, file: str, warnings: list[st
         track_timestamps_staleness=table.switch("track_timestamps_staleness", False),
         http=read_http_config(table),
         limits=read_job_limits(table, defaults.limits),
-        relabel=_rules(table, "relabel_configs"),
-        metric_relabel=_rules(table, "metric_relabel_configs"),
+        relabel=read_relabel_rules(table, "relabel_configs"),
+        metric_relabel=read_relabel_rules(table, "metric_relabel_configs"),
         static=tuple(read_group(group) for group in table.tables("static_configs")),
         files=files,
         files_refresh=refresh,
@@ -272,7 +281,7 @@ def _file_patterns(table: ConfigMapping) -> tuple[tuple[str, ...], float]:
     return tuple(patterns), refresh
 
 
-def _rules(table: ConfigMapping, key: str) -> tuple[RelabelRule, ...]:
+def read_relabel_rules(table: ConfigMapping, key: str) -> tuple[RelabelRule, ...]:
     return tuple(_rule(entry) for entry in table.tables(key))
 
 

@@ -1,9 +1,9 @@
 """Nodes and scrape targets that are gone: which, since when, why, and the GPUs they had.
 
 A node is gone when it was there within the last day and has no samples now. It stays for a day, or until its
-target leaves the configuration. What this process did not see itself, it asks its history for, in PromQL: so a
-restart forgets nothing, and any engine can be asked. Nodes that push have no target; a scraped one is told from
-them by its `scrape_duration_seconds`, which nobody pushes.
+target leaves the configuration. What this process did not see itself comes from the history, in PromQL, so that
+a restart forgets nothing and any engine can answer. Nodes that push have no target; a node that was scraped has
+the series `scrape_duration_seconds`, which is never pushed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import Final
 
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import NOTHING_MISSING, Gone, GoneTarget, Missing
 from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastSeen, last_seen_nodes, look_up
-from gpuscope.server.missing import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
 from gpuscope.server.unread_gpus import UnreadGpus
 
 log = logging.getLogger("gpuscope.live")
 
 REFRESH_SECONDS: Final = 5.0
 EXPLAIN_SECONDS: Final = 10.0
-"""A failed scrape ends the series first and is told of a moment later."""
+"""A failed scrape ends the series first; the target's state follows a moment later."""
 FORGET_AFTER_SECONDS: Final = 240.0
-"""Nobody looked for so long that a node may have come and gone unseen: samples are looked back at for 5 min."""
+"""After a gap this long a node may have come and gone unseen: the look-back of a query is 5 min."""
 
 ReadTargets = Callable[[], Awaitable[Sequence[TargetHealth]]]
 
@@ -42,7 +44,7 @@ def _present(samples: Iterable[Sample]) -> dict[str, tuple[str, float]]:
 
 
 class GoneWatch:
-    """`known_jobs_only`: of an engine's other targets, which are not ours, nothing is said."""
+    """`known_jobs_only` leaves out targets of jobs without a gpuscope agent."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class GoneWatch:
         self._unexplained: dict[str, float] = {}  # since when: without samples, and no target said to be down
         self._missing = NOTHING_MISSING
         self._looked_at = float("-inf")
-        self._trouble = ""
+        self._episode = EpisodeLog(log, "nodes that are gone cannot be looked up")
 
     async def look(self, samples: Sequence[Sample]) -> Missing:
         """What is missing beside these samples of now."""
@@ -71,7 +73,7 @@ class GoneWatch:
         return replace(gone, samples=[*gone.samples, *unread.samples], unread=unread.unread)
 
     async def _look_for_gone(self, samples: Sequence[Sample]) -> Missing:
-        """Asked anew when a node has left, or after a while."""
+        """Refreshed when a node has left, and every few seconds."""
         now = self._clock()
         present = await asyncio.to_thread(_present, samples)
         is_fresh = 0 <= now - self._looked_at < REFRESH_SECONDS and not self._unexplained
@@ -81,11 +83,10 @@ class GoneWatch:
             return self._missing
         try:
             self._missing = await self._refresh(present, now)
-            self._trouble = ""
         except Exception as error:  # the live numbers themselves go on
-            if str(error) != self._trouble:
-                log.warning("nodes that are gone cannot be looked up: %s", error)
-            self._trouble = str(error)
+            self._episode.failed(str(error))
+        else:
+            self._episode.succeeded()
         self._looked_at = self._clock()
         return self._missing
 
@@ -131,7 +132,7 @@ class GoneWatch:
         )
 
     def _forget(self, unexplained: Set[str], now: float) -> None:
-        """Who is not missed has left the configuration, or its scraper has not told us yet: it gets a while."""
+        """Forgets nodes that no target misses, after a wait: the scraper's state may be late."""
         since = {
             instance: self._unexplained.get(instance, now) for instance in unexplained & self._nodes.keys()
         }

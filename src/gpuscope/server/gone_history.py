@@ -1,27 +1,27 @@
-"""What history knows of nodes that are gone, asked in PromQL of the embedded store or of another engine.
+"""What the history knows of nodes that are gone, in PromQL, from the embedded store or another engine.
 
 A subquery with a step of a minute finds the time of a series' last sample: `since` may be a minute early, never
-late; the first try of a target that never answered may be a minute late. A GPU belongs to a node's last picture
-if it was seen at most a look-back before the node itself.
+late; the first try of a target that never answered may be a minute late. A GPU belongs to the last picture of a
+node if it was seen at most one look-back (5 min) before the node itself.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.health.facts import Sample
+from gpuscope.health.finding_details import one_of
 from gpuscope.promql.labels import quote
-from gpuscope.server.missing import Sample
 
 DAY_SECONDS: Final = 86400.0
 SNAPSHOT_METRIC: Final = "gpuscope_agent_snapshot_timestamp_seconds"
-INSTANCES_A_QUERY: Final = 100
+MAX_INSTANCES_PER_QUERY: Final = 100
 LOOK_BACK_SECONDS: Final = 300.0
-# A little more than a day: what began before the day did is told from what began at its first minute.
+# A little more than a day, to tell what began before the day from what began in its first minute.
 _WINDOW: Final = "1d5m"
-# To the minute over the day, closer over the last minutes: a subquery of a minute's step may see nothing there.
+# A step of a minute over the day; a finer one over the last minutes, where a coarse step may hit no sample.
 _WINDOWS: Final = (f"{_WINDOW}:1m", "10m:5s")
 _GPU_IDENTITY: Final = ("gpuscope_gpu_info", "gpuscope_mig_info")
 _IDENTITY: Final = ("gpuscope_agent_info", *_GPU_IDENTITY)
@@ -60,8 +60,8 @@ async def last_seen_nodes(ask: Ask, now: float) -> dict[str, str]:
 async def look_up(ask: Ask, instances: Iterable[str], now: float) -> dict[str, LastSeen]:
     wanted = sorted(instances)
     seen: dict[str, LastSeen] = {instance: LastSeen() for instance in wanted}
-    for start in range(0, len(wanted), INSTANCES_A_QUERY):
-        only = _matcher(wanted[start : start + INSTANCES_A_QUERY])
+    for start in range(0, len(wanted), MAX_INSTANCES_PER_QUERY):
+        only = _matcher(wanted[start : start + MAX_INSTANCES_PER_QUERY])
         await _look_up_scrapes(ask, only, now, seen)
         await _look_up_identity(ask, only, now, seen)
     return seen
@@ -70,8 +70,8 @@ async def look_up(ask: Ask, instances: Iterable[str], now: float) -> dict[str, L
 async def last_read_gpus(ask: Ask, instances: Iterable[str], now: float) -> dict[str, LastRead]:
     wanted = sorted(instances)
     read: dict[str, LastRead] = {instance: LastRead() for instance in wanted}
-    for start in range(0, len(wanted), INSTANCES_A_QUERY):
-        only = _matcher(wanted[start : start + INSTANCES_A_QUERY])
+    for start in range(0, len(wanted), MAX_INSTANCES_PER_QUERY):
+        only = _matcher(wanted[start : start + MAX_INSTANCES_PER_QUERY])
         for name in _GPU_IDENTITY:  # whole GPUs first: the last of them says when it was
             times = await _last_times(ask, f"timestamp({name}{only})", now)
             latest = {_key(labels): (labels, at) for labels, at in times}
@@ -86,7 +86,7 @@ async def last_read_gpus(ask: Ask, instances: Iterable[str], now: float) -> dict
 
 
 def _matcher(instances: Iterable[str]) -> str:
-    return "{instance=~" + quote("|".join(map(re.escape, instances))) + "}"
+    return "{instance=~" + quote(one_of(instances)) + "}"
 
 
 async def _look_up_scrapes(ask: Ask, only: str, now: float, seen: dict[str, LastSeen]) -> None:

@@ -1,7 +1,7 @@
-"""What the browser asks for: the live fleet, and the page's own files, with headers that keep strangers out.
+"""Routes of the page: `/api/live`, `/api/findings` and the page's own files, with security headers.
 
-The live answer is made at most once a second, when somebody asks, and its bytes are shared by all viewers. The
-page is built into this package; a checkout without Node has none, and says so.
+A live answer is made at most once a second, on request, and its bytes are shared by all clients. The page is
+built into this package; a checkout without Node has none and answers with a sentence that says so.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from typing import Protocol
 import orjson
 
 from gpuscope.errors import GpuscopeError
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
+from gpuscope.server.api_types.findings_json import FindingsAnswer
+from gpuscope.server.api_types.live_json import LivePicture
+from gpuscope.server.fleet_judge import FleetJudge, JudgedFleet
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
 from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
-from gpuscope.server.live import fleet_state
-from gpuscope.server.missing import NOTHING_MISSING, Missing, Sample
+from gpuscope.server.live import live_picture
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 FRESH_SECONDS = 0.9
@@ -46,10 +50,16 @@ ReadSamples = Callable[[], Awaitable[Iterable[Sample]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    began_at: float  # monotonic: its numbers are not older than this
+class _Body:
     plain: bytes
     gzipped: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    began_at: float  # monotonic: its numbers are not older than this
+    live: _Body
+    findings: _Body
 
 
 class Watch(Protocol):
@@ -59,63 +69,93 @@ class Watch(Protocol):
 
 
 class LiveFleet:
-    """Makes a new answer when somebody asks and the last one is old: one for all viewers, and none of them
-    waits for it. They have the last one meanwhile, unless that is too old to show; then they wait together."""
+    """Makes a new answer when a client asks and the last one is old: one for all clients. They get the last
+    one meanwhile, unless it is too old to show; then they wait together."""
 
     def __init__(
         self,
         read: ReadSamples,
         source: str,
         watch: Watch | None = None,
+        judge: FleetJudge | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._read = read
         self._source = source
         self._watch = watch
+        self._judge = judge or FleetJudge()
         self._clock = clock
         self._answer: _Answer | None = None
         self._making: asyncio.Task[_Answer] | None = None
+        self._looking_up: asyncio.Task[None] | None = None
 
     async def body(self, gzipped: bool) -> bytes:
+        """Of `/api/live`."""
+        live = (await self._current()).live
+        return live.gzipped if gzipped else live.plain
+
+    async def findings_body(self, gzipped: bool) -> bytes:
+        """Of `/api/findings`."""
+        findings = (await self._current()).findings
+        return findings.gzipped if gzipped else findings.plain
+
+    async def _current(self) -> _Answer:
         answer, now = self._answer, time.monotonic()
         if self._making is None and (answer is None or now - answer.began_at > FRESH_SECONDS):
             self._making = asyncio.create_task(self._make(now))
             self._making.add_done_callback(self._made)
         if answer is None or now - answer.began_at > OLDEST_SECONDS:
             assert self._making is not None  # noqa: S101 - an answer that old is not fresh
-            # Shielded: a viewer who leaves must not take the answer away from the others.
+            # Shielded: a client that leaves must not take the answer away from the others.
             answer = await asyncio.shield(self._making)
-        return answer.gzipped if gzipped else answer.plain
+        return answer
 
     async def _make(self, began_at: float) -> _Answer:
         samples, missing = await self._read(), NOTHING_MISSING
         if self._watch is not None:
-            samples = samples if isinstance(samples, list) else list(samples)  # it is gone through twice
+            samples = samples if isinstance(samples, list) else list(samples)  # read twice
             missing = await self._watch.look(samples)
-        return await asyncio.to_thread(self._encode, samples, missing, began_at)
+        judged = await asyncio.to_thread(self._judge.judge, samples, missing, self._clock())
+        if self._looking_up is None or self._looking_up.done():
+            self._looking_up = asyncio.create_task(self._judge.look_up(judged))
+        return await asyncio.to_thread(self._encode, judged, began_at)
 
     def _made(self, making: asyncio.Task[_Answer]) -> None:
         self._making = None
-        # After a failure the next viewer tries again and is told, rather than shown ever older numbers.
+        # After a failure the next client tries again and gets the error, rather than ever older numbers.
         self._answer = None if making.cancelled() or making.exception() else making.result()
 
-    def _encode(self, samples: Iterable[Sample], missing: Missing, began_at: float) -> _Answer:
-        plain = orjson.dumps(fleet_state(samples, now=self._clock(), source=self._source, missing=missing))
-        compressor = zlib.compressobj(level=3, wbits=31)
-        return _Answer(began_at, plain, compressor.compress(plain) + compressor.flush())
+    def _encode(self, judged: JudgedFleet, began_at: float) -> _Answer:
+        live = live_picture(judged, self._source)
+        findings: FindingsAnswer = {"findings": live["findings"]}
+        return _Answer(began_at, _to_body(live), _to_body(findings))
+
+
+def _to_body(document: LivePicture | FindingsAnswer) -> _Body:
+    plain = orjson.dumps(document)
+    compressor = zlib.compressobj(level=3, wbits=31)
+    return _Body(plain, compressor.compress(plain) + compressor.flush())
 
 
 def page_routes(live: LiveFleet) -> list[Route]:
-    async def live_fleet(request: Request) -> Response:
+    return [
+        Route("/api/live", _json_route(live.body)),
+        Route("/api/findings", _json_route(live.findings_body)),
+        Route("/", _index),
+    ]
+
+
+def _json_route(make_body: Callable[[bool], Awaitable[bytes]]) -> Handler:
+    async def answer(request: Request) -> Response:
         gzipped = "gzip" in request.header("accept-encoding")
         try:
-            body = await live.body(gzipped)
-        except GpuscopeError as error:  # the page keeps its last picture and says why
+            body = await make_body(gzipped)
+        except GpuscopeError as error:  # the page keeps its last picture and shows the reason
             return Response(failure("unavailable", str(error)), 503, JSON)
         packed = (("content-encoding", "gzip"),) if gzipped else ()
         return Response(body, 200, JSON, (("vary", "accept-encoding"), *packed))
 
-    return [Route("/api/live", live_fleet), Route("/", _index)]
+    return answer
 
 
 async def _index(request: Request) -> Response:
@@ -126,13 +166,13 @@ async def _index(request: Request) -> Response:
 
 
 async def page_files(request: Request) -> Response:
-    """For every path that nobody else knows."""
+    """The fallback for every path without a route of its own."""
     path = page_file(request.path.removeprefix("/"))
     if path is None:
         return await not_found(request)
     if request.method not in READS:
         return not_allowed(READS)
-    # The build names its files by their content, so a browser may keep them for ever.
+    # The build names its files by their content, so a browser may keep them for a year.
     return await _send(path, f"max-age={31536000 if path.parent.name == 'assets' else 0}")
 
 

@@ -1,7 +1,7 @@
-"""GPUs that nobody reads now although their node's agent answers: the driver blocks every call.
+"""GPUs that are not read now although their node's agent answers: the driver blocks every call.
 
-Such an agent has no number of any GPU. Samples of now go in; out come, from the history, the GPUs the node had
-when they were last read, and when that was. A node that had none within the last day has none here either.
+Such an agent has no number of any GPU. In: the samples of now. Out: from the history, the GPUs the node had
+when they were last read, and when that was. A node without GPUs within the last day has none here either.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import Missing
 from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastRead, last_read_gpus
-from gpuscope.server.missing import Missing, Sample
 
 log = logging.getLogger("gpuscope.live")
 
@@ -35,7 +37,7 @@ class UnreadGpus:
         self._ask = ask
         self._clock = clock
         self._found: dict[str, LastRead] = {}  # by instance; asked once while its GPUs are not read
-        self._trouble = ""
+        self._episode = EpisodeLog(log, "GPUs that are not read cannot be looked up")
 
     async def look(self, samples: Iterable[Sample]) -> Missing:
         now = self._clock()
@@ -52,8 +54,7 @@ class UnreadGpus:
     async def _look_up(self, instances: set[str], now: float) -> None:
         try:
             self._found |= await last_read_gpus(self._ask, instances, now)
-            self._trouble = ""
         except Exception as error:  # the live numbers themselves go on
-            if str(error) != self._trouble:
-                log.warning("GPUs that are not read cannot be looked up: %s", error)
-            self._trouble = str(error)
+            self._episode.failed(str(error))
+        else:
+            self._episode.succeeded()

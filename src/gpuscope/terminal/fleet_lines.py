@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpuscope.health.states import STATES, WORST_FIRST, State
-from gpuscope.terminal.columns import Column
 from gpuscope.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.terminal.safe_text import duration_text, fit, short_bytes, short_duration
 from gpuscope.terminal.spans import Line, Span, Style, bar, sparkline
+from gpuscope.terminal.table_columns import Column
 
 _STATE_STYLES: Final[Mapping[str, Style]] = {
     "lost": Style.RED,
@@ -25,7 +25,7 @@ _STATE_STYLES: Final[Mapping[str, Style]] = {
     "held": Style.YELLOW,
     "idle": Style.DIM,
 }
-STATE_ORDER: Final = {state.value: i for i, state in enumerate(WORST_FIRST)} | {"gone": -1}
+STATE_ORDER: Final = {state.value: i for i, state in enumerate(WORST_FIRST)}
 History = Mapping[tuple[str, str], Iterable[float | None]]
 """Utilisation of the last samples, by node and UUID."""
 
@@ -37,7 +37,7 @@ def state_style(state: str) -> Style:
 def state_letter(state: str) -> str:
     try:
         return STATES[State(state)].letter
-    except ValueError:  # `gone`, or a state of a newer server
+    except ValueError:  # a state of a newer server
         return state[:1].upper() or " "
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuscope.terminal.columns import draw_head, draw_row, lay_out
 from gpuscope.terminal.fleet_lines import gpu_columns, legend_lines, note_lines, process_columns, title_line
 from gpuscope.terminal.fleet_view import FleetView
 from gpuscope.terminal.spans import Line, Look, Span, Style, fit_line, to_ansi, to_ascii
+from gpuscope.terminal.table_columns import draw_head, draw_row, lay_out
 
 
 def render_snapshot(view: FleetView, look: Look) -> list[str]:

@@ -12,13 +12,13 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from gpuscope.terminal.columns import draw_head, draw_row, lay_out
 from gpuscope.terminal.fleet_lines import gpu_columns, note_lines, process_columns
 from gpuscope.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.terminal.line_widgets import LineBar, LineList
 from gpuscope.terminal.process_tree import Ancestor
 from gpuscope.terminal.safe_text import printable
 from gpuscope.terminal.spans import Span, Style
+from gpuscope.terminal.table_columns import draw_head, draw_row, lay_out
 from gpuscope.terminal.top_dialogs import PageScreen, SignalScreen
 from gpuscope.terminal.top_lines import (
     finding_lines,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from typing import Final
 
@@ -62,12 +61,8 @@ class PageScreen(ModalScreen[None]):
         self._list.page(pages)
 
 
-SIGNAL_KEYS: Final = {
-    "y": signal.SIGTERM,
-    "t": signal.SIGTERM,
-    "i": signal.SIGINT,
-    "9": signal.SIGKILL,
-}
+TERM, INT, KILL = 15, 2, 9
+SIGNAL_KEYS: Final = {"y": TERM, "t": TERM, "i": INT, "9": KILL}
 
 
 class SignalScreen(ModalScreen[int | None]):
@@ -104,5 +99,4 @@ class SignalScreen(ModalScreen[int | None]):
 
     def on_key(self, event: Key) -> None:
         event.stop()
-        number = SIGNAL_KEYS.get(event.key)
-        self.dismiss(None if number is None else int(number))
+        self.dismiss(SIGNAL_KEYS.get(event.key))

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpuscope.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.terminal.process_tree import Ancestor, to_tree
-from gpuscope.terminal.selection import GPU_SORTS, PROCESS_SORTS, matches
+from gpuscope.terminal.row_selection import GPU_SORTS, PROCESS_SORTS, matches
 
 HISTORY_SAMPLES: Final = 120
 _GPU_SORT_OF: Final = {"memory": "memory", "sm": "util", "user": "user"}

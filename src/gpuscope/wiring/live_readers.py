@@ -17,13 +17,14 @@ from typing import Any, Final, Protocol
 from gpuscope.errors import GpuscopeError
 from gpuscope.exposition.parser import SeriesCache
 from gpuscope.exposition.series_text import ParseError
-from gpuscope.health.facts import sort_samples
-from gpuscope.server.live import LIVE_METRICS, fleet_state
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import NOTHING_MISSING
+from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.server.live import live_picture
+from gpuscope.server.live_metrics import LIVE_METRICS
 from gpuscope.wiring.live_client import LiveClient
-from gpuscope.wiring.live_findings import live_findings
 
 Picture = Mapping[str, Any]
-Sample = tuple[str, Mapping[str, str], float]
 Clock = Callable[[], float]
 
 AGENT_URL: Final = "http://127.0.0.1:9400"
@@ -35,7 +36,7 @@ LINK_METRIC: Final = "gpuscope_gpu_p2p_nvlink_status"
 _LINKED: Final = 0.0
 _PCI_ADDRESS: Final = re.compile(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 """NVML writes the domain with eight digits, sysfs with four."""
-_SHOWN: Final = frozenset((*LIVE_METRICS, ALLOCATION_METRIC, LINK_METRIC))
+SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, ALLOCATION_METRIC, LINK_METRIC))
 
 
 class LiveReader(Protocol):
@@ -77,12 +78,9 @@ class ServerReader:
 class AgentReader:
     """One machine, from its agent's `/metrics`."""
 
-    def __init__(
-        self, client: LiveClient, *, is_local: bool, judges: bool = True, clock: Clock = time.time
-    ) -> None:
-        """`judges`: also give findings, which need many more of the agent's metrics."""
+    def __init__(self, client: LiveClient, *, is_local: bool, clock: Clock = time.time) -> None:
         self._client = client
-        self._judges = judges
+        self._judge = FleetJudge()
         self._clock = clock
         self._series: list[tuple[str, Mapping[str, str]]] = []
         self._cache = SeriesCache(self._remember)
@@ -96,7 +94,7 @@ class AgentReader:
         except ParseError as error:
             raise GpuscopeError(f"{self._client.url}/metrics cannot be read: {error}") from None
         samples = [(*self._series[i], value) for i, value in zip(found.ids, found.values, strict=True)]
-        picture = dict(to_picture(samples, now=self._clock(), source=self.origin, judges=self._judges))
+        picture = dict(to_picture(samples, now=self._clock(), source=self.origin, judge=self._judge))
         if self.is_local:
             picture["numa"] = numa_nodes(samples)
         return picture
@@ -107,7 +105,7 @@ class AgentReader:
     def _remember(self, pairs: Sequence[tuple[str, str]]) -> int | None:
         labels = dict(pairs)
         name = labels.pop("__name__", "")
-        if name not in _SHOWN and not (self._judges and name.startswith("gpuscope_")):
+        if name not in SHOWN_METRICS:
             return None
         labels.setdefault("instance", "")  # an agent's own text has none
         self._series.append((name, labels))
@@ -131,15 +129,13 @@ class _WithFirst:
         self._reader.close()
 
 
-def find_running(node: str, *, judges: bool = False, clock: Clock = time.time) -> LiveReader | None:
+def find_running(node: str, *, clock: Clock = time.time) -> LiveReader | None:
     """The agent or server on this machine that knows `node`; None if there is none that can be asked."""
-    for url, is_agent in ((AGENT_URL, True), (SERVER_URL, False)):
-        client = LiveClient(url, timeout_seconds=PROBE_SECONDS)
-        reader: LiveReader
-        if is_agent:
-            reader = AgentReader(client, is_local=True, judges=judges, clock=clock)
-        else:
-            reader = ServerReader(client)
+    readers: tuple[LiveReader, ...] = (
+        AgentReader(LiveClient(AGENT_URL, timeout_seconds=PROBE_SECONDS), is_local=True, clock=clock),
+        ServerReader(LiveClient(SERVER_URL, timeout_seconds=PROBE_SECONDS)),
+    )
+    for reader in readers:  # a reader connects when it reads
         try:
             picture = reader.read()
         except GpuscopeError:  # none there, another program's port, or a login
@@ -156,11 +152,12 @@ def _has_fresh_node(picture: Picture, node: str) -> bool:
     return any(one.get("name") == node and not one.get("stale") for one in picture.get("nodes", ()))
 
 
-def to_picture(samples: Sequence[Sample], *, now: float, source: str, judges: bool = True) -> Picture:
-    """The document of `/api/live` for one machine's samples; with its findings if it `judges`."""
-    picture = dict(fleet_state(samples, now=now, source=source))
-    if judges:
-        picture["findings"] = live_findings(sort_samples(samples, now))
+def to_picture(
+    samples: Sequence[Sample], *, now: float, source: str, judge: FleetJudge | None = None
+) -> Picture:
+    """The document of `/api/live` for one machine's samples. `judge` remembers since when a finding lasts."""
+    judged = (judge or FleetJudge()).judge(samples, NOTHING_MISSING, now)
+    picture = dict(live_picture(judged, source))
     picture["allocations"], picture["links"] = allocations(samples), links(samples)
     return picture
 

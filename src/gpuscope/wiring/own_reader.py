@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 
 from gpuscope.collect.collector import Collector
+from gpuscope.health.facts import Sample
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.selection import Selection
 from gpuscope.readings import Snapshot
-from gpuscope.server.live import LIVE_METRICS
-from gpuscope.wiring.live_readers import Picture, Sample, to_picture
+from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.wiring.live_readers import SHOWN_METRICS, Picture, to_picture
 from gpuscope.wiring.run_agent import CollectorThreads
 
 
@@ -23,7 +24,9 @@ class OwnReader:
 
     def __init__(self, collector: Collector) -> None:
         self._threads = CollectorThreads(collector)
-        self._builders = (NativeBuilder(), HostFamily(Selection(LIVE_METRICS)))
+        only = Selection(SHOWN_METRICS)
+        self._builders = (NativeBuilder(only), HostFamily(only))
+        self._judge = FleetJudge()
         self._started = False
 
     @property
@@ -50,7 +53,7 @@ class OwnReader:
 
     def to_picture(self, snapshot: Snapshot) -> Picture:
         samples = list(self._samples(snapshot))
-        picture = dict(to_picture(samples, now=snapshot.taken_at, source="this machine"))
+        picture = dict(to_picture(samples, now=snapshot.taken_at, source="this machine", judge=self._judge))
         affinities = ((device.uuid, device.memory_affinity) for device in snapshot.devices)
         picture["numa"] = {uuid: str(sorted(words.items())) for uuid, words in affinities if words}
         if not any(not device.lost for device in snapshot.devices):

@@ -17,8 +17,9 @@ from gpuscope.clock import Clock, SystemClock
 from gpuscope.load.comparison import LoadedGpu
 from gpuscope.load.device_process import DeviceLoad
 from gpuscope.load.duty_cycle import Progress
+from gpuscope.load.gpu_selection import find_reading
 from gpuscope.load.kinds import KINDS
-from gpuscope.load.selection import find_reading
+from gpuscope.readings import Device, MigInstance
 from gpuscope.wiring.run_agent import CollectorThreads
 
 END_SECONDS = 5.0
@@ -73,7 +74,7 @@ def run_load(
     running: CollectorThreads,
     gpus: Sequence[LoadedGpu],
     load: DeviceLoad,
-    show: Callable[[float, LoadedGpu, object], None],
+    show: Callable[[float, LoadedGpu, Device | MigInstance | None], None],
     clock: Clock | None = None,
 ) -> bool:
     """Loads the GPUs until the time is over or a signal comes; whether it ran to its end."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.engines.http_connection import EngineConnection
@@ -28,18 +31,28 @@ from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.server.api.proxy import ProxyApi
 from gpuscope.server.api.query_log import QueryLog
+from gpuscope.server.api.rule_routes import rule_routes
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
 from gpuscope.server.limit_metrics import limit_families
 from gpuscope.server.own_metrics import build_families, engine_families, store_families
 from gpuscope.server.page_routes import page_routes
+from gpuscope.server.reload_status import ReloadStatus
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
+from gpuscope.wiring.notifying import Notifying
 from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.remote_write import sending
+from gpuscope.wiring.rule_evaluation import (
+    RuleEvaluation,
+    embedded_rules,
+    engine_rules,
+    load_engine_rules,
+    load_rules,
+)
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
 log = logging.getLogger("gpuscope")
@@ -108,6 +121,8 @@ def _run_embedded(settings: Settings) -> None:
     web = build_web(settings, listen)
     config = read_scrape_config(settings)
     _warn(config)
+    loaded = load_rules(settings, config)
+    reloads = ReloadStatus()
     queues = build_queues(
         settings, config.external_labels, [(one.url, one.http) for one in config.remote_write]
     )
@@ -128,6 +143,8 @@ def _run_embedded(settings: Settings) -> None:
             )
         )
         scraper, receiver = scraping.scraper, Receiver(store, server_limits=settings)
+        notifying = Notifying(settings, listen)
+        rules = embedded_rules(settings, listen, loaded, store, remote_write=queues, sinks=[notifying.notifier])
         api = EmbeddedApi(
             store,
             build_engine(settings, store),
@@ -137,11 +154,19 @@ def _run_embedded(settings: Settings) -> None:
             limits=settings,
             with_admin=settings.admin_api,
             query_log=query_log,
+            rules=rules.view,
+            reloads=reloads,
         )
         # The live view has default limits: strict limits for clients must not disable it.
         live = live_from_store(EmbeddedEngine(store, Engine(store)), scraper)
         app = build_app(
-            [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
+            [
+                *api.routes(),
+                *notifying.routes(),
+                write_route(receiver),
+                *api.last_routes(),
+                *page_routes(live),
+            ],
             own_metrics=lambda: encode_text(
                 [
                     *build_families(),
@@ -150,13 +175,23 @@ def _run_embedded(settings: Settings) -> None:
                     *scraper.families(),
                     *receiver.families(),
                     *(queues.families() if queues else ()),
+                    *rules.families(),
+                    *reloads.families(api.started_at),
+                    *notifying.families(),
                 ]
             ),
             ready=store.trouble,
             access=web.access,
         )
-        with sending(queues), scraping:  # senders stop last, so that the last samples are sent
-            serve(app, listen, web, settings, lambda: _reload(settings, store, scraper, query_log, config))
+        reload = _Reload(settings, store, scraper, query_log, rules, config, reloads)
+
+        def reload_everything() -> None:
+            reload.run()
+            notifying.reload()
+
+        # Senders stop last, so that the last samples and alerts are sent.
+        with sending(queues), notifying, scraping, rules:
+            serve(app, listen, web, settings, reload_everything)
     finally:
         store.close()
 
@@ -166,22 +201,38 @@ def _warn(config: ScrapeConfig) -> None:
         log.warning("%s", warning)
 
 
-def _reload(
-    settings: Settings, store: Store, scraper: Scraper, query_log: QueryLog, started_with: ScrapeConfig
-) -> None:
-    try:
-        config = read_scrape_config(settings)
-        query_log.open(config.query_log_file)
-    except UsageError as error:
-        log.error("the configuration was not reloaded: %s; the previous one stays", error)
-        return
-    _warn(config)
-    fixed = [(one.external_labels, [to.url for to in one.remote_write]) for one in (config, started_with)]
-    if fixed[0] != fixed[1]:
-        log.warning("external_labels and remote_write have changed; this takes effect after a restart")
-    store.set_out_of_order(int(config.out_of_order_seconds * 1000))
-    scraper.reload(config)
-    log.info("the configuration was reloaded")
+@dataclass(frozen=True, slots=True)
+class _Reload:
+    """Reads configuration and rule files again; one mistake in any of them leaves everything as it is."""
+
+    settings: Settings
+    store: Store
+    scraper: Scraper
+    query_log: QueryLog
+    rules: RuleEvaluation
+    started_with: ScrapeConfig
+    status: ReloadStatus
+
+    def run(self) -> None:
+        try:
+            config = read_scrape_config(self.settings)
+            loaded = load_rules(self.settings, config)
+            self.query_log.open(config.query_log_file)
+        except UsageError as error:
+            self.status.failed(str(error))
+            log.error("the configuration was not reloaded, the previous one stays: %s", error)
+            return
+        _warn(config)
+        fixed = [
+            (one.external_labels, [to.url for to in one.remote_write]) for one in (config, self.started_with)
+        ]
+        if fixed[0] != fixed[1]:
+            log.warning("remote_write has changed, or its external_labels; this takes effect after a restart")
+        self.store.set_out_of_order(int(config.out_of_order_seconds * 1000))
+        self.scraper.reload(config)
+        self.rules.reload(loaded)
+        self.status.succeeded()
+        log.info("the configuration was reloaded")
 
 
 def _run_over_engine(settings: Settings) -> None:
@@ -194,17 +245,62 @@ def _run_over_engine(settings: Settings) -> None:
     stats = EngineStats()
     connection = build_engine_connection(settings, stats)
     engine = HttpEngine(connection, settings.query_max_samples)
+    notifying = Notifying(settings, listen)
+    rules = _rules_over_engine(settings, listen, stats, notifying)
+    reloads, started_at = ReloadStatus(), time.time()
     app = build_app(
-        [*ProxyApi(connection).routes(), *page_routes(live_from_engine(engine))],
+        [
+            *(rule_routes(rules.view, settings) if rules is not None else ()),
+            *ProxyApi(connection).routes(),
+            *notifying.routes(),
+            *page_routes(live_from_engine(engine)),
+        ],
         own_metrics=lambda: encode_text(
-            [*build_families(), *engine_families(stats), *limit_families(settings)]
+            [
+                *build_families(),
+                *engine_families(stats),
+                *limit_families(settings),
+                *(rules.families() if rules is not None else ()),
+                *reloads.families(started_at),
+                *notifying.families(),
+            ]
         ),
         ready=lambda: "",
         access=web.access,
     )
     # An engine that is unreachable or refuses us is logged at the start, not at the first request.
     threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
-    serve(app, listen, web, settings)
+
+    def reload() -> None:
+        if rules is not None:
+            _reload_engine_rules(settings, rules, reloads)
+        notifying.reload()
+
+    with notifying, rules or nullcontext():
+        serve(app, listen, web, settings, reload)
+
+
+def _rules_over_engine(
+    settings: Settings, listen: tuple[str, int], stats: EngineStats, notifying: Notifying
+) -> RuleEvaluation | None:
+    """None without --rules: the engine's own rules are shown then."""
+    if not settings.rules:
+        return None
+    # A connection belongs to one event loop, and rules have their own.
+    engine = HttpEngine(build_engine_connection(settings, stats), settings.query_max_samples)
+    return engine_rules(settings, listen, engine, [notifying.notifier])
+
+
+def _reload_engine_rules(settings: Settings, rules: RuleEvaluation, status: ReloadStatus) -> None:
+    try:
+        loaded = load_engine_rules(settings)
+    except UsageError as error:
+        status.failed(str(error))
+        log.error("the rules were not reloaded, the previous ones stay: %s", error)
+        return
+    rules.reload(loaded)
+    status.succeeded()
+    log.info("the rules were reloaded")
 
 
 def _check_once(settings: Settings, stats: EngineStats) -> None:

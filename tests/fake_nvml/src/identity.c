@@ -94,13 +94,23 @@ static nvmlReturn_t pci_info(const char *function, nvmlDevice_t device, nvmlPciI
     fill_pci(gpu, pci);
     return NVML_SUCCESS;
 }
+/* The structure of the older versions ends before `busId`. */
+static nvmlReturn_t old_pci_info(const char *function, nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    nvmlPciInfo_t full;
+    UNLESS(pci, NVML_ERROR_INVALID_ARGUMENT);
+    nvmlReturn_t code = pci_info(function, device, &full);
+    if (code == NVML_SUCCESS)
+        memcpy(pci, &full, offsetof(nvmlPciInfo_t, busId));
+    return code;
+}
 nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-    return pci_info(__func__, device, pci);
+    return old_pci_info(__func__, device, pci);
 }
 nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-    return pci_info(__func__, device, pci);
+    return old_pci_info(__func__, device, pci);
 }
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {

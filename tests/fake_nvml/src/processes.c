@@ -2,6 +2,8 @@
  * instance ids; asked of an instance, only its own. */
 #include "fake.h"
 
+#include <stdlib.h>
+
 static bool runs(const struct process *process, char kind, const struct mig *mig)
 {
     return (process->kind == kind || kind == '*') && process->start <= fake_now &&
@@ -32,6 +34,23 @@ static nvmlReturn_t list(const char *function, nvmlDevice_t device, char kind, u
     { \
         return list(__func__, device, kind, count, infos); \
     }
+/* Drivers before 465 have only this form: without instance ids. */
+#define OLD_PROCESSES(function, kind) \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) \
+    { \
+        UNLESS(count, NVML_ERROR_INVALID_ARGUMENT); \
+        unsigned room = infos ? *count : 0; \
+        nvmlProcessInfo_v2_t *full = calloc(room + 1, sizeof *full); \
+        nvmlReturn_t code = list(__func__, device, kind, count, infos ? full : NULL); \
+        for (unsigned i = 0; i < room && i < *count; i++) \
+            infos[i] = (nvmlProcessInfo_v1_t){full[i].pid, full[i].usedGpuMemory}; \
+        free(full); \
+        return code; \
+    }
+OLD_PROCESSES(nvmlDeviceGetComputeRunningProcesses, 'C')
+OLD_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, 'G')
+OLD_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, 'M')
+
 PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, 'C')
 PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, 'C')
 PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, 'G')

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuscope.health.facts import Sample
 from gpuscope.limits import Limits
 from gpuscope.server.app import build_app
 from gpuscope.server.http.client_log import ClientLog
@@ -21,7 +22,6 @@ from gpuscope.server.login.origin_rules import HostRule
 from gpuscope.server.login.password_checks import LoginAttempts
 from gpuscope.server.login.rate_limit import RateLimit
 from gpuscope.server.login.user_file import UserFile
-from gpuscope.server.missing import Sample
 from gpuscope.server.page_routes import LiveFleet, page_routes
 from tests.server.client import Client
 

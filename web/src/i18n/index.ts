@@ -1,5 +1,6 @@
 // The words of the page in the reader's language. English is always there; the others are loaded when asked for, so
 // that nobody pays for four languages.
+import { FINDING_TEXTS, type FindingTextKey, type StepTextKey } from "../api-types";
 import { createStore, useStore } from "../store";
 import { panelById } from "../panels";
 import { en } from "./en";
@@ -10,6 +11,10 @@ export type PanelWords = Record<string, { title: string; help: string }>;
 export interface Language {
   words: Words;
   panels: PanelWords;
+  /** Sentences of findings, by `why_key`. */
+  findings: Readonly<Record<FindingTextKey, string>>;
+  /** Next steps, by `next_key`; English has none here, because the server sends it. */
+  steps: Readonly<Partial<Record<StepTextKey, string>>>;
 }
 
 export const LANGUAGES = { en: "English", ko: "한국어", ja: "日本語", zh: "中文" } as const;
@@ -26,7 +31,7 @@ interface Spoken extends Language {
 }
 
 // The panels' own definition is their English text.
-const ENGLISH: Spoken = { code: "en", words: en, panels: {} };
+const ENGLISH: Spoken = { code: "en", words: en, panels: {}, findings: FINDING_TEXTS, steps: {} };
 export const spoken = createStore<Spoken>(ENGLISH);
 
 export function chooseLanguage(stored: string | null, preferred: readonly string[]): LanguageCode {

@@ -1,39 +1,36 @@
-// What needs somebody: each entry says what and where, who, since when, and the one next step.
+// The list of findings: each entry says what and where, who can act, since when, and the next step.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { SEVERE, type Finding } from "../findings";
-import { formatDuration, formatIndices, formatMoment } from "../format";
-import { t, tName, useLanguage, type Key } from "../i18n";
-import { serverNow, type GpuState } from "../live";
+import { formatDuration, formatMoment } from "../format";
+import { nextText, ownerLabel, whyText } from "../finding-text";
+import { t, useLanguage } from "../i18n";
+import { serverNow, type Finding, type GpuState } from "../live";
 import { linkTo } from "../router";
-import { en } from "../i18n/en";
 import { Name, Swatch } from "./marks";
 
 /** On a phone the map must not be pages away. */
 const FEW = matchMedia("(max-width: 640px)").matches ? 2 : 6;
-const STATE_OF: Record<Finding["kind"], GpuState> = {
-  lost: "lost",
-  missing: "lost",
-  node_gone: "gone",
-  node_never: "gone",
-  target_gone: "gone",
+
+/** The colour beside a finding is that of the GPUs it is about. */
+const LOOKS: Readonly<Record<string, GpuState>> = {
+  gpu_lost: "lost",
+  gpus_missing: "lost",
+  node_down: "gone",
+  target_down: "gone",
   node_stale: "stale",
   source_down: "stale",
-  sick: "sick",
+  source_slow: "stale",
   throttled: "throttled",
-  lopsided: "held",
-  held: "held",
+  hot: "throttled",
+  memory_hot: "throttled",
+  power_limit_low: "throttled",
+  held_idle: "held",
+  only_some_work: "held",
+  allocated_unused: "held",
+  orphan_memory: "held",
+  long_running: "busy",
+  xid_application: "busy",
 };
-
-/** Of these the reason is somebody else's text, and nobody holds them. */
-const GONE: ReadonlySet<Finding["kind"]> = new Set(["node_gone", "node_never", "target_gone"]);
-
-/** The most special advice there is for a finding: by XID, by reason, or by kind. */
-export function stepKey(finding: Finding): Key {
-  const word = finding.why.replace(/^XID (\d+)$/, "xid.$1").replace(/^PCIe .*/, "pcie");
-  const special = `step.${finding.kind}.${word}`;
-  return special in en ? (special as Key) : `step.${finding.kind}`;
-}
 
 export function Attention({ findings, gpus }: { findings: Finding[]; gpus: number }): JSX.Element {
   const [all, setAll] = useState(false);
@@ -60,7 +57,7 @@ export function Findings({ findings }: { findings: readonly Finding[] }): JSX.El
   return (
     <ul class="findings">
       {findings.map((finding) => (
-        <Entry key={`${finding.kind}/${finding.node}/${finding.gpus.join()}/${finding.why}`} finding={finding} />
+        <Entry key={finding.id} finding={finding} />
       ))}
     </ul>
   );
@@ -68,40 +65,42 @@ export function Findings({ findings }: { findings: readonly Finding[] }): JSX.El
 
 function Entry({ finding }: { finding: Finding }): JSX.Element {
   const language = useLanguage();
-  const gpus = formatIndices(finding.gpus);
-  // Of a GPU that is gone nobody can say who was on it; that is not the same as nobody.
-  const none = finding.kind === "lost" || finding.kind === "missing" ? t("sessions.no_name") : t("attention.nobody");
-  const who = finding.who.join(", ") || none;
-  const gone = GONE.has(finding.kind);
-  const where = finding.uuids.length === 1 ? linkTo("gpu", finding.uuids[0]) : linkTo("node", finding.node);
+  const owner = ownerLabel(finding.owner);
+  const why = whyText(finding);
+  // Most sentences about use name the owner. Of a lost GPU it matters also that nobody is known.
+  const showsOwner = finding.kind === "gpu_lost" || (owner && !why.includes(owner));
+  const [uuid] = finding.uuids;
+  const where = uuid !== undefined && finding.uuids.length === 1 ? linkTo("gpu", uuid) : linkTo("node", finding.node);
   const now = serverNow();
   return (
-    <li class={SEVERE.has(finding.kind) ? "finding severe" : "finding"}>
+    <li class={finding.severity === "critical" ? "finding severe" : "finding"} data-kind={finding.kind}>
       <h3>
-        <Swatch state={STATE_OF[finding.kind]} />
-        {finding.kind === "target_gone" ? (
+        <Swatch state={LOOKS[finding.kind] ?? (finding.severity === "info" ? "idle" : "sick")} />
+        {finding.kind === "target_down" ? (
           <Name text={finding.node} />
         ) : (
           <a href={where}>
             <Name text={finding.node} />
           </a>
         )}
-        <span>{t(`finding.${finding.kind}`, { gpus, count: finding.count, why: tName("why", finding.why) })}</span>
+        <Name text={why} />
       </h3>
       <dl>
-        <dt>{gone ? t("attention.why") : t("attention.who")}</dt>
-        <dd>
-          <Name text={gone ? finding.why || t("sessions.no_name") : who} />
-        </dd>
+        {showsOwner && [
+          <dt>{t("attention.who")}</dt>,
+          <dd>
+            <Name text={owner || t("sessions.no_name")} />
+          </dd>,
+        ]}
         <dt>{t("attention.since")}</dt>
         <dd>
-          {finding.since === undefined
+          {finding.since === null
             ? t("attention.unknown_time")
             : `${formatDuration(now - finding.since)} (${formatMoment(finding.since, now, language)})`}
         </dd>
         <dt>{t("attention.next")}</dt>
         <dd>
-          <bdi>{t(stepKey(finding), { gpus, who })}</bdi>
+          <Name text={nextText(finding)} />
         </dd>
       </dl>
     </li>

@@ -1,10 +1,11 @@
 // One node of the fleet map: its name, the spread over its GPUs, and a cell for each GPU or MIG instance.
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { busyOf, findLopsided, holdersOf, levelOf, spreadOf, type Cell, type Measure, type NodeCells } from "../fleet";
+import { busyOf, holdersOf, levelOf, spreadOf, type Cell, type Measure, type NodeCells } from "../fleet";
 import { ABSENT, formatMoment, formatValue, shortModel } from "../format";
 import { spoken, t } from "../i18n";
-import { serverNow, type Gone, type LiveGpu } from "../live";
+import { serverNow, type Finding, type Gone, type LiveGpu } from "../live";
+import { ownerLabel } from "../finding-text";
 import { linkTo } from "../router";
 import { GLYPHS, Name, Rug, stateName } from "./marks";
 
@@ -17,8 +18,10 @@ interface RowProps {
   tabbed?: boolean;
   /** The colour of each large holder, 1 to 8. */
   holders?: ReadonlyMap<string, number>;
+  findings?: readonly Finding[];
 }
 
+const NO_FINDINGS: readonly Finding[] = [];
 const NO_HOLDERS: ReadonlyMap<string, number> = new Map();
 
 export function NodeRow({
@@ -28,9 +31,10 @@ export function NodeRow({
   matching,
   tabbed = false,
   holders = NO_HOLDERS,
+  findings = NO_FINDINGS,
 }: RowProps): JSX.Element {
   const spread = size === "small" ? undefined : spreadOf(node.cells);
-  const lopsided = findLopsided(node.cells);
+  const uneven = findings.filter((one) => one.kind === "only_some_work" && one.node === node.name);
   return (
     <section class="node" aria-label={node.name}>
       <header>
@@ -50,7 +54,11 @@ export function NodeRow({
             {size === "small" || !node.gone.why ? "" : <Name text={`: ${node.gone.why}`} />}
           </span>
         )}
-        {lopsided && <span class="only">{t("fleet.only_one", { gpu: lopsided.worker.gpu.gpu })}</span>}
+        {uneven.map((one) => (
+          <span class="only" key={one.id}>
+            <Name text={t("fleet.only_one", { gpu: String(one.args["working"]), owner: ownerLabel(one.owner) })} />
+          </span>
+        ))}
         {spread && <Rug spread={spread} />}
       </header>
       <div class="cells">
@@ -140,9 +148,11 @@ function Leaf({ cell, measure, dim, tabbed, size, holders: colours }: CellProps)
         {GLYPHS[gpu.state]}
       </span>
     );
-    const percent = `${(Number(height) || 0) * 100}%`;
-    // Instances lie in rows, one under the other, and fill from the left.
-    const fill = <span class="level" style={{ backgroundSize: gpu.parent ? `${percent} 100%` : `100% ${percent}` }} />;
+    const percent = `${Number(height) * 100}%`;
+    // Instances lie in rows, one under the other, and fill from the left. An absent level has no fill at all.
+    const fill = height && (
+      <span class="level" style={{ backgroundSize: gpu.parent ? `${percent} 100%` : `100% ${percent}` }} />
+    );
     // Little in it, and no level: a thousand of those are painted on one canvas behind the cells.
     if (small)
       return (
@@ -180,9 +190,15 @@ function Leaf({ cell, measure, dim, tabbed, size, holders: colours }: CellProps)
         )}
         {truth.length > 1 && (
           <span class="truth" aria-hidden="true">
-            {truth.split(",").map((width, line) => (
-              <i key={line} style={{ backgroundSize: `${Number(width) * 100}% 100%` }} />
-            ))}
+            {truth
+              .split(",")
+              .map((width, line) =>
+                width ? (
+                  <i key={line} style={{ backgroundSize: `${Number(width) * 100}% 100%` }} />
+                ) : (
+                  <i key={line} class="absent" />
+                ),
+              )}
           </span>
         )}
       </a>

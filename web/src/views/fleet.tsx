@@ -17,10 +17,9 @@ import {
   type NodeCells,
   type Totals,
 } from "../fleet";
-import { findFindings } from "../findings";
 import { formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
-import type { LivePicture } from "../live";
+import type { Finding, LivePicture } from "../live";
 import { Attention } from "../parts/attention";
 import { Card } from "../parts/card";
 import { lazy } from "../parts/lazy";
@@ -42,7 +41,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
   const { query } = useStore(route);
   const nodes = useMemo(() => arrange(picture), [picture]);
   const totals = useMemo(() => totalsOf(nodes), [nodes]);
-  const findings = useMemo(() => findFindings(picture, nodes), [nodes]);
+  const { findings } = picture;
   const measure = MEASURES.find((one) => one === query["m"]) ?? "busy";
   const states = (query["s"] ?? "").split(",").filter(Boolean);
   const colours = useRef<ReadonlyMap<string, number>>(new Map());
@@ -58,7 +57,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
       <TotalsStrip totals={totals} nodes={nodes} />
       <Controls measure={measure} search={query["q"] ?? ""} states={states} totals={totals} />
       <div class="fleet aside">
-        <Attention findings={findings} gpus={totals.gpus - totals.lost - totals.gone} />
+        <Attention findings={findings} gpus={totals.units - totals.states.lost - totals.states.gone} />
         <div>
           <FleetMap
             nodes={nodes}
@@ -67,6 +66,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
             states={states}
             gpus={totals.gpus}
             holders={holders}
+            findings={findings}
           />
           {nodes.length === 1 && totals.gpus <= FEW_GPUS && <FewGpus picture={picture} />}
         </div>
@@ -77,6 +77,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
 
 function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }): JSX.Element {
   const spread = spreadOf(nodes.flatMap((node) => node.cells));
+  const { held, lost, gone } = totals.states;
   return (
     <dl class="totals">
       <Total
@@ -90,10 +91,15 @@ function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }):
           .filter(Boolean)
           .join(", ")}
       />
-      <Total name={t("fleet.in_use")} value={String(totals.inUse)} id="in-use" />
-      <Total name={t("fleet.held_idle")} value={String(totals.heldIdle)} id="held-idle" act={totals.heldIdle > 0} />
-      <Total name={t("fleet.lost")} value={String(totals.lost)} id="lost" act={totals.lost > 0} severe />
-      {totals.gone > 0 && <Total name={t("fleet.gone")} value={String(totals.gone)} id="gone" act severe />}
+      <Total
+        name={t("fleet.in_use")}
+        value={String(totals.inUse)}
+        id="in-use"
+        note={totals.instances ? t("fleet.of_units", { count: totals.units }) : ""}
+      />
+      <Total name={t("fleet.held_idle")} value={String(held)} id="held-idle" act={held > 0} />
+      <Total name={t("fleet.lost")} value={String(lost)} id="lost" act={lost > 0} severe />
+      {gone > 0 && <Total name={t("fleet.gone")} value={String(gone)} id="gone" act severe />}
       <Total
         name={t("fleet.power")}
         value={formatValue(totals.watts, "watts")}
@@ -187,9 +193,10 @@ interface MapProps {
   states: string[];
   gpus: number;
   holders: Holders | undefined;
+  findings: readonly Finding[];
 }
 
-function FleetMap({ nodes, measure, search, states, gpus, holders }: MapProps): JSX.Element {
+function FleetMap({ nodes, measure, search, states, gpus, holders, findings }: MapProps): JSX.Element {
   const words = toWords(search);
   const filtered = words.length > 0 || states.length > 0;
   const matching = new Set<string>();
@@ -227,6 +234,7 @@ function FleetMap({ nodes, measure, search, states, gpus, holders }: MapProps): 
             size={size}
             matching={filtered ? matching : undefined}
             holders={holders?.colours ?? NO_HOLDERS}
+            findings={findings}
           />
         ))}
       </MapBody>

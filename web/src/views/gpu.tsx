@@ -4,7 +4,6 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { queryInstant } from "../api";
 import { eventsOf } from "../charts/rows";
 import { arrange, holdersOf, levelOf, type Cell } from "../fleet";
-import { findFindings } from "../findings";
 import { ABSENT, formatValue, shortModel } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type LivePicture } from "../live";
@@ -25,7 +24,8 @@ export function Gpu({ picture, name }: { picture: LivePicture; name: string }): 
   const marks = useMarks("gpu_events", variables);
   if (!cell) return <Missing title={t("gpu.missing")} name={name} />;
   const { gpu } = cell;
-  const findings = findFindings(picture).filter((one) => one.uuids.includes(gpu.uuid));
+  const uuids = [gpu.uuid, gpu.parent ?? "", ...cell.parts.map((part) => part.gpu.uuid)];
+  const findings = picture.findings.filter((one) => one.uuids.some((uuid) => uuids.includes(uuid)));
   return (
     <div class="data">
       <div class="head">

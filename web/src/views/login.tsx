@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { fetchUser, LoginError, postJson } from "../api";
+import type { LoginAnswer, LoginRequest, LogoutAnswer } from "../api-types";
 import { t } from "../i18n";
 
 export function Login({ setup }: { setup: boolean }): JSX.Element {
@@ -13,7 +14,8 @@ export function Login({ setup }: { setup: boolean }): JSX.Element {
       String(form.get(name) ?? ""),
     );
     try {
-      await postJson("api/login", { user, password, ...(token ? { token: token.trim() } : {}) });
+      const form: LoginRequest = { user, password, ...(token ? { token: token.trim() } : {}) };
+      await postJson<LoginAnswer>("api/login", form);
       dispatchEvent(new Event("gpuscope:login"));
     } catch (error) {
       const words = error instanceof Error ? error.message : String(error);
@@ -57,6 +59,6 @@ export function useUser(inside: boolean): string | undefined {
 }
 
 export async function logOut(): Promise<void> {
-  await postJson("api/logout", {}).catch(() => undefined);
+  await postJson<LogoutAnswer>("api/logout", {}).catch(() => undefined);
   dispatchEvent(new Event("gpuscope:login"));
 }

@@ -2,10 +2,9 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { arrange, type NodeCells } from "../fleet";
-import { findFindings } from "../findings";
 import { ABSENT, formatDuration, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
-import { serverNow, type LiveNode, type LivePicture } from "../live";
+import { serverNow, type Finding, type LiveNode, type LivePicture } from "../live";
 import { panelsOf, toRegex } from "../panels";
 import { Findings } from "../parts/attention";
 import { Fact, Facts, Missing } from "../parts/facts";
@@ -30,6 +29,7 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
   const variables = useMemo(() => ({ uuids, instance: node?.instance ?? name }), [uuids, node?.instance, name]);
   const marks = useMarks("node_events", variables);
   if (!cells) return <Missing title={t("node.missing")} name={name} />;
+  const findings = picture.findings.filter((one) => one.node === name);
   const sessions = picture.sessions.filter((one) => one.node === name);
   return (
     <div class="data">
@@ -41,9 +41,9 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
           <Name text={name} />
         </h1>
       </div>
-      <Findings findings={findFindings(picture).filter((one) => one.node === name)} />
+      <Findings findings={findings} />
       {node && <HostFacts node={node} />}
-      <Cells cells={cells} />
+      <Cells cells={cells} findings={findings} />
       <div class="section">
         <TimePicker />
       </div>
@@ -75,11 +75,11 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
   );
 }
 
-function Cells({ cells }: { cells: NodeCells }): JSX.Element {
+function Cells({ cells, findings }: { cells: NodeCells; findings: readonly Finding[] }): JSX.Element {
   const columns = Math.max(Math.min(cells.cells.length, 8), 1);
   return (
     <div class="map tabbed" data-size="large" data-measure="busy" style={{ "--columns": columns }}>
-      <NodeRow node={cells} measure="busy" size="large" matching={undefined} tabbed />
+      <NodeRow node={cells} measure="busy" size="large" matching={undefined} findings={findings} tabbed />
     </div>
   );
 }
@@ -104,7 +104,7 @@ function HostFacts({ node }: { node: LiveNode }): JSX.Element {
       />
       <Fact
         name={t("node.sources")}
-        value={(node.sources ?? []).map((one) => `${one.name} ${one.up ? "✓" : "✕"}`).join(", ") || ABSENT}
+        value={node.sources.map((one) => `${one.name} ${one.up ? "✓" : "✕"}`).join(", ") || ABSENT}
       />
       <Fact
         name={t("node.age")}

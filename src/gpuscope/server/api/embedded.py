@@ -1,7 +1,8 @@
 """Prometheus' API over the embedded store: the table of paths and endpoints, and the threads they run in.
 
 Queries run in threads, so that a slow one does not delay a scrape or another query; a client that disconnects
-cancels its query. The endpoints are functions in `query_routes`, `series_routes`, `targets`, `status`, `admin`.
+cancels its query. The endpoints are functions in `query_routes`, `series_routes`, `targets`, `rule_routes`,
+`status` and `admin`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeVar
 from gpuscope.limits import Limits
 from gpuscope.promql import Engine, PromQLError
 from gpuscope.series import Labels
-from gpuscope.server.api import admin, status, targets
+from gpuscope.server.api import admin, rule_routes, status, targets
 from gpuscope.server.api import query_routes as queries
 from gpuscope.server.api import series_routes as series
 from gpuscope.server.api.fallback_routes import fallback_routes_for
@@ -26,9 +27,11 @@ from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.query_threads import QueryThreads
 from gpuscope.server.api.responses import JSON, Body, LargeBody
 from gpuscope.server.api.responses import error_answer as _error
+from gpuscope.server.api.rules_json import RulesView
 from gpuscope.server.api.targets import NoTargets, Targets
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
+from gpuscope.server.reload_status import ReloadStatus
 from gpuscope.store import Store, StoreError
 
 T = TypeVar("T")
@@ -47,6 +50,8 @@ class EmbeddedApi:
     limits: Limits = field(default_factory=Limits)
     with_admin: bool = False
     query_log: QueryLog = field(default_factory=QueryLog)
+    rules: RulesView = field(default_factory=RulesView)
+    reloads: ReloadStatus = field(default_factory=ReloadStatus)
     started_at: float = field(default_factory=time.time)
     _workers: QueryThreads | None = None
     _large: LargeAnswers | None = None
@@ -125,9 +130,9 @@ ENDPOINTS: dict[str, Endpoint] = {
     "/api/v1/targets": targets.targets,
     "/api/v1/targets/metadata": targets.target_metadata,
     "/api/v1/scrape_pools": targets.scrape_pools,
-    "/api/v1/rules": targets.rules,
-    "/api/v1/alerts": targets.alerts,
-    "/api/v1/alertmanagers": targets.alertmanagers,
+    "/api/v1/rules": rule_routes.rules,
+    "/api/v1/alerts": rule_routes.alerts,
+    "/api/v1/alertmanagers": rule_routes.alertmanagers,
     "/api/v1/notifications": targets.notifications,
     "/api/v1/status/config": status.config,
     "/api/v1/status/flags": status.flags,

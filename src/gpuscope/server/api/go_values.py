@@ -133,6 +133,16 @@ def parse_bool(text: str) -> bool:
     raise ValueError(f"strconv.ParseBool: parsing {quote(text)}: invalid syntax")
 
 
+def nanosecond_text(time_ns: int | None) -> str:
+    """As RFC3339Nano in UTC; None is Go's zero time."""
+    if time_ns is None:
+        return "0001-01-01T00:00:00Z"
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f".{rest:09d}".rstrip("0") if rest else ""
+    return f"{text}{fraction}Z"
+
+
 _UNESCAPE = re.compile(r"__|_([0-9a-fA-F]+)_|_")
 
 

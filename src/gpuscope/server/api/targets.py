@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.ast_json import parse_selector
-from gpuscope.promql.labels import quote
 from gpuscope.series import Matcher
-from gpuscope.server.api.go_values import parse_bool, parse_int
 from gpuscope.server.api.parameters import Parameters, bad
 from gpuscope.server.api.responses import data_answer
 from gpuscope.server.http.messages import Request, Response
@@ -106,50 +104,6 @@ def _target_matchers(parameters: Parameters) -> list[Matcher]:
         return parse_selector(text) if text else []
     except BadQueryError as error:
         raise bad("match_target", error) from None
-
-
-async def rules(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
-    parameters.well_formed()
-    parameters.selectors()
-    kind = parameters.from_url("type").lower()
-    if kind not in ("", "alert", "record"):
-        raise bad("type", f"not supported value {quote(kind)}")
-    _check_switch(parameters, "exclude_alerts")
-    _check_page(parameters)
-    return data_answer({"groups": []})
-
-
-def _check_switch(parameters: Parameters, name: str) -> None:
-    text = parameters.from_url(name).lower()
-    try:
-        if text:
-            parse_bool(text)
-    except ValueError as error:
-        raise bad(name, f"error converting {name}: {error}") from None
-
-
-def _check_page(parameters: Parameters) -> None:
-    most, after = parameters.from_url("group_limit"), parameters.from_url("group_next_token")
-    if after and not most:
-        raise bad("group_next_token", "group_limit needs to be present in order to paginate over the groups")
-    if not most:
-        return
-    try:
-        count = parse_int(most, bits=32, by="ParseInt")
-    except ValueError as error:
-        raise bad("group_limit", f"group_limit needs to be a valid number: {error}") from None
-    if count <= 0:
-        raise bad("group_limit", "group_limit needs to be greater than 0")
-    if after:
-        raise bad("group_next_token", f"invalid group_next_token '{after}'. were rule groups changed?")
-
-
-async def alerts(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
-    return data_answer({"alerts": []})
-
-
-async def alertmanagers(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
-    return data_answer({"activeAlertmanagers": [], "droppedAlertmanagers": []})
 
 
 async def notifications(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:

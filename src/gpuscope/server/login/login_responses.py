@@ -6,15 +6,16 @@ import math
 
 import orjson
 
+from gpuscope.server.api_types.session_json import ErrorAnswer, LoginAnswer, LogoutAnswer, SessionAnswer
 from gpuscope.server.http.messages import Header, Response
 from gpuscope.server.login.password_checks import Refusal
 
 
 def refusal_response(refusal: Refusal, *, setup: bool = False) -> Response:
-    body: dict[str, object] = {"status": "error", "errorType": refusal.kind, "error": refusal.sentence}
+    body: ErrorAnswer = {"status": "error", "errorType": refusal.kind, "error": refusal.sentence}
     headers: list[Header] = []
     if refusal.status == 401:
-        body |= {"login": True, "setup": setup}
+        body["login"], body["setup"] = True, setup
         # Bearer, although basic auth works too: a Basic challenge would open the browser's own dialog.
         headers.append(("www-authenticate", 'Bearer realm="gpuscope"'))
     if refusal.wait_seconds:
@@ -22,5 +23,8 @@ def refusal_response(refusal: Refusal, *, setup: bool = False) -> Response:
     return json_response(body, refusal.status, tuple(headers))
 
 
-def json_response(body: dict[str, object], status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
+LoginJson = ErrorAnswer | SessionAnswer | LoginAnswer | LogoutAnswer
+
+
+def json_response(body: LoginJson, status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
     return Response(orjson.dumps(body), status, "application/json", (("cache-control", "no-store"), *headers))

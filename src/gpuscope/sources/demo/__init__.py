@@ -52,7 +52,8 @@ class DemoSource:
     def read(self, due: frozenset[Tier]) -> Reading:
         now = self._clock()
         # A clock set back must not report an XID twice, nor a mean over no time.
-        reading = self.read_at(now, min(self.read_until, now))
+        since = min(self.read_until, now)
+        reading = self._fleet.loads.apply(self.name, self.read_at(now, since), now, since)
         self.read_until = max(self.read_until, now)
         return reading
 

@@ -25,6 +25,7 @@ from gpuscope.sources.demo.scenarios import ScenarioNode, ScheduledScenario, app
 from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
 from gpuscope.sources.demo.simulated_gpu import Gpu, Slice
 from gpuscope.sources.demo.simulated_host import GIB, Machine, read_host
+from gpuscope.sources.demo.simulated_load import SimulatedLoads
 from gpuscope.sources.demo.track import Timeline
 
 DAY: Final = 86_400.0
@@ -82,6 +83,7 @@ class DemoFleet:
         self.node_count = 1 if count is None else count
         if self.node_count < 1:
             raise UsageError("demo nodes: a fleet has at least 1")
+        self.loads = SimulatedLoads()
         self._nodes: dict[int, Node] = {}
         self._building = threading.Lock()  # the present and the past are read in two threads
         self._curve_caches: dict[str, CurveCache] = {}

@@ -46,6 +46,15 @@ def _text(raw: str | bytes) -> Any:
     return text.strip() or ABSENT
 
 
+def _pci_bus_id(raw: str | bytes) -> Any:
+    """With eight digits of the domain: the older structure has room for four."""
+    text = _text(raw)
+    if text is ABSENT:
+        return ABSENT
+    domain, colon, rest = text.partition(":")
+    return domain.rjust(8, "0") + colon + rest
+
+
 def _byte(raw: bytes) -> str:
     return str(ord(raw))
 
@@ -82,9 +91,9 @@ IDENTITY_ROWS: Final = (
     ),
     CallRow(
         Tier.SLOW,
-        (("nvmlDeviceGetPciInfo", ()),),
+        (("nvmlDeviceGetPciInfo", ()), ("nvmlDeviceGetPciInfo_v2", ())),  # the latter on the oldest drivers
         (
-            CallField("pci_bus_id", lambda raw: _text(raw.busId)),
+            CallField("pci_bus_id", lambda raw: _pci_bus_id(raw.busId)),
             CallField("pci_ids", member("pciDeviceId", int), "device"),
             CallField("pci_ids", member("pciSubSystemId", int), "sub_device"),
         ),

@@ -25,6 +25,7 @@ Function = Callable[..., Any]
 # Calls for which the binding expects the caller to pass a structure: its type and its version number.
 _FILLED = {
     "nvmlDeviceGetSramEccErrorStatus": ("c_nvmlEccSramErrorStatus_v1_t", "nvmlEccSramErrorStatus_v1"),
+    "nvmlDeviceGetPciInfo_v2": ("nvmlPciInfo_v2_t", None),
     "nvmlDeviceGetPciInfoExt": ("nvmlPciInfoExt_v1_t", "nvmlPciInfoExt_v1"),
     "nvmlDeviceGetGpuFabricInfoV": ("c_nvmlGpuFabricInfo_v2_t", "nvmlGpuFabricInfo_v2"),
     "nvmlDeviceGetGpuFabricInfo": ("c_nvmlGpuFabricInfo_t", None),
@@ -59,11 +60,20 @@ class Library:
             **{name: partial(self._fill, name) for name in _FILLED},
         }
         try:
-            pynvml.nvmlInit()
+            self._initialise()
         except pynvml.NVMLError as error:
             self._unload()
             missing = error.value == codes.LIBRARY_NOT_FOUND
             raise (SourceMissing if missing else SourceError)(codes.explain(error.value)) from None
+
+    def _initialise(self) -> None:
+        try:
+            self.nvml.nvmlInit()
+        except self.nvml.NVMLError as error:
+            if error.value != codes.FUNCTION_NOT_FOUND:
+                raise
+            # The binding calls nvmlInitWithFlags, which the oldest drivers do not have.
+            self.raw("nvmlInit_v2")()
 
     def function(self, name: str) -> Function:
         """The binding's function; if the binding is too old, a function that raises "function not found"."""

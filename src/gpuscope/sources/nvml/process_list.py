@@ -20,14 +20,23 @@ from gpuscope.sources.nvml.library import Library, plain
 
 # In nvidia-smi's order: an MPS client is "M+C".
 LISTS: Final = {
-    "M": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-    "C": "nvmlDeviceGetComputeRunningProcesses_v3",
-    "G": "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "M": "nvmlDeviceGetMPSComputeRunningProcesses",
+    "C": "nvmlDeviceGetComputeRunningProcesses",
+    "G": "nvmlDeviceGetGraphicsRunningProcesses",
 }
+# Newest first: older drivers have no _v3, the oldest no _v2.
+VERSIONS: Final = ("_v3", "_v2", "")
+LIST_NAMES: Final = tuple(name + version for name in LISTS.values() for version in VERSIONS)
 UTILIZATION: Final = "nvmlDeviceGetProcessUtilization"
 MAX_PERIOD_US: Final = 1_000_000  # of the driver's sampling
 MAX_NAME_CHARACTERS: Final = 256
 _NAME_BUFFER_BYTES: Final = 4096
+
+
+class OldProcessInfo(ctypes.Structure):
+    """The entry of the oldest lists, which the binding does not have: without MIG instance ids."""
+
+    _fields_: Final = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]  # type: ignore[misc]
 
 
 @dataclass(slots=True)
@@ -79,23 +88,24 @@ class _Array:
 
 
 class ProcessLists:
-    """Reads the process lists of one GPU and its MIG instances into one reused buffer."""
+    """Reads the process lists of one GPU and its MIG instances into reused buffers."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._array = _Array(plain(library.nvml.c_nvmlProcessInfo_v3_t))
+        self._arrays: dict[str, _Array] = {}
 
     def read(self, calls: DriverCalls) -> Maybe[dict[int, RunningProcess]]:
         """Processes by PID; ABSENT if no list could be read or one is stuck."""
-        if any(calls.is_stuck(name) for name in LISTS.values()):
+        if any(calls.is_stuck(name) for name in LIST_NAMES):
             return ABSENT
         answered = False
         found: dict[int, RunningProcess] = {}
         for kind, name in LISTS.items():
-            if not calls.run(name, calls.handle, function=self._filler(name)):
+            infos = self._read_list(calls, name)
+            if infos is None:
                 continue
             answered = True
-            for info in self._array.filled():
+            for info in infos:
                 running = found.setdefault(info.pid, RunningProcess())
                 if kind not in running.kinds:
                     running.kinds.append(kind)
@@ -104,10 +114,26 @@ class ProcessLists:
                     running.memory_bytes = memory
         return found if answered else ABSENT
 
-    def _filler(self, name: str) -> Callable[[Any], None]:
-        array, function = self._array, self._library.raw(name)
+    def _read_list(self, calls: DriverCalls, name: str) -> list[Any] | None:
+        """The newest version of the list that this driver has; None if it cannot be read."""
+        for version in VERSIONS:
+            full_name = name + version
+            if calls.run(full_name, calls.handle, function=self._filler(full_name, version)):
+                return self._array(version).filled()
+            if not calls.is_unavailable(full_name):
+                return None  # it failed this time; an older version would too
+        return None
 
+    def _array(self, version: str) -> _Array:
+        array = self._arrays.get(version)
+        if array is None:
+            layout = plain(self._library.nvml.c_nvmlProcessInfo_v3_t) if version else OldProcessInfo
+            array = self._arrays[version] = _Array(layout)
+        return array
+
+    def _filler(self, name: str, version: str) -> Callable[[Any], None]:
         def fill(handle: Any) -> None:
+            array, function = self._array(version), self._library.raw(name)
             array.fill(
                 lambda: function(handle, ctypes.byref(array.count), array.items),
                 self._library.nvml.NVMLError,

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping
 
 from gpuscope.metrics.families.native.owner_table import (
     ALLOCATION_USED,
+    FREE_SECONDS,
+    HELD_SECONDS,
+    OBSERVED_SECONDS,
     OWNER_FAILURES,
     OWNER_GPUS,
     OWNER_LABELS,
     OWNER_METRICS,
     OWNERSHIP_METRICS,
+    STRANDED_SECONDS,
     UNATTRIBUTED_LABELS,
     UNATTRIBUTED_METRICS,
 )
@@ -19,6 +23,8 @@ from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.metrics.unit_processes import unit_names
 from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid, unit_uuid
+
+GPU_LABELS = ("gpu", "uuid")
 
 # Only counters are exported for an owner that has ended.
 _COUNTERS = frozenset(row.name for row in OWNER_METRICS if row.type == "counter")
@@ -58,10 +64,24 @@ class OwnerMetrics:
                     if (value := getattr(one, row.reading)) is not ABSENT
                 ]
             )
+        yield from self._times(snapshot, names)
         yield _allocations(snapshot, names)
         yield OWNER_FAILURES.family(
             [Sample(LabelSet((("part", part),)), count) for part, count in sorted(ownership.failures.items())]
         )
+
+    def _times(self, snapshot: Snapshot, names: Mapping[Uuid, str]) -> Iterator[MetricFamily]:
+        times = snapshot.ownership.times
+        boards = [(self._kept(GPU_LABELS, (names.get(one.gpu_uuid, ""), one.gpu_uuid)), one) for one in times]
+        units = [
+            (self._kept(GPU_LABELS, (names.get(unit.uuid, ""), unit.uuid)), unit)
+            for time in times
+            for unit in time.units
+        ]
+        yield OBSERVED_SECONDS.family([Sample(labels, one.observed_seconds) for labels, one in boards])
+        yield HELD_SECONDS.family([Sample(labels, unit.held_seconds) for labels, unit in units])
+        yield FREE_SECONDS.family([Sample(labels, unit.free_seconds) for labels, unit in units])
+        yield STRANDED_SECONDS.family([Sample(labels, one.stranded_seconds) for labels, one in boards])
 
     def _kept(self, names: tuple[str, ...], texts: tuple[str, ...]) -> LabelSet:
         known = self._used.get(texts) or self._labels.get(texts)

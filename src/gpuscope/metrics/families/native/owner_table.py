@@ -28,6 +28,13 @@ OWNER_METRICS: tuple[NativeMetric, ...] = (
         "held_seconds",
         "Time the owner held the GPU, by a process on it or by an allocation.",
     ),
+    _owner(
+        "gpu_seconds_total",
+        "counter",
+        "gpu_seconds",
+        "The owner's share of the GPU's time: shared GPUs are split, a MIG instance counts by its slices.",
+        unit="GPU-seconds",
+    ),
     _owner("busy_seconds_total", "counter", "busy_seconds", "SM time the owner's processes used."),
     _owner(
         "energy_joules_total",
@@ -58,8 +65,46 @@ UNATTRIBUTED_METRICS: tuple[NativeMetric, ...] = (
     _unattributed("processes", "gauge", "processes", "Processes without an owner of this kind.", unit="count"),
     _unattributed("memory_bytes", "gauge", "memory_bytes", "Used memory without an owner of this kind."),
     _unattributed("sm_ratio", "gauge", "sm_ratio", "Utilisation without an owner of this kind."),
+    _unattributed(
+        "gpu_seconds_total",
+        "counter",
+        "gpu_seconds",
+        "Time in which the GPU was held, and not by an owner of this kind.",
+        unit="GPU-seconds",
+    ),
     _unattributed("busy_seconds_total", "counter", "busy_seconds", "Busy time without an owner of this kind."),
     _unattributed("energy_joules_total", "counter", "energy_joules", "Energy without an owner of this kind."),
+)
+OBSERVED_SECONDS = NativeMetric(
+    "gpuscope_gpu_observed_seconds_total",
+    "counter",
+    "",
+    "Time in which the GPU was read: the sum of its held, free and stranded seconds.",
+    ("gpu", "uuid"),
+)
+HELD_SECONDS = NativeMetric(
+    "gpuscope_gpu_held_seconds_total",
+    "counter",
+    "",
+    "Time in which somebody held the GPU or MIG instance; an instance counts by its slices.",
+    ("gpu", "uuid"),
+    "GPU-seconds",
+)
+FREE_SECONDS = NativeMetric(
+    "gpuscope_gpu_free_seconds_total",
+    "counter",
+    "",
+    "Time in which nobody held the GPU or MIG instance; an instance counts by its slices.",
+    ("gpu", "uuid"),
+    "GPU-seconds",
+)
+STRANDED_SECONDS = NativeMetric(
+    "gpuscope_gpu_stranded_seconds_total",
+    "counter",
+    "",
+    "Time of the compute slices of a split GPU that no MIG instance has.",
+    ("gpu", "uuid"),
+    "GPU-seconds",
 )
 ALLOCATION_USED = NativeMetric(
     "gpuscope_allocation_used",
@@ -78,5 +123,6 @@ OWNER_FAILURES = NativeMetric(
 )
 
 OWNERSHIP_METRICS: tuple[NativeMetric, ...] = (
-    *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS, ALLOCATION_USED, OWNER_FAILURES,
+    *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS, OBSERVED_SECONDS, HELD_SECONDS, FREE_SECONDS,
+    STRANDED_SECONDS, ALLOCATION_USED, OWNER_FAILURES,
 )  # fmt: skip

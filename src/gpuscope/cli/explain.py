@@ -1,0 +1,229 @@
+"""Explain an XID, a throttle reason, a GPU state or a metric: meaning, usual cause, next step.
+
+With a running server it also shows how often this was seen, and on which GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
+from gpuscope.cli.terminal import BOLD, DIM, duration_text, paint, printable, wants_colour
+from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
+from gpuscope.settings import Settings
+
+SETTINGS = ()
+USAGE = "gpuscope explain xid|throttle|state|metric NAME [options]"
+
+EPILOG = """examples:
+  gpuscope explain xid 79
+  gpuscope explain throttle hw_thermal_slowdown
+  gpuscope explain state held
+  gpuscope explain metric gpuscope_gpu_sm_active_ratio
+  gpuscope explain xid                    all of them, a line each
+"""
+
+MAX_GPUS_SHOWN = 10
+LOOKBACK = "30d"
+NOT_SEEN_WITHOUT_SERVER = (
+    "no server asked: start `gpuscope up`, or give --server, to see how often it occurs here"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`facts` are pairs of heading and text, in the order shown; `seen` is the PromQL of its occurrences."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    seen: str = ""
+    seen_text: str = ""
+    """How a value of `seen` reads: `{}` is the number."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", metavar="KIND", choices=tuple(_KINDS), help=", ".join(_KINDS))
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", default="", help="its number or name; all without it"
+    )
+    add_server_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the explanation as JSON")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    names, explain = _KINDS[args.kind]
+    if not args.name:
+        for name in names():
+            print(f"{name:>28}  {explain(name).facts[0][1]}")
+        return 0
+    explanation = explain(args.name)
+    seen, trouble = _seen(args, explanation)
+    if args.json:
+        document: dict[str, Any] = {"title": explanation.title, **dict(explanation.facts)}
+        print(json.dumps(document | ({"seen": seen} if not trouble else {}), indent=2))
+        return 0
+    colour = wants_colour()
+    print(paint(explanation.title, BOLD, colour))
+    width = max(len(heading) for heading, _ in explanation.facts)
+    for heading, text in explanation.facts:
+        print(f"{heading:>{width}}  {text}")
+    if explanation.seen:
+        for line in [trouble] if trouble else _seen_lines(seen, explanation.seen_text):
+            print(paint(f"{'seen here':>{width}}  {line}", DIM, colour))
+    return 0
+
+
+def _seen(args: argparse.Namespace, explanation: Explanation) -> tuple[list[dict[str, Any]], str]:
+    """The occurrences, or why there are none to show. A server that is away is no error."""
+    from gpuscope.engines.blocking import connect, post_form
+
+    if not explanation.seen:
+        return [], ""
+    try:
+        with explained_errors():
+            connection = connect(args.server, origin="--server", token=token_of(args))
+            answer = post_form(connection, "query", {"query": explanation.seen, "time": str(time.time())})
+    except ServerUnreachable:
+        return [], NOT_SEEN_WITHOUT_SERVER
+    except UsageError:
+        raise
+    except GpuscopeError as error:
+        return [], str(error)
+    return [
+        {
+            "node": row["metric"].get("instance", ""),
+            "gpu": row["metric"].get("gpu", ""),
+            "value": float(row["value"][1]),
+        }
+        for row in answer["data"]["result"]
+    ], ""
+
+
+def _seen_lines(seen: list[dict[str, Any]], text: str) -> Iterable[str]:
+    if not seen:
+        yield f"not in the last {LOOKBACK}"
+    for row in seen[:MAX_GPUS_SHOWN]:
+        value = duration_text(row["value"]) if "{}" not in text else text.format(f"{row['value']:.0f}")
+        yield f"{printable(row['node'], 60)} GPU {printable(row['gpu'], 12)}: {value}"
+    if len(seen) > MAX_GPUS_SHOWN:
+        yield f"and {len(seen) - MAX_GPUS_SHOWN} more GPUs"
+
+
+def _xid_names() -> list[str]:
+    from gpuscope.health.xids import XIDS
+
+    return [str(code) for code in sorted(XIDS)]
+
+
+def _explain_xid(name: str) -> Explanation:
+    from gpuscope.health.xids import explain_xid
+
+    if not name.isascii() or not name.isdigit() or len(name) > 5:
+        raise UsageError(f"{name!r} is not an XID: XIDs are numbers, for example `gpuscope explain xid 79`")
+    xid = explain_xid(int(name))
+    facts = [
+        ("meaning", xid.meaning),
+        ("class", str(xid.xid_class)),
+        ("usual cause", xid.usual_cause),
+        ("next step", xid.next_step),
+        (
+            "healthy GPU",
+            "yes: one program is hit"
+            if xid.is_application
+            else "no, it is suspect"
+            if xid.blames_gpu
+            else "yes",
+        ),
+    ]
+    if xid.related:
+        facts.append(("look at", ", ".join(xid.related)))
+    seen = f'sort_desc(last_over_time(gpuscope_gpu_xid_errors_total{{xid="{xid.code}"}}[{LOOKBACK}]) > 0)'
+    return Explanation(f"XID {xid.code} {xid.name}".rstrip(), facts, seen, "{} times")
+
+
+def _throttle_names() -> list[str]:
+    from gpuscope.health.throttles import THROTTLES
+
+    return list(THROTTLES)
+
+
+def _explain_throttle(name: str) -> Explanation:
+    from gpuscope.health.throttles import THROTTLES
+
+    row = THROTTLES[_known(name, THROTTLES, "throttle reason")]
+    facts = [
+        ("meaning", row.meaning),
+        ("problem", "yes" if row.hinders else "no"),
+        ("next step", row.next_step),
+    ]
+    total = f'last_over_time(gpuscope_gpu_throttled_seconds_total{{reason="{row.reason}"}}[{LOOKBACK}])'
+    return Explanation(f"throttle reason {row.reason}", facts, f"sort_desc({total} > 0)", "seconds")
+
+
+def _state_names() -> list[str]:
+    from gpuscope.health.states import WORST_FIRST
+
+    return [str(state) for state in WORST_FIRST]
+
+
+def _explain_state(name: str) -> Explanation:
+    from gpuscope.health.states import STATES, WORST_FIRST, State
+
+    row = STATES[State(_known(name, _state_names(), "state"))]
+    worse = WORST_FIRST[: WORST_FIRST.index(row.state)]
+    facts = [
+        ("meaning", row.meaning),
+        ("letter", row.letter),
+        ("act", "yes" if row.wants_action else "no"),
+        ("shown unless", ", ".join(map(str, worse)) or "always shown first"),
+    ]
+    return Explanation(f"state {row.state}", facts)
+
+
+def _metric_names() -> list[str]:
+    from gpuscope.metrics.families.native.table import NATIVE_METRICS
+
+    return [metric.name for metric in NATIVE_METRICS]
+
+
+def _explain_metric(name: str) -> Explanation:
+    from gpuscope.metrics.catalogue.fields import all_fields
+    from gpuscope.metrics.families.native.table import NATIVE_METRICS
+
+    metrics = {metric.name: metric for metric in NATIVE_METRICS}
+    metric = metrics[_known(name, metrics, "metric of the native family")]
+    facts = [("meaning", metric.help), ("type", metric.type)]
+    facts += [("unit", metric.unit_name)] if metric.unit_name else []
+    facts += [("labels", ", ".join(("gpu", "uuid", *metric.labels)))] if metric.reading else []
+    others = {
+        other
+        for field in all_fields()
+        if field.names.get("native") == metric.name
+        for family, other in field.names.items()
+        if family != "native"
+    }
+    facts += [("other exporters", ", ".join(sorted(others)))] if others else []
+    return Explanation(f"metric {metric.name}", facts)
+
+
+def _known(name: str, names: Iterable[str], what: str) -> str:
+    every = list(names)
+    if name in every:
+        return name
+    near = difflib.get_close_matches(name, every, 1)
+    guess = f" (did you mean {near[0]}?)" if near else ""
+    raise UsageError(f"{printable(name, 60)!r} is not a {what}{guess}; without a name all are listed")
+
+
+_KINDS: dict[str, tuple[Callable[[], list[str]], Callable[[str], Explanation]]] = {
+    "xid": (_xid_names, _explain_xid),
+    "throttle": (_throttle_names, _explain_throttle),
+    "state": (_state_names, _explain_state),
+    "metric": (_metric_names, _explain_metric),
+}

@@ -1,0 +1,93 @@
+"""Report GPU-hours by user, pod, namespace, job, node or model: held, busy, idle, energy, cost.
+
+Every report prints its invariant: owners, unattributed, free, lost and stranded hours add up to GPUs × hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING
+
+from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
+from gpuscope.cli.terminal import csv_cell, printable
+from gpuscope.errors import UsageError
+from gpuscope.setting_values import parse_positive_duration
+from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.engines.http_connection import EngineConnection
+    from gpuscope.reports.usage import UsageReport
+
+SETTINGS = ()
+USAGE = "gpuscope report usage|idle [--by user] [--since 7d] [options]"
+
+EPILOG = """examples:
+  gpuscope report usage --by user --since 30d
+  gpuscope report idle --by job --since 7d --csv > idle.csv
+  gpuscope report usage --by model --rate H100=2.5,A100=1.2 --html > usage.html
+  gpuscope report usage --server http://prometheus:9090 --json
+"""
+
+BY = ("user", "pod", "namespace", "job", "node", "model")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("usage", "idle"), help="usage: most held first; idle: most idle first")
+    parser.add_argument("--by", choices=BY, default="user", help="what a row is (user)")
+    parser.add_argument("--since", metavar="7d", default="7d", help="how long ago the range begins (7d)")
+    parser.add_argument("--until", metavar="1d", default="", help="how long ago it ends (now)")
+    parser.add_argument("--rate", metavar="2.5", help="price per GPU-hour, also by model, or 0.3/kWh")
+    parser.add_argument(
+        "--rate-basis", metavar="held|used", default="held", help="hours that are charged (held)"
+    )
+    add_server_arguments(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--csv", action="store_true", help="for spreadsheets")
+    form.add_argument("--html", action="store_true", help="one page with bars, without scripts")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope.reports.rates import parse_rates
+    from gpuscope.reports.usage_text import text_lines, to_csv, to_html, to_json
+
+    rates = parse_rates(args.rate, args.rate_basis) if args.rate else None
+    report = _report(args, rates)
+    if args.kind == "idle":
+        report.rows.sort(key=lambda row: -(row.idle or 0.0))
+    if args.json:
+        print(json.dumps(to_json(report, rates), indent=2))
+    elif args.csv:
+        print(to_csv(report, rates, csv_cell), end="")
+    elif args.html:
+        print(to_html(report, rates), end="")
+    else:
+        print("\n".join(text_lines(report, rates, printable)))
+    return 0
+
+
+def _report(args: argparse.Namespace, rates: object) -> UsageReport:
+    from gpuscope.engines.blocking import connect, run_with
+    from gpuscope.engines.http_engine import HttpEngine
+    from gpuscope.reports.usage import usage_report
+
+    now_ms = int(time.time() * 1000)
+    start_ms = now_ms - _ago(args.since, "--since")
+    end_ms = now_ms - (_ago(args.until, "--until") if args.until else 0)
+    if start_ms >= end_ms:
+        raise UsageError(f"--until {args.until} is not later than --since {args.since}")
+
+    async def ask(connection: EngineConnection) -> UsageReport:
+        return await usage_report(HttpEngine(connection), args.by, start_ms, end_ms, rates)  # type: ignore[arg-type]
+
+    with explained_errors():
+        return run_with(connect(args.server, origin="--server", token=token_of(args)), ask)
+
+
+def _ago(text: str, flag: str) -> int:
+    try:
+        return int(parse_positive_duration(text) * 1000)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {text!r} is {error}") from None

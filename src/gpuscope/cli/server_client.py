@@ -1,0 +1,57 @@
+"""Requests of a command to a gpuscope server or a Prometheus; a failure is one sentence and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gpuscope.cli.terminal import printable
+from gpuscope.errors import GpuscopeError, ServerUnreachable
+
+DEFAULT_SERVER = "http://127.0.0.1:9470"
+MAX_EXPLANATION = 2000
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--server", metavar="URL", default=DEFAULT_SERVER, help=f"address of the server ({DEFAULT_SERVER})"
+    )
+    parser.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="API token of a server with a login; better in GPUSCOPE_TOKEN than here",
+    )
+
+
+def token_of(args: argparse.Namespace) -> str:
+    return args.token or os.environ.get("GPUSCOPE_TOKEN", "")
+
+
+@contextmanager
+def explained_errors() -> Iterator[None]:
+    """Turns an engine's errors into those of a command."""
+    from gpuscope.engines.engine_errors import EngineError, EngineUnreachable
+
+    try:
+        yield
+    except EngineUnreachable as error:
+        raise ServerUnreachable(f"{printable(str(error))}; is `gpuscope up` running?") from None
+    except EngineError as error:
+        raise GpuscopeError(printable(str(error), MAX_EXPLANATION)) from None
+
+
+def read_json(server: str, path: str, *, token: str = "") -> Any:
+    """The JSON of one of gpuscope's own routes, such as /api/findings."""
+    return request_json(server, "GET", path, token=token)
+
+
+def request_json(server: str, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
+    """`body` is sent as JSON."""
+    from gpuscope.engines import blocking
+
+    with explained_errors():
+        connection = blocking.connect(server, origin="--server", token=token)
+        return blocking.request_json(connection, method, path, body)

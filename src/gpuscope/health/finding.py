@@ -1,0 +1,79 @@
+"""A finding: one thing that is wrong, where, since when, who can act on it, and the next step.
+
+`why` and `next` are English sentences; `why_key`, `next_key` and `args` let the page say the same in other
+languages. `id` is stable while the finding lasts: the same kind on the same node, subject and owner. A time
+that is not known is None, and so is the cost until a report has computed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gpuscope.health.check import Severity
+
+Argument = str | int | float
+OwnerKind = Literal["pod", "job", "container", "user", "process", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingOwner:
+    kind: OwnerKind
+    """`none` where nobody is known."""
+    namespace: str
+    """Of a pod; empty for the others."""
+    name: str
+    user: str = ""
+    """Whose job it is; empty for the others."""
+
+    @property
+    def label(self) -> str:
+        """As a person writes it: `ml/train-0`, `job 17 (alice)`, `alice`."""
+        if self.kind == "job":
+            return f"job {self.name} ({self.user})" if self.user else f"job {self.name}"
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+NO_OWNER: Final = FindingOwner("none", "", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    id: str
+    kind: str
+    severity: Severity
+    node: str
+    instance: str
+    """The node's label `instance`, by which its series are found."""
+    gpus: tuple[str, ...] = ()
+    """nvidia-smi's indices, `0_7_0` for a MIG instance."""
+    uuids: tuple[str, ...] = ()
+    owner: FindingOwner = NO_OWNER
+    since: float | None = None
+    until: float | None = None
+    """When it ended; None while it lasts."""
+    why: str
+    why_key: str
+    args: Mapping[str, Argument]
+    next: str
+    next_key: str
+    evidence: str
+    """A PromQL expression that shows it."""
+    cost_gpu_hours: float | None = None
+
+
+_SEVERITY_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
+
+
+def worst_first(finding: Finding) -> tuple[int, float, str, str]:
+    """Sort key: most severe, then oldest; an unknown beginning stands last."""
+    since = float("inf") if finding.since is None else finding.since
+    return _SEVERITY_ORDER[finding.severity], since, finding.node, finding.id
+
+
+def finding_id(*parts: str) -> str:
+    """Sixteen hexadecimal digits. The digest is for identity, not for secrecy."""
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()

@@ -1,0 +1,116 @@
+"""Since when each process is idle: the last time it worked, not the start of the process or of the agent.
+
+An agent that restarts knows only the time since its own start; this memory, and the history at the server's
+start, know more. Where the driver reports no activity per process (MIG), the SM activity of the GPU or the
+instance decides: while that is below one percent, none of its processes works. The facts are changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuscope.health.facts import FleetFacts, GpuFacts, ProcessFacts
+from gpuscope.health.thresholds import MAX_GAP_SECONDS, UNEVEN_SECONDS, WORKING_RATIO
+from gpuscope.health.use_checks import IDLE_SINCE
+from gpuscope.readings import ABSENT
+
+ProcessKey = tuple[str, str, str]
+"""Instance, UUID and PID."""
+_ACTIVE = "gpuscope_process_active"
+_START = "gpuscope_process_start_time_seconds"
+
+
+@dataclass(slots=True)
+class _Watched:
+    started_at: float | None
+    worked_at: float | None = None
+    """The last time we saw it work; None: never."""
+    idle_since: float | None = None
+    is_looked_up: bool = False
+    is_inferred: bool = False
+    """Its activity is that of its GPU or instance."""
+
+
+class IdleTimes:
+    def __init__(self) -> None:
+        self._watched: dict[ProcessKey, _Watched] = {}
+        self._applied_at: float | None = None
+
+    def apply(self, fleet: FleetFacts) -> None:
+        """Completes `gpuscope_process_active` and `gpuscope_process_idle_since_seconds` of every process."""
+        if self._applied_at is None or not 0 <= fleet.now - self._applied_at <= MAX_GAP_SECONDS:
+            self._watched = {}  # it may have worked unseen
+        self._applied_at = fleet.now
+        seen: dict[ProcessKey, _Watched] = {}
+        for (instance, uuid), gpu in fleet.gpus.items():
+            if gpu.processes:
+                infer_activity = all(process.is_active is None for process in gpu.processes)
+                for process in gpu.processes:
+                    key = instance, uuid, process.labels.get("pid", "")
+                    watched = seen[key] = self._watch(key, process)
+                    watched.is_inferred = infer_activity
+                    if infer_activity:
+                        _infer(gpu, process, watched, fleet.now)
+                    _keep_earliest(process, watched, fleet.now)
+        self._watched = seen
+
+    def unknown(self) -> dict[ProcessKey, bool]:
+        """Idle processes that we never saw at work, and whether their activity is that of their GPU.
+
+        The history may know when they last worked."""
+        return {
+            key: one.is_inferred
+            for key, one in self._watched.items()
+            if one.idle_since is not None and one.worked_at is None and not one.is_looked_up
+        }
+
+    def learn(self, last_worked: Mapping[ProcessKey, float], asked: Iterable[ProcessKey]) -> None:
+        """What the history says; a process without an entry stays as it is."""
+        for key in asked:
+            watched, at = self._watched.get(key), last_worked.get(key)
+            if watched is None:
+                continue
+            watched.is_looked_up = True
+            if at is not None and watched.idle_since is not None:
+                earliest = at if watched.started_at is None else max(at, watched.started_at)
+                watched.idle_since = min(watched.idle_since, earliest)
+
+    def _watch(self, key: ProcessKey, process: ProcessFacts) -> _Watched:
+        started_at = process.plain.get(_START)
+        known = self._watched.get(key)
+        # A PID is used again by another process.
+        if known is None or (started_at is not None and known.started_at not in (None, started_at)):
+            return _Watched(started_at)
+        return known
+
+
+def _infer(gpu: GpuFacts, process: ProcessFacts, watched: _Watched, now: float) -> None:
+    busy = gpu.busy_ratio
+    if busy is ABSENT:
+        return
+    if busy >= WORKING_RATIO:
+        watched.worked_at, watched.idle_since = now, None
+        if len(gpu.processes) == 1:  # of several, one works; which one is not known
+            process.plain[_ACTIVE] = 1.0
+    elif watched.worked_at is not None and now - watched.worked_at < UNEVEN_SECONDS:
+        if len(gpu.processes) == 1:
+            process.plain[_ACTIVE] = 1.0
+    else:
+        process.plain[_ACTIVE] = 0.0
+        since = watched.worked_at if watched.worked_at is not None else watched.idle_since
+        process.plain[IDLE_SINCE] = now if since is None else since
+
+
+def _keep_earliest(process: ProcessFacts, watched: _Watched, now: float) -> None:
+    if process.is_active:
+        if not watched.is_inferred:
+            watched.worked_at = now
+        watched.idle_since, watched.is_looked_up = None, True
+        return
+    reported = process.plain.get(IDLE_SINCE)
+    if reported is None:
+        return  # not known at the moment: an agent that just started
+    if watched.idle_since is None or reported < watched.idle_since:
+        watched.idle_since = reported
+    process.plain[IDLE_SINCE] = watched.idle_since

@@ -1,0 +1,121 @@
+"""Findings about use, per owner on one node: GPUs held idle, GPUs left out of the work, unused allocations.
+
+Idle GPUs of one owner are one finding if they went idle within 15 minutes of each other, so that its `since`
+is right for all of them. GPUs of an owner who works on others are `only_some_work`, not `held_idle`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuscope.health.checks import CHECKS
+from gpuscope.health.facts import GpuFacts, NodeFacts
+from gpuscope.health.finding import FindingOwner
+from gpuscope.health.finding_details import Detail
+from gpuscope.health.finding_owners import process_owner
+from gpuscope.health.finding_texts import join_indices
+from gpuscope.health.thresholds import IDLE_FINDING_SECONDS
+from gpuscope.health.use_checks import IDLE_SINCE, OwnerKey, gpus_by_owner, idle_since, owner_of
+from gpuscope.readings import ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class UseFinding:
+    kind: str
+    owner: FindingOwner
+    gpus: list[GpuFacts]
+    detail: Detail
+    anchor: str
+    """Keeps two findings of one owner apart: the UUID of the GPU that has been idle the longest."""
+
+
+def use_findings(node: NodeFacts, now: float) -> list[UseFinding]:
+    uneven = list(_only_some_work(node, now))
+    explained = {(id(gpu), one.owner) for one in uneven for gpu in one.gpus}
+    return [
+        *uneven,
+        *_held_idle(node, now, explained),
+        *_allocated_unused(node),
+        *_long_running(node, now),
+    ]
+
+
+def _owner_on(gpu: GpuFacts, key: OwnerKey) -> FindingOwner:
+    return next(process_owner(process) for process in gpu.processes if owner_of(process) == key)
+
+
+def _idle_since_of(gpu: GpuFacts, key: OwnerKey) -> float:
+    times = [process.plain[IDLE_SINCE] for process in gpu.processes if owner_of(process) == key]
+    return max(times)
+
+
+def _only_some_work(node: NodeFacts, now: float) -> Iterator[UseFinding]:
+    for key, gpus in gpus_by_owner(node, now).items():
+        if gpus.is_uneven:
+            working = join_indices(gpu.labels["gpu"] for gpu in gpus.working)
+            since = min(_idle_since_of(gpu, key) for gpu in gpus.idle)
+            detail = Detail({"working": working}, since=since)
+            yield UseFinding("only_some_work", _owner_on(gpus.idle[0], key), gpus.idle, detail, key[2])
+
+
+def _held_idle(node: NodeFacts, now: float, explained: set[tuple[int, FindingOwner]]) -> Iterator[UseFinding]:
+    by_owner: dict[FindingOwner, list[tuple[float, GpuFacts]]] = defaultdict(list)
+    for gpu in node.gpus:
+        since = idle_since(gpu)
+        if since is ABSENT or not now - since > IDLE_FINDING_SECONDS:
+            continue
+        for owner in {process_owner(process) for process in gpu.processes}:
+            if (id(gpu), owner) not in explained:
+                by_owner[owner].append((since, gpu))
+    for owner, idle in by_owner.items():
+        for group in _close_in_time(idle):
+            detail = Detail(since=group[0][0])
+            gpus = [gpu for _, gpu in group]
+            anchor = gpus[0].labels["uuid"]
+            yield UseFinding("held_idle", owner, sorted(gpus, key=_index), detail, anchor)
+
+
+def _close_in_time(idle: list[tuple[float, GpuFacts]]) -> Iterator[list[tuple[float, GpuFacts]]]:
+    """Groups whose members went idle within 15 minutes, the longest idle first."""
+    group: list[tuple[float, GpuFacts]] = []
+    for since, gpu in sorted(idle, key=lambda one: (one[0], one[1].labels["uuid"])):
+        if group and since - group[0][0] > IDLE_FINDING_SECONDS:
+            yield group
+            group = []
+        group.append((since, gpu))
+    if group:
+        yield group
+
+
+def _index(gpu: GpuFacts) -> tuple[int, str]:
+    text = gpu.labels["gpu"]
+    return len(text), text
+
+
+def _allocated_unused(node: NodeFacts) -> Iterator[UseFinding]:
+    by_owner: dict[FindingOwner, list[GpuFacts]] = defaultdict(list)
+    for gpu in node.gpus:
+        for allocation in gpu.allocations:
+            if allocation.plain.get("gpuscope_allocation_used") == 0:
+                labels = allocation.labels
+                job = labels.get("slurm_job", "")
+                pod = FindingOwner("pod", labels.get("namespace", ""), labels.get("pod", ""))
+                by_owner[pod if pod.name or not job else FindingOwner("job", "", job)].append(gpu)
+    for owner, gpus in by_owner.items():
+        yield UseFinding("allocated_unused", owner, sorted(gpus, key=_index), Detail(), "")
+
+
+def _long_running(node: NodeFacts, now: float) -> Iterator[UseFinding]:
+    check = CHECKS["long_running"]
+    by_owner: dict[FindingOwner, dict[str, tuple[float, GpuFacts]]] = defaultdict(dict)
+    for gpu in node.gpus:
+        for process in gpu.processes:
+            if check.live is not None and check.live(process, now):
+                started_at = process.plain["gpuscope_process_start_time_seconds"]
+                by_owner[process_owner(process)][gpu.labels["uuid"]] = started_at, gpu
+    for owner, found in by_owner.items():
+        gpus = sorted((gpu for _, gpu in found.values()), key=_index)
+        detail = Detail(since=min(started_at for started_at, _ in found.values()))
+        yield UseFinding("long_running", owner, gpus, detail, "")

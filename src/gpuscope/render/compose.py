@@ -1,0 +1,101 @@
+"""A compose project: compose.yaml and its overrides, Prometheus, Alertmanager, rules, Grafana's provisioning.
+
+Profiles: `single` (agent, Prometheus, Grafana, Alertmanager), `up` (gpuscope alone), `node` and `master` (a
+cluster). How containers reach the GPUs is an override file, chosen in `.env`.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpuscope.render import RenderedFile, read_shipped
+from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
+from gpuscope.render.prometheus import ScrapePlan, prometheus_files
+
+STATIC_FILES: Final = (
+    "compose.yaml",
+    "compose.nvidia.yaml",
+    "compose.demo.yaml",
+    "compose.slurm.yaml",
+    "grafana/datasources.yml",
+    "grafana/dashboards.yml",
+)
+GPU_ACCESS: Final = ("nvidia", "devices", "demo")
+DEVICES_FILE: Final = "compose.devices.yaml"
+FIRST_GPU_LINE: Final = "      - /dev/nvidia0:/dev/nvidia0\n"
+MAX_GPU_DEVICES: Final = 64
+QUERY_LOG: Final = "/prometheus/query.log"
+SECRET_MODE: Final = 0o444
+"""The folder is closed to other users of the machine (0700); inside a container the service's user reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComposePlan:
+    nodes: tuple[str, ...]
+    instance: str
+    """This server's name, the `instance` label of profile `single`."""
+    slurm_host: str = ""
+    gpu_access: str = "nvidia"
+    gpu_count: int = 1
+
+
+def compose_files(plan: ComposePlan) -> list[RenderedFile]:
+    """Every file that may be public; `private_files` has the others."""
+    static = [RenderedFile(name, read_shipped(f"compose/{name}")) for name in STATIC_FILES]
+    return [*static, RenderedFile(DEVICES_FILE, _devices_text(plan.gpu_count)), *_configuration(plan)]
+
+
+def private_files(plan: ComposePlan) -> list[RenderedFile]:
+    """Files of this installation, which are kept when it is rendered again."""
+    settings = (
+        read_shipped("compose/env.example")
+        .replace("compose.yaml:compose.nvidia.yaml\n", ":".join(_chosen_files(plan)) + "\n")
+        .replace("GPUSCOPE_NODE=\n", f"GPUSCOPE_NODE={plan.instance}\n")
+        .replace("GPUSCOPE_ALLOWED_HOSTS=localhost\n", f"GPUSCOPE_ALLOWED_HOSTS=localhost,{plan.instance}\n")
+    )
+    password = secrets.token_urlsafe(18) + "\n"
+    return [
+        RenderedFile(".env", settings, keep=True),
+        RenderedFile("secrets/grafana_admin_password", password, SECRET_MODE, keep=True),
+    ]
+
+
+def _chosen_files(plan: ComposePlan) -> list[str]:
+    slurm = ["compose.slurm.yaml"] if plan.slurm_host else []
+    return ["compose.yaml", f"compose.{plan.gpu_access}.yaml", *slurm]
+
+
+def _configuration(plan: ComposePlan) -> Iterator[RenderedFile]:
+    single = ScrapePlan(
+        nodes=("agent",),
+        has_node_exporter=False,
+        alertmanager_host="alertmanager",
+        query_log_file=QUERY_LOG,
+        instance_names={"agent": plan.instance},
+    )
+    master = ScrapePlan(
+        nodes=plan.nodes,
+        slurm_host=plan.slurm_host,
+        alertmanager_host="localhost",
+        query_log_file=QUERY_LOG,
+    )
+    for profile, scrape_plan in (("single", single), ("master", master)):
+        for file in prometheus_files(scrape_plan):
+            if not file.path.startswith("rules/"):
+                yield RenderedFile(f"prometheus/{profile}/{file.path}", file.content)
+    yield from (file for file in prometheus_files(single) if file.path.startswith("rules/"))
+    yield RenderedFile("alertmanager/alertmanager.yml", alertmanager_file(AlertmanagerPlan()).content)
+
+
+def _devices_text(gpu_count: int) -> str:
+    lines = "".join(FIRST_GPU_LINE.replace("nvidia0", f"nvidia{index}") for index in range(gpu_count))
+    return read_shipped(f"compose/{DEVICES_FILE}").replace(FIRST_GPU_LINE, lines)
+
+
+def count_gpu_devices(root: Path = Path("/")) -> int:
+    return sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in (root / "dev").glob("nvidia*"))

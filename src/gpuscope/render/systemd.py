@@ -1,0 +1,120 @@
+"""systemd units for agent, up, server and textfile, with this machine's path of `gpuscope` in them.
+
+In: the shipped units of deploy/systemd. Out: their texts, and the `systemctl` commands that install or remove
+them. A unit that was not written by gpuscope is never replaced or removed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpuscope.errors import UsageError
+from gpuscope.render import RenderedFile, read_shipped
+
+UNIT_FOLDER: Final = Path("/etc/systemd/system")
+UNITS: Final = {
+    "agent": ("gpuscope-agent.service",),
+    "up": ("gpuscope-up.service",),
+    "server": ("gpuscope-server.service",),
+    "textfile": ("gpuscope-textfile.service", "gpuscope-textfile.timer"),
+}
+"""By service name, its unit files; the last one is enabled and started."""
+SHIPPED_PROGRAM: Final = "/usr/local/bin/gpuscope"
+SHIPPED_TEXTFILE_FOLDER: Final = "/var/lib/node_exporter/textfile_collector"
+MARK: Final = "# Written by `gpuscope render systemd`"
+# ProtectHome and PrivateTmp hide these from a unit.
+HIDDEN_FOLDERS: Final = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitPlan:
+    services: tuple[str, ...]
+    program: Path
+    textfile_folder: str = SHIPPED_TEXTFILE_FOLDER
+
+
+def unit_files(plan: UnitPlan) -> list[RenderedFile]:
+    return [
+        RenderedFile(name, _render(read_shipped(f"systemd/{name}"), plan))
+        for service in plan.services
+        for name in UNITS[service]
+    ]
+
+
+def _render(text: str, plan: UnitPlan) -> str:
+    return text.replace(SHIPPED_PROGRAM, str(plan.program)).replace(
+        SHIPPED_TEXTFILE_FOLDER, plan.textfile_folder
+    )
+
+
+def parse_services(names: list[str]) -> tuple[str, ...]:
+    unknown = [name for name in names if name not in UNITS]
+    if unknown:
+        raise UsageError(f"render systemd: unknown service {unknown[0]!r}; known are {', '.join(UNITS)}")
+    return tuple(dict.fromkeys(names)) or tuple(UNITS)
+
+
+def parse_textfile_folder(text: str) -> str:
+    # systemd splits ReadWritePaths and ExecStart at blanks, and expands % and $.
+    if not text.startswith("/") or any(character in " \t\n\"'\\%$;" for character in text):
+        raise UsageError(f"--textfile-folder: {text!r} is not an absolute path without blanks, quotes, % and $")
+    return text.rstrip("/")
+
+
+def find_program() -> Path:
+    """The `gpuscope` that runs now, as the unit will call it."""
+    beside = Path(sys.executable).parent / "gpuscope"
+    found = str(beside) if beside.is_file() else shutil.which("gpuscope")
+    return Path(found) if found else Path(SHIPPED_PROGRAM)
+
+
+def check_program(program: Path) -> Path:
+    """Refuses a program that the units' sandbox would hide: the unit would fail in a restart loop."""
+    parts = {program, program.resolve(), _interpreter(program)}
+    for part in parts:
+        hidden = next((folder for folder in HIDDEN_FOLDERS if part.is_relative_to(folder)), None)
+        if hidden is not None:
+            raise UsageError(
+                f"{part} is in {hidden}, which the units' sandbox hides; install gpuscope in /opt "
+                "(python3 -m venv /opt/gpuscope && /opt/gpuscope/bin/pip install GPUSCOPE.whl) and run "
+                "/opt/gpuscope/bin/gpuscope render systemd, or name it with --program"
+            )
+    if not program.is_absolute() or any(character in " \t\"'\\%$;" for character in str(program)):
+        raise UsageError(f"--program: {str(program)!r} is not an absolute path without blanks, quotes, % and $")
+    return program
+
+
+def _interpreter(program: Path) -> Path:
+    """The Python in the script's first line, with links resolved; the program itself if it is no script."""
+    try:
+        with program.open("rb") as script:
+            first = script.readline(4096)
+    except OSError:
+        return program
+    if not first.startswith(b"#!"):
+        return program
+    return Path(first[2:].decode("utf-8", "replace").split()[0]).resolve()
+
+
+def install_commands(plan: UnitPlan) -> list[list[str]]:
+    enabled = [UNITS[service][-1] for service in plan.services]
+    return [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", *enabled]]
+
+
+def uninstall_commands(services: tuple[str, ...]) -> list[list[str]]:
+    names = [name for service in services for name in reversed(UNITS[service])]
+    return [["systemctl", "disable", "--now", *names]]
+
+
+def refuse_foreign_units(folder: Path, services: tuple[str, ...]) -> list[Path]:
+    """The installed unit files of these services. A file without our mark belongs to somebody else."""
+    paths = [folder / name for service in services for name in UNITS[service]]
+    present = [path for path in paths if path.exists() or path.is_symlink()]
+    for path in present:
+        if path.is_symlink() or not path.read_text("utf-8", "replace").startswith(MARK):
+            raise UsageError(f"{path} was not written by gpuscope; move it away first")
+    return present

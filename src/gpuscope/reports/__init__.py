@@ -1,0 +1,1 @@
+"""Sums over a time range: GPU-hours by owner, node or model, and where every hour went."""

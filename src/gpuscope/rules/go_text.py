@@ -1,0 +1,44 @@
+"""Values as Go prints them in messages of promtool and in Prometheus' API."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+from gpuscope.promql.labels import quote
+from gpuscope.series import Labels
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def exponent_text(value: float) -> str:
+    """As `FormatFloat(value, 'e', -1, 64)`: the value of an alert is `1e+00`."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    shortest = "".join(map(str, digits)).rstrip("0") or "0"
+    power = len(digits) - 1 + int(exponent) if value else 0
+    fraction = f".{shortest[1:]}" if len(shortest) > 1 else ""
+    return f"{'-' if sign else ''}{shortest[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+def labels_text(labels: Labels) -> str:
+    """`{a="b", c="d"}`, the metric name included."""
+    pairs = (f"{name if _PLAIN_NAME.fullmatch(name) else quote(name)}={quote(value)}" for name, value in labels)
+    return "{" + ", ".join(pairs) + "}"
+
+
+def go_duration_text(milliseconds: int) -> str:
+    """As Go's `time.Duration`: `1h0m5.5s`."""
+    seconds, rest = divmod(milliseconds, 1000)
+    if not seconds:
+        return f"{rest}ms" if rest else "0s"
+    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
+    fraction = f".{rest:03d}".rstrip("0") if rest else ""
+    text = f"{left}{fraction}s"
+    if seconds >= 60:
+        text = f"{minutes}m{text}"
+    return f"{hours}h{text}" if hours else text

@@ -1,0 +1,198 @@
+"""Runs rule groups on their schedule: `run_due()` evaluates what is due and returns when to call it again.
+
+One thread calls `run_due`; any thread may call `replace_groups` (a reload) and read `groups`. A reload is
+applied between two group evaluations: equal groups go on untouched, changed ones keep the state of their
+alerts, and the series of removed ones end two intervals later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuscope.rules.evaluation_schedule import first_slot_ns, missed_slots
+from gpuscope.rules.restore import restore_for_state
+from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec, to_nanoseconds
+from gpuscope.rules.state_file import RuleStateFile, has_pending, restore_group
+from gpuscope.series import Labels
+
+log = logging.getLogger("gpuscope")
+
+PENDING_SAVE_SECONDS = 10.0
+"""While an alert is pending its state is saved this often: after a crash `for` continues from there."""
+MAX_IDLE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Scheduled:
+    group: RuleGroup
+    due_ns: int
+    evaluations: int = 0
+    """Since the start or the reload that began this schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EndedGroup:
+    """A removed group whose series get stale markers once renamed rules had time to write theirs."""
+
+    group: RuleGroup
+    series: list[Labels]
+    ended_ns: int
+    due_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reload:
+    specs: tuple[GroupSpec, ...]
+    environment: RuleEnvironment
+
+
+class RuleRunner:
+    def __init__(
+        self, specs: Sequence[GroupSpec], environment: RuleEnvironment, state_file: RuleStateFile | None = None
+    ) -> None:
+        self._environment = environment
+        self._state_file = state_file
+        self._scheduled: list[_Scheduled] = []
+        self._ended: list[_EndedGroup] = []
+        self._reload: _Reload | None = None
+        self._saved_at = environment.clock.monotonic()
+        self.wake = threading.Event()
+        """Set when `run_due` should be called before the time it returned."""
+        self._is_started = False
+        self.groups = _sorted(RuleGroup(spec, environment, is_restored=False) for spec in specs)
+        """Sorted by file and name; replaced as a whole."""
+
+    # For any thread.
+
+    def replace_groups(self, specs: Sequence[GroupSpec], environment: RuleEnvironment) -> None:
+        """Use these groups from now on."""
+        self._reload = _Reload(tuple(specs), environment)
+        self.wake.set()
+
+    # For the evaluation thread.
+
+    def start(self) -> None:
+        """Restore the state file and set the first evaluation times."""
+        saved = self._state_file.load() if self._state_file is not None else {}
+        now_ns = self._now_ns()
+        for group in self.groups:
+            due_ns = first_slot_ns(group.spec, now_ns)
+            state = saved.get(group.spec.key)
+            if state is not None and restore_group(group, state, due_ns):
+                group.needs_restore = False
+            self._scheduled.append(_Scheduled(group, due_ns))
+        self._is_started = True
+
+    def run_due(self) -> float:
+        """Evaluate every group that is due, once; return the seconds until the next one is."""
+        if not self._is_started:
+            self.start()
+        self._apply_reload()
+        self._follow_clock()
+        # Each group at most once: evaluations that take longer than the interval must not keep the caller here.
+        for one in sorted(self._scheduled, key=lambda one: one.due_ns):
+            if one.due_ns <= self._now_ns():
+                self._evaluate(one)
+        self._end_removed()
+        self._save()
+        return self._idle_seconds()
+
+    def _idle_seconds(self) -> float:
+        times = [one.due_ns for one in self._scheduled] + [ended.due_ns for ended in self._ended]
+        if not times:
+            return MAX_IDLE_SECONDS
+        return max(0.0, min((min(times) - self._now_ns()) / SECOND_NS, MAX_IDLE_SECONDS))
+
+    def stop(self) -> None:
+        """Save the state of all alerts."""
+        if self._state_file is not None and self._is_started:
+            self._state_file.save(self.groups)
+
+    def _now_ns(self) -> int:
+        return to_nanoseconds(self._environment.clock.now())
+
+    def _follow_clock(self) -> None:
+        """A clock that was set back must not stop evaluation until it catches up."""
+        now_ns = self._now_ns()
+        for one in self._scheduled:
+            if one.due_ns - now_ns > one.group.spec.interval_ns:
+                one.due_ns, one.evaluations = first_slot_ns(one.group.spec, now_ns), 0
+
+    def _evaluate(self, due: _Scheduled) -> None:
+        group, slot_ns, interval_ns = due.group, due.due_ns, due.group.spec.interval_ns
+        if due.evaluations:
+            missed = missed_slots(slot_ns - interval_ns, self._now_ns(), interval_ns)
+            group.missed += missed
+            group.iterations += missed
+            slot_ns += missed * interval_ns
+        group.evaluate(slot_ns)
+        due.due_ns = slot_ns + interval_ns
+        due.evaluations += 1
+        # Prometheus restores after two evaluations: before, recording rules may have no values yet.
+        if group.needs_restore and due.evaluations >= 2:
+            self._restore(group)
+
+    def _restore(self, group: RuleGroup) -> None:
+        began = self._environment.clock.monotonic()
+        for rule in group.alerting_rules():
+            restore_for_state(rule, self._environment.samples, self._now_ns())
+        group.needs_restore = False
+        group.restore_seconds = self._environment.clock.monotonic() - began
+
+    def _apply_reload(self) -> None:
+        reload, self._reload = self._reload, None
+        if reload is None:
+            return
+        self._environment = reload.environment
+        before = {one.group.spec.key: one for one in self._scheduled}
+        now_ns = self._now_ns()
+        scheduled: list[_Scheduled] = []
+        for spec in reload.specs:
+            known = before.pop(spec.key, None)
+            if known is not None and known.group.spec == spec:
+                scheduled.append(known)
+                continue
+            group = RuleGroup(spec, reload.environment, is_restored=True)
+            if known is not None:
+                group.copy_state(known.group)
+            scheduled.append(_Scheduled(group, first_slot_ns(spec, now_ns)))
+        self._ended += [_ended(one.group, now_ns) for one in before.values()]
+        self._scheduled = scheduled
+        self.groups = _sorted(one.group for one in scheduled)
+
+    def _end_removed(self) -> None:
+        due = [ended for ended in self._ended if ended.due_ns <= self._now_ns()]
+        if not due:
+            return
+        self._ended = [ended for ended in self._ended if ended not in due]
+        alive = {labels for group in self.groups for series in group.previous for labels in series}
+        for ended in due:
+            series = [labels for labels in ended.series if labels not in alive]
+            problem = ended.group.write_stale(series, ended.ended_ns)
+            if problem:
+                log.warning("rule group %s: stale markers: %s", ended.group.spec.key, problem)
+
+    def _save(self) -> None:
+        if self._state_file is None:
+            return
+        tables = [rule.table for group in self.groups for rule in group.alerting_rules()]
+        has_changed = any(table.has_changed for table in tables)
+        is_old = self._environment.clock.monotonic() - self._saved_at >= PENDING_SAVE_SECONDS
+        if has_changed or (is_old and has_pending(self.groups)):
+            for table in tables:
+                table.has_changed = False
+            self._state_file.save(self.groups)
+            self._saved_at = self._environment.clock.monotonic()
+
+
+def _ended(group: RuleGroup, now_ns: int) -> _EndedGroup:
+    series = [*group.stale_series, *(labels for one in group.previous for labels in one)]
+    return _EndedGroup(group, series, now_ns, now_ns + 2 * group.spec.interval_ns)
+
+
+def _sorted(groups: Iterable[RuleGroup]) -> tuple[RuleGroup, ...]:
+    return tuple(sorted(groups, key=lambda group: (group.spec.file, group.spec.name)))

@@ -1,0 +1,129 @@
+"""The shipped rule files as text, and Alertmanager's inhibition rules that belong to them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from gpuscope.health.check import Check, Subject
+from gpuscope.health.checks import CHECKS, SERVICE_CHECKS
+from gpuscope.health.gpu_checks import GPU_CHECKS
+from gpuscope.health.node_checks import NODE_CHECKS
+from gpuscope.health.slurm_checks import SLURM_CHECKS
+from gpuscope.health.use_checks import USE_CHECKS
+from gpuscope.promql.ast_json import duration_text
+from gpuscope.rules.shipped.other_exporters import dcgm_rules, nvidia_smi_rules
+from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedRule, rule_of_check
+
+NOT_SHIPPED: Final = {"target_down": "HostDown covers every target"}
+MAX_COLUMNS: Final = 100
+
+HEADER: Final = """\
+# {title}
+# Written by `make docs` from src/gpuscope/health; docs/rules.md explains each rule and how to change it.
+"""
+ANCHORS_EXPLAINED: Final = """\
+# `gpu: &gpu TEXT` names an annotation's text where it first occurs; `gpu: *gpu` repeats it. Keep the first.
+"""
+
+
+def _group(name: str, title: str, checks: tuple[Check, ...], is_default: bool = True) -> ShippedGroup:
+    rules = tuple(rule_of_check(check) for check in checks if check.kind not in NOT_SHIPPED)
+    return ShippedGroup(name, title, rules, is_default)
+
+
+def shipped_groups() -> tuple[ShippedGroup, ...]:
+    """Each is a file of its name."""
+    return (
+        _group("gpuscope-node", "Nodes: no answer, old numbers, missing GPUs, memory, disks.", NODE_CHECKS),
+        _group("gpuscope-gpu", "GPUs: lost, XIDs, memory errors, heat, power, PCIe, NVLink.", GPU_CHECKS),
+        _group("gpuscope-use", "Use: GPUs that are held idle, memory without an owner.", USE_CHECKS),
+        _group("gpuscope-slurm", "Slurm; without Slurm none of these fires.", SLURM_CHECKS),
+        _group("gpuscope-service", "The monitoring itself.", (*SERVICE_CHECKS, WATCHDOG)),
+        ShippedGroup("dcgm-exporter", "The same over dcgm-exporter's metrics.", dcgm_rules(), False),
+        ShippedGroup(
+            "nvidia-gpu-exporter", "The same over nvidia_gpu_exporter's metrics.", nvidia_smi_rules(), False
+        ),
+    )
+
+
+def yaml_text(text: str) -> str:
+    """A single-quoted YAML string: nothing in it but the quote itself has a meaning."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _expression_lines(expression: str) -> Iterator[str]:
+    if len(expression) <= MAX_COLUMNS - 14:
+        yield (
+            f"        expr: {expression}" if _is_plain(expression) else f"        expr: {yaml_text(expression)}"
+        )
+        return
+    yield "        expr: |"
+    wrapped = textwrap.wrap(expression, MAX_COLUMNS - 10, break_long_words=False, break_on_hyphens=False)
+    yield from (f"          {line}" for line in wrapped)
+
+
+def _is_plain(expression: str) -> bool:
+    """Whether YAML reads it as it stands."""
+    return ": " not in expression and " #" not in expression and expression[0].isalpha()
+
+
+def _rule_lines(rule: ShippedRule, anchors: dict[str, str]) -> Iterator[str]:
+    yield f"      - alert: {rule.alert}"
+    yield from _expression_lines(rule.expression)
+    if rule.check.for_seconds:
+        yield f"        for: {duration_text(round(rule.check.for_seconds * 1000))}"
+    yield "        labels:"
+    yield f"          severity: {'none' if rule.check is WATCHDOG else rule.check.severity}"
+    yield "        annotations:"
+    for name, text in rule.annotations().items():
+        yield f"          {name}: {_text_or_alias(name, text, rule, anchors)}"
+
+
+def _text_or_alias(name: str, text: str, rule: ShippedRule, anchors: dict[str, str]) -> str:
+    """Long lookups are written once in a file, with a YAML anchor."""
+    if name not in rule.lookups:
+        return yaml_text(text)
+    if text in anchors:
+        return f"*{anchors[text]}"
+    known = set(anchors.values())
+    anchors[text] = name if name not in known else f"{name}_{rule.alert}"
+    return f"&{anchors[text]} {yaml_text(text)}"
+
+
+def group_text(group: ShippedGroup) -> str:
+    header = HEADER.format(title=group.title)
+    if any(rule.lookups for rule in group.rules):
+        header += ANCHORS_EXPLAINED
+    lines = [header + "groups:", f"  - name: {group.name}", "    rules:"]
+    anchors: dict[str, str] = {}
+    for rule in group.rules:
+        lines += [*_rule_lines(rule, anchors), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def rule_files() -> dict[str, str]:
+    return {f"{group.name}.yml": group_text(group) for group in shipped_groups()}
+
+
+def _equal_labels(source: Check, target: Check) -> tuple[str, ...]:
+    if Subject.SERVICE in (source.subject, target.subject):
+        return ("instance",) if source.subject is Subject.NODE else ()
+    of_one_gpu = (Subject.GPU, Subject.PROCESS)
+    if source.subject in of_one_gpu and target.subject in of_one_gpu:
+        # dcgm-exporter spells it UUID; a label that neither alert has is equal.
+        return ("instance", "uuid", "UUID")
+    return ("instance",)
+
+
+def inhibit_rules() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Source alert, target alerts, and the labels that must be equal."""
+    targets: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for target in CHECKS.values():
+        for kind in target.inhibited_by:
+            source = CHECKS[kind]
+            targets[source.alert, _equal_labels(source, target)].append(target.alert)
+    for (source_alert, equal), alerts in targets.items():
+        yield source_alert, tuple(sorted(alerts)), equal

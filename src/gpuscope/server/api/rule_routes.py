@@ -1,0 +1,114 @@
+"""The endpoints `/api/v1/rules`, `/api/v1/alerts` and `/api/v1/alertmanagers`.
+
+`rule_routes` serves them for a server over another engine; the embedded API has them in its own table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gpuscope.limits import Limits
+from gpuscope.promql import PromQLError
+from gpuscope.promql.labels import quote
+from gpuscope.server.api.go_values import parse_bool, parse_int
+from gpuscope.server.api.parameters import ApiError, Parameters, bad, read_parameters
+from gpuscope.server.api.responses import data_answer, error_answer
+from gpuscope.server.api.rules_json import RuleFilter, RulesView, TokenNotFound, alerts_json, rules_json
+from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.http.routing import Route
+
+if TYPE_CHECKING:
+    from gpuscope.server.api.embedded import EmbeddedApi
+
+_KINDS = {"": ("alert", "record"), "alert": ("alert",), "record": ("record",)}
+
+
+async def rules(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer(_rules(api.rules, asked))
+
+
+async def alerts(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer(_alerts(api.rules, asked))
+
+
+async def alertmanagers(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
+    return data_answer(_alertmanagers(api.rules, asked))
+
+
+def rule_routes(view: RulesView, limits: Limits) -> list[Route]:
+    return [
+        _route("/api/v1/rules", view, limits, _rules),
+        _route("/api/v1/alerts", view, limits, _alerts),
+        _route("/api/v1/alertmanagers", view, limits, _alertmanagers),
+    ]
+
+
+def _route(
+    path: str, view: RulesView, limits: Limits, build: Callable[[RulesView, Parameters], dict[str, Any]]
+) -> Route:
+    async def answer(request: Request) -> Response:
+        try:
+            return data_answer(build(view, await read_parameters(request, limits)))
+        except (ApiError, PromQLError) as error:
+            return error_answer(error.error_type, str(error))
+
+    return Route(path, answer, ("GET",))
+
+
+def _rules(view: RulesView, asked: Parameters) -> dict[str, Any]:
+    asked.well_formed()
+    selectors = asked.selectors()
+    kind = asked.from_url("type").lower()
+    if kind not in _KINDS:
+        raise bad("type", f"not supported value {quote(kind)}")
+    wanted = RuleFilter(
+        kinds=_KINDS[kind],
+        names=frozenset(asked.all("rule_name[]")),
+        groups=frozenset(asked.all("rule_group[]")),
+        files=frozenset(asked.all("file[]")),
+        selectors=selectors,
+        with_alerts=not _switch(asked, "exclude_alerts"),
+    )
+    max_groups, token = _page(asked)
+    try:
+        return rules_json(view.groups(), wanted, max_groups, token)
+    except TokenNotFound:
+        message = f"invalid group_next_token '{token}'. were rule groups changed?"
+        raise bad("group_next_token", message) from None
+
+
+def _alerts(view: RulesView, asked: Parameters) -> dict[str, Any]:
+    return alerts_json(view.groups())
+
+
+def _alertmanagers(view: RulesView, asked: Parameters) -> dict[str, Any]:
+    active, dropped = view.alertmanagers()
+    return {
+        "activeAlertmanagers": [{"url": url} for url in active],
+        "droppedAlertmanagers": [{"url": url} for url in dropped],
+    }
+
+
+def _switch(asked: Parameters, name: str) -> bool:
+    text = asked.from_url(name).lower()
+    try:
+        return parse_bool(text) if text else False
+    except ValueError as error:
+        raise bad(name, f"error converting {name}: {error}") from None
+
+
+def _page(asked: Parameters) -> tuple[int | None, str]:
+    """The most groups wanted and the token of the first one; None and "" for all."""
+    most, after = asked.from_url("group_limit"), asked.from_url("group_next_token")
+    if after and not most:
+        raise bad("group_next_token", "group_limit needs to be present in order to paginate over the groups")
+    if not most:
+        return None, ""
+    try:
+        count = parse_int(most, bits=32, by="ParseInt")
+    except ValueError as error:
+        raise bad("group_limit", f"group_limit needs to be a valid number: {error}") from None
+    if count <= 0:
+        raise bad("group_limit", "group_limit needs to be greater than 0")
+    return count, after

@@ -1,0 +1,148 @@
+"""The answer of `GET /api/live`: the fleet as the page shows it."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from gpuscope.server.api_types.findings_json import FindingJson
+
+GpuStateName = Literal["lost", "gone", "stale", "sick", "throttled", "held", "busy", "idle"]
+ProcessState = Literal["active", "idle", "unknown"]
+
+
+class GoneJson(TypedDict):
+    """A node or target that sends nothing."""
+
+    since: float
+    """The last scrape that succeeded, or the last sample of a node that pushed."""
+    why: str
+    """The scrape error; empty if it is not known."""
+    answered: bool
+    """False for a target that never answered; `since` is then the first try."""
+
+
+class GoneTargetJson(TypedDict):
+    """A scrape target that does not answer."""
+
+    job: str
+    instance: str
+    url: str
+    since: float
+    """The last scrape that succeeded."""
+    why: str
+    """The scrape error."""
+    answered: bool
+    """False for a target that never answered; `since` is then the first try."""
+
+
+class LiveSource(TypedDict):
+    """A source of numbers on a node."""
+
+    name: str
+    up: bool
+
+
+class LiveNode(TypedDict):
+    """A node with a gpuscope agent."""
+
+    name: str
+    instance: str
+    """Label `instance` of its series."""
+    taken_at: NotRequired[float]
+    """When its newest numbers were read."""
+    stale: bool
+    """True if they are older than 30 s."""
+    sources: list[LiveSource]
+    gpus_seen: NotRequired[float]
+    gpus_expected: NotRequired[float]
+    cpu: NotRequired[float]
+    """Share of the CPU time that is busy, 0 to 1."""
+    load1: NotRequired[float]
+    memory_used: NotRequired[float]
+    """Bytes of main memory."""
+    memory_total: NotRequired[float]
+    gone: NotRequired[GoneJson]
+    """Only of a node that sends nothing now."""
+
+
+class LiveGpu(TypedDict):
+    """A GPU or a MIG instance."""
+
+    uuid: str
+    gpu: str
+    """nvidia-smi's index, `0_7_0` for a MIG instance."""
+    node: str
+    model: NotRequired[str]
+    parent: NotRequired[str]
+    """UUID of the board of a MIG instance."""
+    profile: NotRequired[str]
+    """MIG profile."""
+    state: GpuStateName
+    why: NotRequired[str]
+    """The reason of the state in a word: an XID, a throttle reason, a kind of finding, a scrape error."""
+    since: NotRequired[float]
+    """When the state began."""
+    busy: NotRequired[float]
+    """Utilisation, 0 to 1."""
+    memory_used: NotRequired[float]
+    """Bytes."""
+    memory_total: NotRequired[float]
+    power: NotRequired[float]
+    """Watts."""
+    power_limit: NotRequired[float]
+    temperature: NotRequired[float]
+    """Degrees Celsius."""
+    sm: NotRequired[float]
+    """Share of the SMs that are active, 0 to 1."""
+    tensor: NotRequired[float]
+    dram: NotRequired[float]
+    users: list[str]
+    """Users of the processes on it."""
+    processes: int
+
+
+class LiveSession(TypedDict):
+    """A process on one GPU or MIG instance."""
+
+    uuid: str
+    gpu: str
+    node: str
+    pid: int | str
+    """A text only if the label is not a number."""
+    type: NotRequired[str]
+    command: NotRequired[str]
+    user: NotRequired[str]
+    namespace: NotRequired[str]
+    pod: NotRequired[str]
+    container: NotRequired[str]
+    job: NotRequired[str]
+    """Slurm job."""
+    memory: NotRequired[float]
+    """Bytes."""
+    sm: NotRequired[float]
+    """Share of the SMs' time, 0 to 1."""
+    since: NotRequired[float]
+    """When the process started."""
+    idle_since: NotRequired[float]
+    """When it last worked; only of an idle process."""
+    state: ProcessState
+
+
+class LivePicture(TypedDict):
+    """The fleet at one moment; made at most once a second and shared by all clients."""
+
+    now: float
+    """The server's time, in seconds since the epoch."""
+    taken_at: NotRequired[float]
+    """When the newest numbers were read."""
+    simulated: bool
+    """True in a demo."""
+    source: str
+    """Where the numbers come from: `this process`, `store` or the URL of an engine."""
+    nodes: list[LiveNode]
+    gpus: list[LiveGpu]
+    sessions: list[LiveSession]
+    targets: list[GoneTargetJson]
+    """Scrape targets that do not answer."""
+    findings: list[FindingJson]
+    """The same list as in `/api/findings`."""

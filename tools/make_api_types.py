@@ -1,0 +1,125 @@
+"""Makes `web/src/api-types.ts` and the tables of `docs/api.md` from the TypedDicts in `server/api_types/`.
+
+In: the modules' source, read by `ast` for the sentence below each key, and their types. Called by
+`tools.make_docs`; tests/test_docs.py checks that the results are up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal, NotRequired, Required
+
+from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS
+from gpuscope.health.states import WORST_FIRST
+from gpuscope.server.api_types import demo_json, findings_json, live_json, session_json
+
+MODULES: tuple[ModuleType, ...] = (findings_json, live_json, session_json, demo_json)
+PRIMITIVES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    name: str
+    type: Any
+    is_required: bool
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiObject:
+    name: str
+    help: str
+    keys: tuple[ApiKey, ...]
+
+
+def api_objects() -> list[ApiObject]:
+    return [one for module in MODULES for one in _objects_of(module)]
+
+
+def _objects_of(module: ModuleType) -> Iterator[ApiObject]:
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ClassDef):
+            described = getattr(module, node.name)
+            hints = typing.get_type_hints(described, include_extras=True)
+            helps = dict(_sentences(node))
+            keys = [_key(name, hint, helps.get(name, "")) for name, hint in hints.items()]
+            yield ApiObject(node.name, ast.get_docstring(node) or "", tuple(keys))
+
+
+def _sentences(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """The string below an annotation."""
+    for above, below in zip(node.body, node.body[1:], strict=False):
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name):
+            value = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield above.target.id, " ".join(value.value.split())
+
+
+def _key(name: str, hint: Any, help_text: str) -> ApiKey:
+    origin = typing.get_origin(hint)
+    if origin in (NotRequired, Required):
+        return ApiKey(name, typing.get_args(hint)[0], origin is Required, help_text)
+    return ApiKey(name, hint, True, help_text)
+
+
+def to_typescript(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in PRIMITIVES:
+        return PRIMITIVES[hint]
+    if origin is Literal:
+        return " | ".join(f'"{value}"' for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(dict.fromkeys(map(to_typescript, arguments)))
+    if origin is list:
+        inner = to_typescript(arguments[0])
+        return f"({inner})[]" if " | " in inner else f"{inner}[]"
+    if origin is dict:
+        return f"Record<string, {to_typescript(arguments[1])}>"
+    if typing.is_typeddict(hint):
+        return str(hint.__name__)
+    raise TypeError(f"{hint!r}: no TypeScript type is known for it; add it to tools/make_api_types.py")
+
+
+def typescript_file() -> Iterator[str]:
+    yield "// Made by `make docs` from src/gpuscope/server/api_types/ and health/; do not edit it by hand."
+    yield "// A key with `?` is left out where its value is not known."
+    yield ""
+    yield "/** Worst first. */"
+    yield f"export const GPU_STATES = [{', '.join(json.dumps(str(state)) for state in WORST_FIRST)}] as const;"
+    yield "export type GpuState = (typeof GPU_STATES)[number];"
+    yield "\n/** What is wrong, in English, by `why_key`. */"
+    yield "export const FINDING_TEXTS = {"
+    for key, text in sorted(FINDING_TEXTS.items()):
+        yield f"  {key if key.isidentifier() else json.dumps(key)}: {json.dumps(text, ensure_ascii=False)},"
+    yield "} as const;"
+    yield "export type FindingTextKey = keyof typeof FINDING_TEXTS;"
+    yield "\n/** Values of `next_key`. */"
+    yield "export type StepTextKey ="
+    yield "\n".join(f"  | {json.dumps(key)}" for key in sorted(STEP_TEXTS)) + ";"
+    for one in api_objects():
+        yield f"\n/** {one.help} */"
+        yield f"export interface {one.name} {{"
+        for key in one.keys:
+            if key.help:
+                yield f"  /** {key.help} */"
+            yield f"  {key.name}{'' if key.is_required else '?'}: {to_typescript(key.type)};"
+        yield "}"
+
+
+def api_tables() -> Iterator[str]:
+    """One table for each object, for docs/api.md."""
+    for one in api_objects():
+        yield f"\n### {one.name}\n"
+        yield f"{one.help}\n"
+        yield "| key | type | what |\n|---|---|---|"
+        for key in one.keys:
+            kind = to_typescript(key.type).replace("|", "\\|")
+            optional = "" if key.is_required else " (may be absent)"
+            yield f"| `{key.name}` | `{kind}`{optional} | {key.help} |"

@@ -1,0 +1,143 @@
+"""Writes deploy/prometheus from the rows of `health/`: rule files, their unit tests, Alertmanager's example.
+
+Called by `make docs`; tests compare the files with what this returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuscope.health.checks import CHECKS
+from gpuscope.promql.ast_json import duration_text
+from gpuscope.rules.shipped import inhibit_rules, rule_files, shipped_groups
+from gpuscope.rules.shipped.shipped_rule import WATCHDOG
+from tools.rule_unit_tests import unit_test_files
+
+PROMETHEUS = Path(__file__).parent.parent / "deploy/prometheus"
+
+ALERTMANAGER = """\
+# An Alertmanager configuration for the shipped rules. Written by `make docs` from src/gpuscope/health.
+# Change the receivers; keep the inhibition rules: they leave out what another alert explains.
+route:
+  receiver: operators
+  group_by: [alertname, instance]
+  group_wait: 30s
+  group_interval: 5m
+  repeat_interval: 12h
+  routes:
+    - matchers: [alertname = Watchdog]
+      receiver: dead-man
+      group_wait: 0s
+      group_interval: 1m
+      repeat_interval: 1m
+    - matchers: [severity = info]
+      receiver: operators
+      group_wait: 10m
+      repeat_interval: 3d
+
+receivers:
+  - name: operators
+    # email_configs: [{to: gpu-admins@example.org}]
+  - name: dead-man
+    # webhook_configs: [{url: https://dead-man.example.org/ping, send_resolved: false}]
+
+inhibit_rules:"""
+
+
+def alertmanager_file() -> Iterator[str]:
+    yield ALERTMANAGER
+    for source, targets, equal in inhibit_rules():
+        yield f"  - source_matchers: ['alertname = {source}']"
+        yield f"    target_matchers: ['alertname =~ \"{'|'.join(targets)}\"']"
+        if equal:
+            yield f"    equal: [{', '.join(equal)}]"
+
+
+def deployed_files() -> dict[Path, str]:
+    """The text of every generated file, by path under deploy/prometheus."""
+    return {
+        **{Path("rules") / name: text for name, text in rule_files().items()},
+        **{Path("tests") / name: text for name, text in unit_test_files().items()},
+        Path("alertmanager.yml"): "\n".join(alertmanager_file()) + "\n",
+    }
+
+
+PAGE = """# Alert rules
+
+Generated from `src/gpuscope/health/` and `src/gpuscope/rules/shipped/` by `make docs`; do not edit.
+
+`deploy/prometheus/rules/` has the rules as files for Prometheus, vmalert, Thanos or Mimir; gpuscope runs
+the same files. Each rule has a unit test that fires and one that does not (`deploy/prometheus/tests/`):
+
+```
+promtool check rules deploy/prometheus/rules/*.yml
+promtool test rules deploy/prometheus/tests/*.yml
+```
+
+| file | rules | for |
+|---|---|---|"""
+
+EDITING = """
+## Changing rules
+
+- **Another threshold, duration or severity:** copy the file, edit the copy and load it instead of ours. An
+  expression is ordinary PromQL; `for`, `labels` and `annotations` are Prometheus'. Run `promtool check
+  rules` on it.
+- **One rule less:** delete it from the copy, or silence it. In a file with `gpu: &gpu …` keep the first
+  occurrence: the other rules refer to it with `*gpu`.
+- **Alertmanager:** `deploy/prometheus/alertmanager.yml` has the inhibition rules of the last column below,
+  and a route for `Watchdog`, which always fires: send it to a service that reports when it stops.
+- **Annotations:** `summary` and `description` say what is wrong, `gpu` names node, GPU and model, `owner`
+  who uses it, `next_step` what to do. Models and owners are looked up when the alert is evaluated and are
+  no labels: an alert does not become another one when its owner changes.
+
+Users' own rules (`InstanceDown`, `APIHighRequestLatency`, `HighGPUUtilization`, `LongRunningGPUProcess`)
+are in `instances.yml` and `gpu-sessions.yml` word for word, with corrected twins; [sessions](sessions.md)
+says what the originals compute.
+
+Over dcgm-exporter the XID alerts see only the last XID of a GPU, and none that repeats within the hour: its
+gauge keeps the last value. Owners are known there only as pod labels. nvidia_gpu_exporter has no owners.
+"""
+
+STATIC_FILES = (
+    ("instances.yml", 3, "targets and request latency, as users have them"),
+    ("gpu-sessions.yml", 6, "the metrics of family `sessions`, as users have them, with corrected twins"),
+)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def rules_page() -> Iterator[str]:
+    yield PAGE
+    groups = shipped_groups()
+    for group in groups:
+        yield f"| `{group.name}.yml` | {len(group.rules)} | {group.title} |"
+    for name, count, title in STATIC_FILES:
+        yield f"| `{name}` | {count} | {title} |"
+    yield EDITING
+    yield "## Rules\n"
+    yield "| alert | severity | for | meaning | next step | not sent while |\n|---|---|---|---|---|---|"
+    for group in groups:
+        if group.is_default:
+            for rule in group.rules:
+                check = rule.check
+                duration = duration_text(round(check.for_seconds * 1000)) if check.for_seconds else ""
+                inhibited = ", ".join(f"`{CHECKS[kind].alert}`" for kind in check.inhibited_by)
+                severity = "none" if check is WATCHDOG else check.severity
+                yield (
+                    f'| <a id="{rule.alert.lower()}"></a>`{rule.alert}` | {severity} | {duration} '
+                    f"| {_cell(check.meaning)} | {_cell(check.next_step)} | {inhibited} |"
+                )
+
+
+def main() -> None:
+    for path, text in deployed_files().items():
+        (PROMETHEUS / path).parent.mkdir(parents=True, exist_ok=True)
+        (PROMETHEUS / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

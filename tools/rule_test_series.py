@@ -1,0 +1,348 @@
+"""Hand-written series for the unit tests of the shipped rules: for each alert some that fire, some that do not.
+
+Series are in promtool's notation, one sample a minute. `{G}`, `{N}`, `{P}`, `{D}`,
+ `{S}` stand for the labels of
+a GPU, a node, a process, a GPU of dcgm-exporter and of nvidia_gpu_exporter (`LABELS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+LABELS: Final = {
+    "{N}": 'instance="node1:9400"',
+    "{G}": 'instance="node1:9400",gpu="0",uuid="GPU-1"',
+    "{H}": 'instance="node1:9400",gpu="1",uuid="GPU-2"',
+    "{P}": 'instance="node1:9400",gpu="0",uuid="GPU-1",pid="7",command="train.py",user="alice",namespace="ml",'
+    'pod="train"',
+    "{Q}": 'instance="node1:9400",gpu="1",uuid="GPU-2",pid="8",command="train.py",user="alice",namespace="ml",'
+    'pod="train"',
+    "{D}": 'instance="node1:9400",gpu="0",UUID="GPU-1",Hostname="node1",modelName="NVIDIA H100"',
+    "{S}": 'instance="node1:9835",uuid="u1"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    fires: Mapping[str, str]
+    """Series and their values."""
+    quiet: Mapping[str, str]
+    at: str = "15m"
+    labels: str = ""
+    """Labels of the alert besides those of its GPU, node or process."""
+    detail: str = ""
+    """The expected end of the description."""
+    expected: Mapping[str, str] = field(default_factory=dict)
+    """Annotations that differ from the usual ones."""
+    own_labels: str = ""
+    """All labels of the alert, where they are not those of its subject."""
+
+
+def _gauge(metric: str, bad: float, good: float, at: str = "15m", detail: str = "") -> Case:
+    """A gauge of a GPU without further labels."""
+    return Case(
+        {f"{metric}{{{{G}}}}": f"{bad:g}x200"}, {f"{metric}{{{{G}}}}": f"{good:g}x200"}, at, detail=detail
+    )
+
+
+def _throttled(reason: str, bad: float, good: float, at: str) -> Case:
+    series = f'gpuscope_gpu_throttled_seconds_total{{{{G}},reason="{reason}"}}'
+    return Case({series: f"0+{bad:g}x200"}, {series: f"0+{good:g}x200"}, at, labels=f'reason="{reason}"')
+
+
+def _xid(code: int, other: int) -> Case:
+    metric = "gpuscope_gpu_xid_last_timestamp_seconds"
+    return Case(
+        {f'{metric}{{{{G}},xid="{code}"}}': "0x20"},
+        {f'{metric}{{{{G}},xid="{other}"}}': "0x20", f'{metric}{{{{H}},xid="{code}"}}': "-4000x20"},
+        "5m", labels=f'xid="{code}"', detail=f"XID {code}, 5m 0s ago.",
+    )  # fmt: skip
+
+
+def _node(metric: str, bad: str, good: str, at: str = "15m", labels: str = "", detail: str = "") -> Case:
+    more = f",{labels}" if labels else ""
+    series = f"{metric}{{{{N}}{more}}}"
+    return Case({series: bad}, {series: good}, at, labels=labels, detail=detail)
+
+
+ECC = "gpuscope_gpu_ecc_errors_total"
+TEMPERATURE = "gpuscope_gpu_temperature_celsius"
+THRESHOLD = "gpuscope_gpu_temperature_threshold_celsius"
+LIMIT = "gpuscope_gpu_power_limit_watts"
+USED, TOTAL = "gpuscope_gpu_memory_used_bytes{{G}}", "gpuscope_gpu_memory_total_bytes{{G}}"
+
+NODE_CASES: Final[dict[str, Case]] = {
+    "HostDown": _node("up", "0x20", "1x20", "6m", 'job="gpu"', "Target node1:9400 of job gpu."),
+    "AgentStale": _node("gpuscope_agent_snapshot_timestamp_seconds", "0x20", "0+60x20", "5m",
+                        detail="They are 5m 0s old."),
+    "SourceDown": _node("gpuscope_source_up", "0x20", "1x20", "6m", 'source="nvml"', "Source nvml."),
+    "SourceSlow": _node("gpuscope_source_duration_seconds", "8x20", "0.1x20", "11m", 'source="nvml"',
+                        "Source nvml: 8s."),
+    "GpusMissing": Case({"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20"},
+                        {"gpuscope_gpus_seen{{N}}": "8x20", "gpuscope_gpus_expected{{N}}": "8x20"}, "3m",
+                        detail="7 answer."),
+    "GpuCountDropped": _node("gpuscope_gpus_seen", "8x5 7x20", "7x20", "15m", detail="7 answer."),
+    "HostMemoryLow": Case(
+        {"node_memory_MemAvailable_bytes{{N}}": "5x20", "node_memory_MemTotal_bytes{{N}}": "100x20"},
+        {"node_memory_MemAvailable_bytes{{N}}": "50x20", "node_memory_MemTotal_bytes{{N}}": "100x20"}, "6m",
+        detail="5% is available."),
+    "DiskFilling": Case(
+        {'node_filesystem_avail_bytes{{N},mountpoint="/"}': "5x20",
+         'node_filesystem_size_bytes{{N},mountpoint="/"}': "100x20"},
+        {'node_filesystem_avail_bytes{{N},mountpoint="/"}': "50x20",
+         'node_filesystem_size_bytes{{N},mountpoint="/"}': "100x20"}, "11m", 'mountpoint="/"', "/."),
+    "ClockSkew": _node("node_timex_offset_seconds", "0.1x20", "0.001x20", "11m",
+                       detail="It is off by 100ms."),
+}  # fmt: skip
+
+GPU_CASES: Final[dict[str, Case]] = {
+    "GpuNotAnswering": _gauge("gpuscope_gpu_up", 0, 1, "2m"),
+    "GpuRecoveryAction": _gauge("gpuscope_gpu_recovery_action", 2, 0, "1m", "Recovery action 2."),
+    "XidHardware": _xid(79, 13),
+    "XidNvlink": _xid(74, 79),
+    "XidDriver": _xid(119, 79),
+    "XidApplication": _xid(13, 79),
+    "XidRepeats": Case(
+        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30"},
+        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30",
+         'gpuscope_gpu_xid_errors_total{{H},xid="31"}': "0x10 1x10 2x10 3x30"},
+        "50m", 'xid="31"', "XID 31."),
+    "EccUncorrected": Case(
+        {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "2x20"},
+        {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "0x20",
+         f'{ECC}{{{{G}},error="uncorrected",lifetime="aggregate"}}': "5x20"},
+        "1m", 'error="uncorrected",lifetime="volatile"', "2 errors."),
+    "EccSramThreshold": _gauge("gpuscope_gpu_ecc_sram_threshold_exceeded", 1, 0, "1m"),
+    "EccCorrectedRate": Case(
+        {f'{ECC}{{{{G}},error="corrected",lifetime="volatile"}}': "0+20x200"},
+        {f'{ECC}{{{{G}},error="corrected",lifetime="volatile"}}': "0+1x200"},
+        "150m", 'error="corrected",lifetime="volatile"'),
+    "RowRemapPending": _gauge("gpuscope_gpu_row_remap_pending", 1, 0, "6m"),
+    "RowRemapFailed": _gauge("gpuscope_gpu_row_remap_failed", 1, 0, "1m"),
+    "SpareRowsOut": Case({'gpuscope_gpu_row_remap_banks{{G},availability="none"}': "1x20"},
+                         {'gpuscope_gpu_row_remap_banks{{G},availability="none"}': "0x20",
+                          'gpuscope_gpu_row_remap_banks{{G},availability="max"}': "640x20"},
+                         "1m", 'availability="none"'),
+    "PagesRetiring": Case({'gpuscope_gpu_retired_pages{{G},cause="sbe"}': "40x20",
+                           'gpuscope_gpu_retired_pages{{G},cause="dbe"}': "21x20"},
+                          {'gpuscope_gpu_retired_pages{{G},cause="sbe"}': "40x20",
+                           "gpuscope_gpu_retired_pages_pending{{G}}": "0x20"}, "6m"),
+    "EccModeChange": Case({"gpuscope_gpu_ecc_enabled{{G}}": "1x20", "gpuscope_gpu_ecc_pending{{G}}": "0x20"},
+                          {"gpuscope_gpu_ecc_enabled{{G}}": "1x20", "gpuscope_gpu_ecc_pending{{G}}": "1x20"},
+                          "1m"),
+    "GpuThrottled": Case({'gpuscope_gpu_throttle_reason{{G},reason="sw_thermal_slowdown"}': "1x20"},
+                         {'gpuscope_gpu_throttle_reason{{G},reason="sw_power_cap"}': "1x20"}, "6m",
+                         'reason="sw_thermal_slowdown"', "Reason: sw_thermal_slowdown."),
+    "HwThermal": _throttled("hw_thermal_slowdown", 12, 3, "15m"),
+    "SwThermal": _throttled("sw_thermal_slowdown", 40, 20, "40m"),
+    "TempMargin": Case(
+        {f'{TEMPERATURE}{{{{G}},sensor="gpu"}}': "88x20",
+         f'{THRESHOLD}{{{{G}},threshold="slowdown"}}': "90x20"},
+        {f'{TEMPERATURE}{{{{G}},sensor="gpu"}}': "88x20", f'{THRESHOLD}{{{{G}},threshold="slowdown"}}': "90x20",
+         "gpuscope_gpu_temperature_margin_celsius{{G}}": "5x20"}, "3m"),
+    "MemoryHot": Case(
+        {f'{TEMPERATURE}{{{{G}},sensor="memory"}}': "94x20",
+         f'{THRESHOLD}{{{{G}},threshold="memory_max"}}': "95x20"},
+        {f'{TEMPERATURE}{{{{G}},sensor="memory"}}': "80x20",
+         f'{THRESHOLD}{{{{G}},threshold="memory_max"}}': "95x20"}, "6m", detail="94 °C."),
+    "PowerBrake": _throttled("hw_power_brake_slowdown", 12, 3, "15m"),
+    "PowerBrakeNode": Case(
+        {'gpuscope_gpu_throttled_seconds_total{{G},reason="hw_power_brake_slowdown"}': "0+12x200",
+         'gpuscope_gpu_throttled_seconds_total{{H},reason="hw_power_brake_slowdown"}': "0+12x200"},
+        {'gpuscope_gpu_throttled_seconds_total{{G},reason="hw_power_brake_slowdown"}': "0+12x200"}, "15m"),
+    "PowerCapped": _throttled("sw_power_cap", 59, 30, "70m"),
+    "PowerLimitLow": Case({f'{LIMIT}{{{{G}},limit="enforced"}}': "300x20",
+                           f'{LIMIT}{{{{G}},limit="default"}}': "700x20"},
+                          {f'{LIMIT}{{{{G}},limit="enforced"}}': "700x20",
+                           f'{LIMIT}{{{{G}},limit="default"}}': "700x20"}, "16m"),
+    "FanStopped": Case({'gpuscope_gpu_fan_speed_ratio{{G},fan="0"}': "0x20",
+                        f'{TEMPERATURE}{{{{G}},sensor="gpu"}}': "75x20"},
+                       {'gpuscope_gpu_fan_speed_ratio{{G},fan="0"}': "0x20",
+                        f'{TEMPERATURE}{{{{G}},sensor="gpu"}}': "35x20"}, "6m", 'fan="0"'),
+    "ClockStuck": Case(
+        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "3e8x20",
+         'gpuscope_gpu_clock_max_hertz{{G},clock="sm"}': "2e9x20",
+         "gpuscope_gpu_utilization_ratio{{G}}": "1x20"},
+        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "3e8x20",
+         'gpuscope_gpu_clock_max_hertz{{G},clock="sm"}': "2e9x20",
+         "gpuscope_gpu_utilization_ratio{{G}}": "1x20",
+         'gpuscope_gpu_throttle_reason{{G},reason="sw_power_cap"}': "1x20"}, "11m", 'clock="sm"'),
+    "SlowSibling": Case(
+        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "1e9x40",
+         'gpuscope_gpu_clock_hertz{{H},clock="sm"}': "2e9x40",
+         'gpuscope_gpu_clock_hertz{instance="node1:9400",gpu="2",uuid="GPU-3",clock="sm"}': "2e9x40",
+         "gpuscope_gpu_utilization_ratio{{G}}": "1x40", "gpuscope_gpu_utilization_ratio{{H}}": "1x40"},
+        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "1e9x40",
+         'gpuscope_gpu_clock_hertz{{H},clock="sm"}': "2e9x40",
+         'gpuscope_gpu_clock_hertz{instance="node1:9400",gpu="2",uuid="GPU-3",clock="sm"}': "2e9x40",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0.1x40"}, "30m", 'clock="sm"'),
+    "PcieDegraded": Case(
+        {"gpuscope_gpu_pcie_link_width{{G}}": "8x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},
+        {"gpuscope_gpu_pcie_link_width{{G}}": "16x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},
+        "11m", detail="8 lanes."),
+    "PcieSlowGeneration": Case(
+        {"gpuscope_gpu_pcie_link_generation{{G}}": "3x20", "gpuscope_gpu_pcie_link_generation_max{{G}}": "5x20",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0.9x20"},
+        {"gpuscope_gpu_pcie_link_generation{{G}}": "1x20", "gpuscope_gpu_pcie_link_generation_max{{G}}": "5x20",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0x20"}, "11m", detail="Generation 3."),
+    "PcieReplays": Case({"gpuscope_gpu_pcie_replays_total{{G}}": "0+20x30"},
+                        {"gpuscope_gpu_pcie_replays_total{{G}}": "0+2x30"}, "20m"),
+    "NvlinkDown": Case(
+        {'gpuscope_gpu_nvlink_up{{G},link="3"}': "0x20", 'gpuscope_gpu_nvlink_up{{G},link="4"}': "1x20"},
+        {'gpuscope_gpu_nvlink_up{{G},link="3"}': "0x20"}, "6m", 'link="3"', "Link 3."),
+    "NvlinkErrors": Case(
+        {'gpuscope_gpu_nvlink_errors_total{{G},link="3",error="replay"}': "0x5 4x20"},
+        {'gpuscope_gpu_nvlink_errors_total{{G},link="3",error="crc_flit"}': "0x5 4x20"},
+        "10m", 'link="3",error="replay"', "Link 3, replay."),
+    "FabricNotReady": Case(
+        {"gpuscope_gpu_fabric_state{{G}}": "3x20", "gpuscope_gpu_fabric_status{{G}}": "1x20"},
+        {"gpuscope_gpu_fabric_state{{G}}": "3x20", "gpuscope_gpu_fabric_status{{G}}": "0x20"}, "6m"),
+    "PersistenceOff": _gauge("gpuscope_gpu_persistence_mode", 0, 1, "61m"),
+    "MemoryFull": Case({USED: "99x40", TOTAL: "100x40"}, {USED: "90x40", TOTAL: "100x40"}, "31m",
+                       detail="99% is used."),
+}  # fmt: skip
+
+IDLE, ACTIVE = "gpuscope_process_idle_since_seconds", "gpuscope_process_active"
+USE_CASES: Final[dict[str, Case]] = {
+    "HeldIdle": Case({f"{IDLE}{{{{P}}}}": "0x120"}, {f"{IDLE}{{{{P}}}}": "0+60x120"}, "70m",
+                     detail="Idle for 1h 10m 0s."),
+    "AllocatedUnused": Case(
+        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x40"},
+        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "1x40"}, "31m",
+        'namespace="ml",pod="notebook"', expected={"owner": "pod ml/notebook"}),
+    "OnlySomeGpusWork": Case(
+        {f"{ACTIVE}{{{{P}}}}": "1x40", f"{ACTIVE}{{{{Q}}}}": "0x40", f"{IDLE}{{{{Q}}}}": "-300x40"},
+        {f"{ACTIVE}{{{{P}}}}": "1x40", f"{ACTIVE}{{{{Q}}}}": "1x40"}, "16m",
+        own_labels='{N},namespace="ml",pod="train"'),
+    "OrphanMemory": Case(
+        {'gpuscope_owner_unattributed_memory_bytes{{G},kind="user"}': "4294967296x40",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0x40"},
+        {'gpuscope_owner_unattributed_memory_bytes{{G},kind="user"}': "4294967296x40",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0.5x40"}, "31m", 'kind="user"', "4GiB."),
+    "MemoryLeak": Case(
+        {"gpuscope_process_memory_bytes{{P}}": "0+100x200", TOTAL: "20000x200"},
+        {"gpuscope_process_memory_bytes{{P}}": "100x200", TOTAL: "20000x200"}, "150m"),
+    "LongRunning": Case({"gpuscope_process_start_time_seconds{{P}}": "-700000x20"},
+                        {"gpuscope_process_start_time_seconds{{P}}": "-5000x20"}, "5m",
+                        detail="It has run for 8d 2h 31m 40s."),
+}  # fmt: skip
+
+SLURM_CASES: Final[dict[str, Case]] = {
+    "SlurmDown": Case({"slurm_nodes_idle{{N}}": "5x10 stale"}, {"slurm_nodes_idle{{N}}": "5x30"}, "20m"),
+    "SlurmNodesDown": Case({"slurm_nodes_down{{N}}": "2x30", "slurm_nodes_fail{{N}}": "0x30"},
+                           {"slurm_nodes_down{{N}}": "0x30", "slurm_nodes_fail{{N}}": "0x30"}, "16m",
+                           detail="2 nodes."),
+    "SlurmDrained": _node("slurm_nodes_drain", "3x1500", "0x1500", "1441m", detail="3 nodes."),
+    "SlurmQueueStuck": Case(
+        {"slurm_queue_pending{{N}}": "9x90", "slurm_queue_pending_dependency{{N}}": "4x90",
+         "slurm_nodes_idle{{N}}": "3x90", "slurm_queue_running{{N}}": "10x90"},
+        {"slurm_queue_pending{{N}}": "9x90", "slurm_queue_pending_dependency{{N}}": "4x90",
+         "slurm_nodes_idle{{N}}": "3x90", "slurm_queue_running{{N}}": "10+1x90"}, "70m",
+        detail="5 jobs wait."),
+    "SlurmDbdBacklog": _node("slurm_scheduler_dbd_queue_size", "2000x20", "5x20", "11m",
+                             detail="2000 records wait."),
+}  # fmt: skip
+
+SERVICE_CASES: Final[dict[str, Case]] = {
+    "StoreTrouble": _node("gpuscope_store_full", "1x20", "0x20", "2m"),
+    "RuleTrouble": _node("prometheus_rule_evaluation_failures_total", "0+1x40", "3x40", "20m",
+                         'rule_group="g"'),
+    "NotifyFailing": _node("prometheus_notifications_errors_total", "0+1x60", "3x60", "40m",
+                           'alertmanager="a"'),
+    "Watchdog": Case({}, {}, "1m", own_labels=" "),
+}  # fmt: skip
+
+
+def _dcgm(metric: str, bad: str, good: str, at: str, detail: str = "") -> Case:
+    return Case({f"{metric}{{{{D}}}}": bad}, {f"{metric}{{{{D}}}}": good}, at, detail=detail, own_labels="{D}")
+
+
+def _smi(metric: str, bad: str, good: str, at: str, detail: str = "", labels: str = "") -> Case:
+    more = f",{labels}" if labels else ""
+    series = f"{metric}{{{{S}}{more}}}"
+    return Case({series: bad}, {series: good}, at, detail=detail, own_labels="{S}" + more)
+
+
+_FB = "DCGM_FI_DEV_FB_{}{{{{D}}}}"
+DCGM_CASES: Final[dict[str, Case]] = {
+    "HostDown": _node("up", "0x20", "1x20", "6m", 'job="gpu"'),
+    "GpuCountDropped": Case(
+        {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20",
+         'DCGM_FI_DEV_GPU_TEMP{instance="node1:9400",gpu="1"}': "40x5 stale"},
+        {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20"}, "15m", detail="1 answer."),
+    "XidHardware": _dcgm("DCGM_FI_DEV_XID_ERRORS", "0x100 79x30", "0x20 79x130", "110m", "XID 79."),
+    "XidNvlink": _dcgm("DCGM_FI_DEV_XID_ERRORS", "74x30", "13x30", "10m", "XID 74."),
+    "XidDriver": _dcgm("DCGM_FI_DEV_XID_ERRORS", "119x30", "79x30", "10m", "XID 119."),
+    "EccUncorrected": _dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x20", "0x20", "1m", "2 errors."),
+    "EccCorrectedRate": _dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "0+20x200", "0+1x200", "150m"),
+    "RowRemapFailed": _dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x20", "0x20", "1m"),
+    "PagesRetiring": _dcgm("DCGM_FI_DEV_RETIRED_PENDING", "1x20", "0x20", "6m"),
+    "HwThermal": _dcgm("DCGM_FI_DEV_THERMAL_VIOLATION", "0+12000000000x40", "0+3000000000x40", "15m"),
+    "PowerCapped": _dcgm("DCGM_FI_DEV_POWER_VIOLATION", "0+59000000000x90", "0+30000000000x90", "70m"),
+    "TempMargin": _dcgm("DCGM_FI_DEV_GPU_TEMP", "95x20", "60x20", "3m", "95 °C."),
+    "MemoryHot": _dcgm("DCGM_FI_DEV_MEMORY_TEMP", "99x20", "60x20", "6m", "99 °C."),
+    "PcieReplays": _dcgm("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0+20x30", "0+2x30", "20m"),
+    "NvlinkErrors": _dcgm("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "0x5 4x20", "4x20", "10m"),
+    "MemoryFull": Case({_FB.format("USED"): "99x40", _FB.format("FREE"): "1x40"},
+                       {_FB.format("USED"): "50x40", _FB.format("FREE"): "50x40"}, "31m",
+                       detail="99% is used.", own_labels="{D}"),
+    "HeldIdle": Case({_FB.format("USED"): "20000x90", "DCGM_FI_DEV_GPU_UTIL{{D}}": "0x90"},
+                     {_FB.format("USED"): "20000x90", "DCGM_FI_DEV_GPU_UTIL{{D}}": "50x90"}, "80m",
+                     detail="20000 MiB are held.", own_labels="{D}"),
+}  # fmt: skip
+
+_COUNTERS = "nvidia_smi_clocks_event_reasons_counters_"
+_SMI_XID = "nvidia_smi_xid_last_timestamp_seconds"
+NVIDIA_SMI_CASES: Final[dict[str, Case]] = {
+    "HostDown": _node("up", "0x20", "1x20", "6m", 'job="gpu"'),
+    "SourceDown": _node("nvidia_smi_command_exit_code", "9x20", "0x20", "6m",
+     detail="nvidia-smi ended with 9."),
+    "GpuCountDropped": Case(
+        {'nvidia_smi_gpu_info{{N},uuid="u2"}': "1x20", 'nvidia_smi_gpu_info{{N},uuid="u3"}': "1x5 stale"},
+        {'nvidia_smi_gpu_info{{N},uuid="u2"}': "1x20"}, "15m", detail="1 answer."),
+    "XidHardware": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 79.", 'xid="79"'),
+    "XidNvlink": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 74.", 'xid="74"'),
+    "XidDriver": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 119.", 'xid="119"'),
+    "EccUncorrected": _smi("nvidia_smi_ecc_errors_uncorrected_volatile_total", "2x20", "0x20", "1m",
+     "2 errors."),
+    "EccCorrectedRate": _smi("nvidia_smi_ecc_errors_corrected_volatile_total", "0+20x200", "0+1x200", "150m"),
+    "RowRemapPending": _smi("nvidia_smi_remapped_rows_pending", "1x20", "0x20", "6m"),
+    "RowRemapFailed": _smi("nvidia_smi_remapped_rows_failure", "1x20", "0x20", "1m"),
+    "SpareRowsOut": _smi("nvidia_smi_remapped_rows_histogram_none", "1x20", "0x20", "1m"),
+    "EccModeChange": Case(
+        {"nvidia_smi_ecc_mode_current{{S}}": "1x20", "nvidia_smi_ecc_mode_pending{{S}}": "0x20"},
+        {"nvidia_smi_ecc_mode_current{{S}}": "1x20", "nvidia_smi_ecc_mode_pending{{S}}": "1x20"}, "1m",
+        own_labels="{S}"),
+    "HwThermal": _smi(_COUNTERS + "hw_thermal_slowdown_seconds", "0+12x40", "0+3x40", "15m"),
+    "SwThermal": _smi(_COUNTERS + "sw_thermal_slowdown_seconds", "0+40x60", "0+20x60", "40m"),
+    "PowerBrake": _smi(_COUNTERS + "hw_power_brake_slowdown_seconds", "0+12x40", "0+3x40", "15m"),
+    "PowerCapped": _smi(_COUNTERS + "sw_power_cap_seconds", "0+59x90", "0+30x90", "70m"),
+    "TempMargin": _smi("nvidia_smi_temperature_gpu", "95x20", "60x20", "3m"),
+    "MemoryHot": _smi("nvidia_smi_temperature_memory", "99x20", "60x20", "6m", "99 °C."),
+    "PcieDegraded": Case(
+        {"nvidia_smi_pcie_link_width_current{{S}}": "8x20", "nvidia_smi_pcie_link_width_max{{S}}": "16x20"},
+        {"nvidia_smi_pcie_link_width_current{{S}}": "16x20", "nvidia_smi_pcie_link_width_max{{S}}": "16x20"},
+        "11m", detail="8 lanes.", own_labels="{S}"),
+    "PowerLimitLow": Case(
+        {"nvidia_smi_enforced_power_limit_watts{{S}}": "300x20",
+         "nvidia_smi_power_default_limit_watts{{S}}": "700x20"},
+        {"nvidia_smi_enforced_power_limit_watts{{S}}": "700x20",
+         "nvidia_smi_power_default_limit_watts{{S}}": "700x20"}, "16m", detail="300 W.", own_labels="{S}"),
+    "PersistenceOff": _smi("nvidia_smi_persistence_mode", "0x70", "1x70", "61m"),
+    "MemoryFull": Case(
+        {"nvidia_smi_memory_used_bytes{{S}}": "99x40", "nvidia_smi_memory_total_bytes{{S}}": "100x40"},
+        {"nvidia_smi_memory_used_bytes{{S}}": "50x40", "nvidia_smi_memory_total_bytes{{S}}": "100x40"}, "31m",
+        detail="99% is used.", own_labels="{S}"),
+}  # fmt: skip
+
+CASES: Final[dict[str, dict[str, Case]]] = {
+    "gpuscope-node": NODE_CASES,
+    "gpuscope-gpu": GPU_CASES,
+    "gpuscope-use": USE_CASES,
+    "gpuscope-slurm": SLURM_CASES,
+    "gpuscope-service": SERVICE_CASES,
+    "dcgm-exporter": DCGM_CASES,
+    "nvidia-gpu-exporter": NVIDIA_SMI_CASES,
+}

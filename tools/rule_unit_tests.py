@@ -1,0 +1,136 @@
+"""Unit tests of the shipped rules in promtool's format, from the hand-written series of `rule_test_series`.
+
+The expected annotations are written here from the meaning of the rule, not from its templates: a template that
+names the wrong node or owner fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from gpuscope.health.check import Subject
+from gpuscope.rules.shipped import shipped_groups
+from gpuscope.rules.shipped.rule_files import yaml_text
+from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedRule
+from tools.rule_test_series import CASES, LABELS, Case
+
+IDENTITY = {
+    'gpuscope_agent_info{{N},node="node1"}': "1x{minutes}",
+    'gpuscope_gpu_info{{G},node="node1",model="NVIDIA H100"}': "1x{minutes}",
+    "gpuscope_process_memory_bytes{{P}}": "1x{minutes}",
+}
+"""Series that say which node, model and owner it is."""
+SMI_IDENTITY = {'nvidia_smi_gpu_info{{S},index="0",name="NVIDIA H100"}': "1x{minutes}"}
+PLACES = {
+    Subject.GPU: "GPU 0 of node1",
+    Subject.NODE: "node1",
+    Subject.PROCESS: "train.py (PID 7) of alice, GPU 0 of node1",
+    Subject.OWNER: "pod ml/train on node1",
+    Subject.SERVICE: "node1:9400",
+}
+LOOKUPS = {
+    Subject.GPU: {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "alice (pod ml/train)"},
+    Subject.NODE: {"node": "node1"},
+    Subject.PROCESS: {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "pod ml/train"},
+    Subject.OWNER: {"node": "node1", "owner": "pod ml/train"},
+    Subject.SERVICE: {},
+}
+SUBJECT_LABELS = {
+    Subject.GPU: "{G}", Subject.NODE: "{N}", Subject.PROCESS: "{P}", Subject.OWNER: "{P}",
+    Subject.SERVICE: "{N}",
+}  # fmt: skip
+
+
+def _fill(text: str) -> str:
+    for placeholder, labels in LABELS.items():
+        text = text.replace(placeholder, labels)
+    return text
+
+
+def _identity(group: str) -> Mapping[str, str]:
+    if group == "nvidia-gpu-exporter":
+        return SMI_IDENTITY
+    return IDENTITY if group.startswith("gpuscope-") else {}
+
+
+def _expected_labels(rule: ShippedRule, case: Case) -> dict[str, str]:
+    text = case.own_labels or ",".join(
+        part for part in (SUBJECT_LABELS[rule.check.subject], case.labels) if part
+    )
+    found = dict(re.findall(r'(\w+)="([^"]*)"', _fill(text)))
+    return {**found, "severity": "none" if rule.check is WATCHDOG else str(rule.check.severity)}
+
+
+def _expected_annotations(group: str, rule: ShippedRule, case: Case) -> dict[str, str]:
+    check = rule.check
+    place, lookups = PLACES[check.subject], LOOKUPS[check.subject]
+    if not group.startswith("gpuscope-"):
+        lookups = {}
+    if group == "dcgm-exporter" and check.subject is Subject.GPU:
+        lookups = {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "not known to dcgm-exporter"}
+    if group == "nvidia-gpu-exporter" and check.subject is Subject.GPU:
+        place, lookups = "GPU u1 of node1", {"gpu": "node1:9835 GPU 0 (NVIDIA H100)"}
+    if check is WATCHDOG:
+        place = ""
+    meaning = check.meaning
+    return {
+        "summary": f"{place}: {meaning.rstrip('.')}",
+        "description": f"{meaning} {case.detail}" if case.detail else meaning,
+        **lookups,
+        "next_step": check.next_step,
+        "runbook_url": f"docs/rules.md#{check.alert.lower()}",
+        **case.expected,
+    }
+
+
+def _series_lines(series: Mapping[str, str]) -> Iterator[str]:
+    yield "    input_series:" if series else "    input_series: []"
+    for name, values in series.items():
+        yield f"      - series: {yaml_text(_fill(name))}"
+        yield f"        values: {values}"
+
+
+def _test_lines(group: str, rule: ShippedRule, case: Case) -> Iterator[str]:
+    for fires, series in ((True, case.fires), (False, case.quiet)):
+        if not fires and rule.check is WATCHDOG:
+            continue  # it always fires
+        yield f"  - name: {rule.alert} {'fires' if fires else 'does not fire'}"
+        yield "    interval: 1m"
+        minutes = case.at.removesuffix("m")
+        own = {
+            name: values.format(minutes=minutes)
+            for name, values in _identity(group).items()
+            if name not in series
+        }
+        yield from _series_lines({**own, **series})
+        yield "    alert_rule_test:"
+        yield f"      - eval_time: {case.at}"
+        yield f"        alertname: {rule.alert}"
+        if not fires:
+            yield "        exp_alerts: []"
+            continue
+        yield "        exp_alerts:"
+        for title, pairs in (
+            ("- exp_labels:", _expected_labels(rule, case)),
+            ("  exp_annotations:", _expected_annotations(group, rule, case)),
+        ):
+            yield f"          {title}"
+            yield from (f"              {name}: {yaml_text(text)}" for name, text in pairs.items())
+
+
+def unit_test_files() -> dict[str, str]:
+    files = {}
+    for group in shipped_groups():
+        cases = CASES[group.name]
+        lines = [
+            f"# Unit tests of rules/{group.name}.yml, for promtool. Written by `make docs`; the series are in",
+            "# tools/rule_test_series.py.",
+            f"rule_files: [../rules/{group.name}.yml]",
+            "evaluation_interval: 1m",
+            "tests:",
+        ]
+        for rule in group.rules:
+            lines += [*_test_lines(group.name, rule, cases[rule.alert]), ""]
+        files[f"{group.name}.test.yml"] = "\n".join(lines).rstrip() + "\n"
+    return files
