@@ -24,6 +24,7 @@ NOT_FAST = (
     "cli/test_findings_history.py",
     "cli/test_gone.py",
     "cli/test_limits_shown.py",
+    "cli/test_live_commands.py",
     "cli/test_server.py",
     "cli/test_up.py",
     "cli/test_user.py",
@@ -74,10 +75,13 @@ NOT_FAST = (
     "sources/test_nvml_trouble.py",
     "sources/test_old_driver.py",
     "store/test_kill.py",
+    "terminal/test_in_a_terminal.py",
+    "terminal/test_top_app.py",
     "test_engines.py",
     "test_fake_nvml.py",
     "test_how_to_add.py",
     "test_package.py",
+    "wiring/test_live_readers.py",
     "wiring/test_serving.py",
 )
 

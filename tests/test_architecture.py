@@ -158,6 +158,15 @@ def test_no_two_public_classes_share_a_name(package: Package) -> None:
     assert rules.repeated_classes(package) == {}
 
 
+def test_only_top_imports_textual(package: Package) -> None:
+    """It takes 0.2 s and 20 MiB; agent, server and snapshot must not pay for it."""
+    drawing = {f"terminal/{name}.py" for name in ("line_widgets", "top_app", "top_dialogs", "top_prompt")}
+    for file, module in package.items():
+        found = [name for name in module.imports if rules.is_below(name, ("textual", "rich"))]
+        assert not found or file in drawing, file
+        assert not rules.any_below(module.imports, "gpuscope.terminal.top_app") or file == "cli/top.py", file
+
+
 def test_a_package_that_keeps_the_rules_passes_them(written: Package) -> None:
     assert rules.wrong_imports(written, ORDER, LEAVES) == []
     assert rules.foreign_imports(written, GROUND) == []

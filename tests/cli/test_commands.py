@@ -131,7 +131,7 @@ def test_an_unreachable_server_is_exit_4() -> None:
 def test_snapshot_as_table_and_json() -> None:
     table = run("snapshot", "--source", "demo").stdout
     assert "SIMULATED" in table
-    assert table.count("NVIDIA H100") == 8
+    assert table.count("H100 80GB") == 8
     snapshot = json.loads(run("snapshot", "--source", "demo", "--json").stdout)
     assert len(snapshot["devices"]) == 8
     assert "fan_speed_ratio" not in snapshot["devices"][0], "what is absent is left out"

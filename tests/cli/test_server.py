@@ -230,7 +230,8 @@ def test_an_agent_with_remote_write_does_not_import_numpy() -> None:
     code = (
         "import gpuscope.remote_write.sender, gpuscope.remote_write.family_sender, sys\n"
         "import gpuscope.remote_write.snapshot_sender, gpuscope.wiring.remote_write\n"
-        "print([name for name in ('numpy', 'httpx2', 'yaml', 'http.client') if name in sys.modules])\n"
+        "names = ('numpy', 'httpx2', 'yaml', 'http.client', 'textual', 'rich')\n"
+        "print([name for name in names if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr

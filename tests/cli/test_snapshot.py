@@ -1,62 +1,21 @@
-"""The snapshot table: GPUs and instances, their processes, and unused allocations."""
+"""`gpuscope snapshot`: where its numbers come from, and what it does when there are none."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
+import pytest
+
+from gpuscope.cli import main
 from gpuscope.cli.snapshot import to_json
-from gpuscope.cli.snapshot_table import render
-from gpuscope.readings import ABSENT, IDLE, Allocation, Owner, Ownership, Process, Snapshot
-from tests.metrics.sessions_scene import TAKEN_AT, first_node, second_node
+from tests.metrics.sessions_scene import first_node
+from tests.terminal.fake_server import Answer, fake_server
+from tests.terminal.scene import fleet, one_node
 
 
-def table(snapshot: Snapshot) -> list[str]:
-    return list(render(snapshot, colour=False))
-
-
-def line_with(lines: list[str], text: str) -> str:
-    (line,) = [line for line in lines if text in line]
-    return line
-
-
-def test_instances_have_own_rows_and_free_ones_are_marked() -> None:
-    lines = table(first_node())
-    assert "ml/mig-0" in line_with(lines, "0_7_0")
-    assert line_with(lines, "0_12_0").endswith("free")
-    assert line_with(lines, "ml/infer-1").startswith(" "), "a second process stands below its GPU"
-    assert line_with(lines, "tritonserver").split()[-3:] == ["%", "active", "1m"]
-
-
-def test_unused_allocations_are_shown() -> None:
-    unused = Allocation(gpu_uuid=first_node().devices[2].uuid, namespace="ml", pod="lazy", device_id="x")
-    shot = replace(first_node(), ownership=Ownership(allocations=(unused,)))
-    assert line_with(table(shot), "ml/lazy").endswith("allocated, unused")
-
-
-def test_hostile_names_cannot_move_the_cursor() -> None:
-    text = "\n".join(table(second_node()))
-    assert 'evil"name\\?' in text
-
-
-def test_how_long_a_process_has_been_idle() -> None:
-    node = second_node()
-    assert node.processes is not ABSENT
-    idle = tuple(replace(p, idle_since=TAKEN_AT - 300) if p.state == IDLE else p for p in node.processes)
-    assert "idle 5m" in line_with(table(replace(node, processes=idle)), "hub/notebook-x")
-
-
-def where(owner: Owner) -> str:
-    node = second_node()
-    assert node.processes is not ABSENT
-    process: Process = replace(node.processes[0], owner=owner)
-    return line_with(table(replace(node, processes=(process,))), "555")
-
-
-def test_owner_text_prefers_the_most_specific_name() -> None:
-    assert "job 17" in where(Owner(job="17"))
-    assert "pod 0-1-2" in where(Owner(pod_uid="0-1-2", container_id="f" * 64))
-    assert "container web" in where(Owner(container="web", container_id="f" * 64))
-    assert "container ffffffffffff " in where(Owner(container_id="f" * 64))
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def test_json_has_owners_and_omits_absent_values() -> None:
@@ -65,3 +24,56 @@ def test_json_has_owners_and_omits_absent_values() -> None:
     assert first["owner"]["pod"] == "mig-0"
     assert "sm_ratio" not in first
     assert "allocations" not in told["ownership"]
+
+
+def test_a_server_s_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_server({"/api/live": Answer(fleet(3))}) as server:
+        assert main(["snapshot", "--server", server.url, "--node", "gpu-001", "--sort", "util"]) == 0
+        shown = capsys.readouterr().out
+        assert "gpu-001  8 GPUs" in shown
+        assert "gpu-002" not in shown
+        assert max(map(len, shown.splitlines())) <= 80
+        assert main(["snapshot", "--server", server.url, "--node", "nope"]) == 2
+        assert "has no node 'nope'" in capsys.readouterr().err
+        assert main(["snapshot", "--server", server.url, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == fleet(3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "told"),
+    [
+        (Answer({"error": "no"}, 401), 1, "needs a login: give an API token in GPUSCOPE_TOKEN"),
+        (Answer({"error": "not found"}, 404), 1, "is it a gpuscope server?"),
+        (Answer({"error": "the engine is away\x1b[2J"}, 503), 1, "answers 503: the engine is away"),
+        (Answer(b"<html>"), 1, "does not answer with JSON"),
+        (Answer({"status": "success"}), 1, "is it a gpuscope server?"),
+        (Answer([1]), 1, "is it a gpuscope server?"),
+    ],
+)
+def test_what_a_server_refuses(
+    answer: Answer, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_server({"/api/live": answer}) as server:
+        assert main(["snapshot", "--server", server.url]) == code
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+    assert "\x1b" not in error
+
+
+def test_nothing_listens_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_server({}) as server:
+        pass
+    assert main(["snapshot", "--server", server.url]) == 4
+    assert "cannot reach" in capsys.readouterr().err
+    assert main(["snapshot", "--server", "ftp://x"]) == 2
+
+
+def test_token_and_password_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_server({"/api/live": Answer(one_node())}) as server:
+        monkeypatch.setenv("GPUSCOPE_TOKEN", "secret")
+        assert main(["snapshot", "--server", server.url]) == 0
+        monkeypatch.delenv("GPUSCOPE_TOKEN")
+        assert main(["snapshot", "--server", server.url.replace("//", "//alice:pass@")]) == 0
+        sent = [headers.get("authorization") for _, headers in server.requests]
+    assert sent == ["Bearer secret", "Basic YWxpY2U6cGFzcw=="]

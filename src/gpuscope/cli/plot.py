@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
@@ -18,15 +18,17 @@ MARGIN = 13
 DAY = 86_400
 
 
-def render_plot(points: Sequence[Point], width: int | None = None) -> list[str]:
-    """Renders points, sorted by time, as lines of text."""
+def render_plot(
+    points: Sequence[Point], width: int | None = None, mark: Callable[[float], str] | None = None
+) -> list[str]:
+    """Renders points, sorted by time, as lines of text; `mark` gives the text of a value at the axis."""
     if not points:
         return ["  no values"]
     columns = max(10, (width or shutil.get_terminal_size().columns) - MARGIN - 1)
     grid = [[0] * columns for _ in range(HEIGHT)]
     for x, y in _dots(points, 2 * columns - 1, 4 * HEIGHT - 1):
         grid[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
-    marks = _marks([value for _, value in points])
+    marks = _marks([value for _, value in points], mark or short_number)
     lines = [
         f"{marks.get(row, ''):>{MARGIN - 2}} ┤" + "".join(chr(0x2800 + bits) for bits in cells).rstrip("\u2800")
         for row, cells in enumerate(grid)
@@ -64,12 +66,12 @@ def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, i
         )
 
 
-def _marks(values: Sequence[float]) -> dict[int, str]:
+def _marks(values: Sequence[float], mark: Callable[[float], str]) -> dict[int, str]:
     """Axis labels by row."""
     low, high = min(values), max(values)
     if low == high:
-        return {HEIGHT // 2: short_number(low)}
-    return {0: short_number(high), HEIGHT - 1: short_number(low)}
+        return {HEIGHT // 2: mark(low)}
+    return {0: mark(high), HEIGHT - 1: mark(low)}
 
 
 def _time_axis(first: float, last: float, columns: int) -> str:

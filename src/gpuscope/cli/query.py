@@ -1,7 +1,8 @@
 """Evaluate a PromQL expression on a gpuscope server or any Prometheus.
 
 Without a range it prints one line per series; with --start (and --end, --step) it draws a small plot in a
-terminal, or prints the values if the output is not a terminal.
+terminal, or prints the values if the output is not a terminal. Values have readable units, and GPUs are shown
+as node/index; --raw, --json and --csv print exact numbers and labels.
 """
 
 from __future__ import annotations
@@ -12,17 +13,25 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gpuscope.cli.plot import render_plot, short_number
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.engines.blocking import connect, post_form
-from gpuscope.errors import UsageError
+from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
 from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
+from gpuscope.terminal.query_values import (
+    gpu_names,
+    unit_of_expression,
+    unit_of_name,
+    value_text,
+    with_gpu_name,
+)
 
 SETTINGS = ()
 USAGE = "gpuscope query EXPR [options]"
@@ -34,6 +43,7 @@ EPILOG = """examples:
 Times are seconds since the epoch, RFC 3339, or relative to now: -1h, -15m.
 """
 
+INFO_QUERY = '{__name__=~"gpuscope_gpu_info|gpuscope_mig_info"}'
 MAX_PLOTTED = 8
 
 
@@ -46,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", metavar="D", help="time between two values (about 120 of them)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the server's answer as it is")
+    form.add_argument("--raw", action="store_true", help="exact numbers, and UUIDs instead of GPU names")
     form.add_argument("--csv", action="store_true", help="one row per sample: time, value, labels")
 
 
@@ -78,9 +89,34 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         print(json.dumps(answer, indent=2))
     elif args.csv:
         _write_csv(answer["data"])
+    elif args.raw:
+        _print(answer["data"], wants_colour(), None)
     else:
-        _print(answer["data"], wants_colour())
+        _name_gpus(answer["data"], args)
+        _print(answer["data"], wants_colour(), unit_of_expression(args.expression))
     return 0
+
+
+def _name_gpus(data: dict[str, Any], args: argparse.Namespace) -> None:
+    """Replaces UUIDs by node and index; one more query, and only if there are UUIDs."""
+    series = data["result"] if data["resultType"] in ("vector", "matrix") else ()
+    if not any("uuid" in one["metric"] for one in series):
+        return
+    try:
+        info = _post(args.server, "query", {"query": INFO_QUERY}, token_of(args))["data"]["result"]
+        names = gpu_names([one["metric"] for one in info])
+    except (
+        GpuscopeError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ):  # a query of the info series may not be allowed
+        return
+    renamed = [with_gpu_name(one["metric"], names) for one in series]
+    # Series that only differed in a label that is replaced must stay apart.
+    if len({tuple(sorted(metric.items())) for metric in renamed}) == len(series):
+        for one, metric in zip(series, renamed, strict=True):
+            one["metric"] = metric
 
 
 def _time(text: str | None, now: float, flag: str) -> float:
@@ -119,19 +155,33 @@ def _series_name(metric: dict[str, str]) -> str:
     return metric.get("__name__", "") + (f"{{{labels}}}" if labels else "") or "{}"
 
 
-def _print(data: dict[str, Any], colour: bool) -> None:
+Show = Callable[[Mapping[str, str], str], str]
+"""The text of a value, by the labels of its series."""
+
+
+def _print(data: dict[str, Any], colour: bool, unit: str | None) -> None:
+    """`unit` of series without a name; None prints numbers as they are."""
+
+    def show(metric: Mapping[str, str], value: str) -> str:
+        if unit is None:
+            return printable(str(value))
+        name = metric.get("__name__", "")
+        return printable(value_text(str(value), unit_of_name(name) if name else unit))
+
     kind, result = data["resultType"], data["result"]
-    if kind in ("scalar", "string"):
-        print(_value(result))
+    if kind == "string":
+        print(printable(str(result[1])))
+    elif kind == "scalar":
+        print(show({}, result[1]))
     elif not result:
         print("no series")
     elif kind == "vector":
-        _print_vector(result)
+        _print_vector(result, show)
     else:
-        _print_matrix(result, colour)
+        _print_matrix(result, colour, show)
 
 
-def _print_vector(result: Sequence[dict[str, Any]]) -> None:
+def _print_vector(result: Sequence[dict[str, Any]], show: Show) -> None:
     metrics = [series["metric"] for series in result]
     # Labels that all series share are printed once, above the table.
     names = sorted({name for metric in metrics for name in metric})
@@ -139,36 +189,41 @@ def _print_vector(result: Sequence[dict[str, Any]]) -> None:
     columns = [name for name in names if name not in shared]
     if len(result) == 1 or not columns:
         for series in result:
-            print(f"{printable(_series_name(series['metric']))} {_value(series['value'])}")
+            print(f"{printable(_series_name(series['metric']))} {show(series['metric'], series['value'][1])}")
         return
     if common := {name: value for name, value in shared.items() if value is not None}:
         print(printable(_series_name(common)))
     rows = [
-        (*(printable(series["metric"].get(name, ""), 60) for name in columns), _value(series["value"]))
+        (
+            *(printable(series["metric"].get(name, ""), 60) for name in columns),
+            show(series["metric"], series["value"][1]),
+        )
         for series in result
     ]
     print("\n".join(render_table((*(printable(name, 60) for name in columns), "VALUE"), rows, ("VALUE",))))
 
 
-def _value(sample: Sequence[Any]) -> str:
-    """The value of a pair of time and value; a server may send anything."""
-    return printable(str(sample[1]))
-
-
-def _print_matrix(result: Sequence[dict[str, Any]], colour: bool) -> None:
+def _print_matrix(result: Sequence[dict[str, Any]], colour: bool, show: Show) -> None:
     if not sys.stdout.isatty():
         for series in result:
             print(printable(_series_name(series["metric"])))
             for at, value in series.get("values", ()):
-                print(f"  {_time_text(float(at))}  {printable(str(value))}")
+                print(f"  {_time_text(float(at))}  {show(series['metric'], value)}")
         return
     for series in result[:MAX_PLOTTED]:
         points = [(float(at), float(value)) for at, value in series["values"]]
-        last = paint(f"last {short_number(points[-1][1])}" if points else "", DIM, colour)
-        print(f"{printable(_series_name(series['metric']))}  {last}")
-        print("\n".join(render_plot([p for p in points if math.isfinite(p[1])])))
+        last = f"last {show(series['metric'], series['values'][-1][1])}" if points else ""
+        print(f"{printable(_series_name(series['metric']))}  {paint(last, DIM, colour)}")
+        finite = [point for point in points if math.isfinite(point[1])]
+        print("\n".join(render_plot(finite, mark=partial(_mark, series["metric"], show))))
     if len(result) > MAX_PLOTTED:
         print(paint(f"and {len(result) - MAX_PLOTTED} more series; --json or --csv has them all", DIM, colour))
+
+
+def _mark(metric: Mapping[str, str], show: Show, value: float) -> str:
+    """A mark of the axis: with a unit if there is one, else a short number."""
+    shown = show(metric, repr(value))
+    return short_number(value) if shown == repr(value) else shown
 
 
 def _time_text(at: float) -> str:

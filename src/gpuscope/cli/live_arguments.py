@@ -1,0 +1,72 @@
+"""Options of the commands that show live GPUs (`snapshot`, `top`, `free`), and the reader that they choose."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from typing import TextIO
+
+from gpuscope.cli.server_client import token_of
+from gpuscope.cli.terminal import wants_colour
+from gpuscope.errors import UsageError
+from gpuscope.settings import Settings
+from gpuscope.terminal.fleet_view import FleetView
+from gpuscope.terminal.spans import Look
+from gpuscope.wiring.live_client import LiveClient
+from gpuscope.wiring.live_readers import LiveReader, ServerReader, find_running
+
+DEFAULT_WIDTH = 80
+PIPE_WIDTH = 160
+"""Not cut at 80 cells: `grep` and a log file have no right edge; not endless: bars would fill it."""
+
+
+def add_live_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", metavar="URL", help="show the fleet of this gpuscope server")
+    parser.add_argument(
+        "--token",
+        metavar="TOKEN",
+        help="API token of a server with a login; better in GPUSCOPE_TOKEN than here",
+    )
+    parser.add_argument(
+        "--direct", action="store_true", help="read the driver even if an agent or a server runs here"
+    )
+
+
+def open_remote_reader(
+    args: argparse.Namespace, settings: Settings, *, with_placement: bool = False
+) -> LiveReader | None:
+    """The server of --server, or an agent or server on this machine; None: read the driver."""
+    if args.server:
+        return ServerReader(LiveClient(args.server, token=token_of(args)), with_placement=with_placement)
+    if args.direct or settings.source != "auto":
+        return None
+    return find_running(settings.node_name())
+
+
+def only_shown_nodes(view: FleetView, args: argparse.Namespace, settings: Settings) -> FleetView:
+    """With --server the nodes of the flag --node, or all; otherwise this machine only."""
+    chosen = getattr(args, "node", "")  # the flag: GPUSCOPE_NODE is this machine's name for its own agent
+    if args.server and chosen:
+        if chosen not in {node.name for node in view.nodes}:
+            raise UsageError(f"--node: {view.origin} has no node {chosen!r}")
+        return view.of_nodes([chosen])
+    if not args.server and len(view.nodes) > 1:
+        return view.of_nodes([settings.node_name()])
+    return view
+
+
+def terminal_look(stream: TextIO | None = None, ascii_only: bool = False) -> Look:
+    """COLUMNS and LINES of the environment count more than the terminal's own size, as everywhere."""
+    stream = stream or sys.stdout
+    default = DEFAULT_WIDTH if stream.isatty() else PIPE_WIDTH
+    width = shutil.get_terminal_size((default, 24)).columns
+    return Look(
+        width=max(20, width), colour=wants_colour(stream), unicode=not ascii_only and has_unicode(stream)
+    )
+
+
+def has_unicode(stream: TextIO) -> bool:
+    encoding = (stream.encoding or "ascii").lower().replace("-", "")
+    return encoding.startswith("utf") and os.environ.get("TERM") not in ("linux", "dumb", "vt100", "vt220")

@@ -1,0 +1,199 @@
+"""Readers of the live picture for the terminal: from a server, from an agent's metrics, or from this machine.
+
+A reader gives a document in the format of `/api/live`. One of this machine also has its `findings`, its
+`allocations` and its NVLink `links`; a server's is as the server sends it. `find_running` looks for an agent or
+a server on this machine, so that a snapshot need not wait for a driver.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from gpuscope.errors import GpuscopeError
+from gpuscope.exposition.parser import SeriesCache
+from gpuscope.exposition.series_text import ParseError
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import NOTHING_MISSING
+from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.server.live import live_picture
+from gpuscope.server.live_metrics import LIVE_METRICS
+from gpuscope.wiring.live_client import LiveClient
+
+Picture = Mapping[str, Any]
+Clock = Callable[[], float]
+
+AGENT_URL: Final = "http://127.0.0.1:9400"
+SERVER_URL: Final = "http://127.0.0.1:9470"
+PROBE_SECONDS: Final = 1.0
+"""An agent on this machine answers in milliseconds; one that hangs must not keep us from reading the driver."""
+ALLOCATION_METRIC: Final = "gpuscope_allocation_used"
+LINK_METRIC: Final = "gpuscope_gpu_p2p_nvlink_status"
+_LINKED: Final = 0.0
+_PCI_ADDRESS: Final = re.compile(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+"""NVML writes the domain with eight digits, sysfs with four."""
+SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, ALLOCATION_METRIC, LINK_METRIC))
+
+
+class LiveReader(Protocol):
+    origin: str
+    """For the title line; empty for this machine."""
+    is_local: bool
+    """Whether the processes are those of this machine."""
+
+    def read(self) -> Picture: ...
+
+    def close(self) -> None: ...
+
+
+class ServerReader:
+    """The fleet of a gpuscope server."""
+
+    is_local = False
+
+    def __init__(self, client: LiveClient, *, with_placement: bool = False) -> None:
+        """`with_placement` also asks for allocations and NVLink peers, which `/api/live` does not have."""
+        self._client = client
+        self._with_placement = with_placement
+        self.origin = client.url
+
+    def read(self) -> Picture:
+        picture = self._client.get_json("/api/live")
+        if not isinstance(picture, dict):
+            raise GpuscopeError(f"{self.origin}/api/live: not a JSON object; is it a gpuscope server?")
+        if self._with_placement:
+            found = self._client.query(f'{{__name__=~"{ALLOCATION_METRIC}|{LINK_METRIC}"}}')
+            samples = [(labels.get("__name__", ""), labels, value) for labels, value in found]
+            picture["allocations"], picture["links"] = allocations(samples), links(samples)
+        return picture
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class AgentReader:
+    """One machine, from its agent's `/metrics`."""
+
+    def __init__(self, client: LiveClient, *, is_local: bool, clock: Clock = time.time) -> None:
+        self._client = client
+        self._judge = FleetJudge()
+        self._clock = clock
+        self._series: list[tuple[str, Mapping[str, str]]] = []
+        self._cache = SeriesCache(self._remember)
+        self.is_local = is_local
+        self.origin = f"agent {client.url}"
+
+    def read(self) -> Picture:
+        body = self._client.get("/metrics")
+        try:
+            found = self._cache.parse(body)
+        except ParseError as error:
+            raise GpuscopeError(f"{self._client.url}/metrics cannot be read: {error}") from None
+        samples = [(*self._series[i], value) for i, value in zip(found.ids, found.values, strict=True)]
+        picture = dict(to_picture(samples, now=self._clock(), source=self.origin, judge=self._judge))
+        if self.is_local:
+            picture["numa"] = numa_nodes(samples)
+        return picture
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _remember(self, pairs: Sequence[tuple[str, str]]) -> int | None:
+        labels = dict(pairs)
+        name = labels.pop("__name__", "")
+        if name not in SHOWN_METRICS:
+            return None
+        labels.setdefault("instance", "")  # an agent's own text has none
+        self._series.append((name, labels))
+        return len(self._series) - 1
+
+
+class _WithFirst:
+    """A reader whose first picture is already there: it was read to see whether the reader is the right one."""
+
+    def __init__(self, reader: LiveReader, first: Picture) -> None:
+        self._reader = reader
+        self._first: Picture | None = first
+        self.origin = reader.origin
+        self.is_local = True
+
+    def read(self) -> Picture:
+        first, self._first = self._first, None
+        return self._reader.read() if first is None else first
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def find_running(node: str, *, clock: Clock = time.time) -> LiveReader | None:
+    """The agent or server on this machine that knows `node`; None if there is none that can be asked."""
+    readers: tuple[LiveReader, ...] = (
+        AgentReader(LiveClient(AGENT_URL, timeout_seconds=PROBE_SECONDS), is_local=True, clock=clock),
+        ServerReader(LiveClient(SERVER_URL, timeout_seconds=PROBE_SECONDS)),
+    )
+    for reader in readers:  # a reader connects when it reads
+        try:
+            picture = reader.read()
+        except GpuscopeError:  # none there, another program's port, or a login
+            reader.close()
+            continue
+        # A demo on this machine shows other GPUs than this machine's.
+        if not picture.get("simulated") and _has_fresh_node(picture, node):
+            return _WithFirst(reader, picture)
+        reader.close()
+    return None
+
+
+def _has_fresh_node(picture: Picture, node: str) -> bool:
+    return any(one.get("name") == node and not one.get("stale") for one in picture.get("nodes", ()))
+
+
+def to_picture(
+    samples: Sequence[Sample], *, now: float, source: str, judge: FleetJudge | None = None
+) -> Picture:
+    """The document of `/api/live` for one machine's samples. `judge` remembers since when a finding lasts."""
+    judged = (judge or FleetJudge()).judge(samples, NOTHING_MISSING, now)
+    picture = dict(live_picture(judged, source))
+    picture["allocations"], picture["links"] = allocations(samples), links(samples)
+    return picture
+
+
+def allocations(samples: Iterable[Sample]) -> dict[str, list[str]]:
+    """Names of the pods and jobs that a scheduler gave a GPU or MIG instance to, by UUID."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, labels, _ in samples:
+        if name == ALLOCATION_METRIC:
+            job, pod, namespace = (labels.get(key, "") for key in ("slurm_job", "pod", "namespace"))
+            owner = f"job {job}" if job else f"{namespace}/{pod}" if pod else "allocated"
+            found[labels.get("uuid", "")].append(owner)
+    return dict(found)
+
+
+def links(samples: Iterable[Sample]) -> dict[str, list[str]]:
+    """Indices of the GPUs on the same node that a GPU reaches over NVLink, by UUID."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, labels, status in samples:
+        if name == LINK_METRIC and status == _LINKED:
+            found[labels.get("uuid", "")].append(labels.get("peer", ""))
+    return dict(found)
+
+
+def numa_nodes(samples: Iterable[Sample], sysfs: str = "/sys") -> dict[str, str]:
+    """NUMA node of this machine's GPUs by UUID, from the kernel; absent where it does not know."""
+    found: dict[str, str] = {}
+    for name, labels, _ in samples:
+        address = _PCI_ADDRESS.fullmatch(labels.get("pci_bus_id", "")) if name == "gpuscope_gpu_info" else None
+        if address is None:
+            continue
+        path = Path(sysfs, "bus/pci/devices", f"{address[1]}:{address[2]}".lower(), "numa_node")
+        try:
+            node = path.read_text().strip()
+        except OSError:
+            continue
+        if node != "-1":  # a machine without NUMA
+            found[labels.get("uuid", "")] = node
+    return found

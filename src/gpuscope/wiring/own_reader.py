@@ -1,0 +1,72 @@
+"""The live picture of this machine from a collector of this process: no agent and no server is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from gpuscope.collect.collector import Collector
+from gpuscope.health.facts import Sample
+from gpuscope.metrics.families.host.builder import HostFamily
+from gpuscope.metrics.families.native.builder import NativeBuilder
+from gpuscope.metrics.selection import Selection
+from gpuscope.readings import Snapshot
+from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.wiring.live_readers import SHOWN_METRICS, Picture, to_picture
+from gpuscope.wiring.run_agent import CollectorThreads
+
+
+class OwnReader:
+    """`read` makes a new snapshot; the workers of the sources run in threads of their own until `close`."""
+
+    is_local = True
+    origin = ""
+
+    def __init__(self, collector: Collector) -> None:
+        self._threads = CollectorThreads(collector)
+        only = Selection(SHOWN_METRICS)
+        self._builders = (NativeBuilder(only), HostFamily(only))
+        self._judge = FleetJudge()
+        self._started = False
+
+    @property
+    def collector(self) -> Collector:
+        return self._threads.collector
+
+    def start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._threads.start_workers()
+
+    def read(self) -> Picture:
+        self.start()
+        return self.to_picture(self.collector.tick())
+
+    def read_twice(self, seconds_apart: float, max_seconds: float) -> Picture:
+        """For one look: some numbers need two readings."""
+        self.start()
+        self.collector.tick()
+        threading.Event().wait(seconds_apart)
+        self.collector.tick()
+        self.collector.finish_reading(max_seconds)
+        return self.to_picture(self.collector.snapshot)
+
+    def to_picture(self, snapshot: Snapshot) -> Picture:
+        samples = list(self._samples(snapshot))
+        picture = dict(to_picture(samples, now=snapshot.taken_at, source="this machine", judge=self._judge))
+        affinities = ((device.uuid, device.memory_affinity) for device in snapshot.devices)
+        picture["numa"] = {uuid: str(sorted(words.items())) for uuid, words in affinities if words}
+        if not any(not device.lost for device in snapshot.devices):
+            down = [f"{status.name}: {status.why}" for status in snapshot.sources if not status.up]
+            picture["notes"] = ["no GPU readable; `gpuscope doctor` says more", *down]
+        return picture
+
+    def close(self) -> None:
+        if self._started:
+            self._threads.stop()
+
+    def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
+        for builder in self._builders:
+            for family in builder.to_families(snapshot):
+                for labels, value in family.samples:
+                    yield family.name, {**dict(labels.pairs), "instance": snapshot.node}, value

@@ -1,0 +1,76 @@
+"""`snapshot`, `top`, `free` and `query` on a real server with a simulated fleet, and behind a login."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import running
+from tests.cli.test_server import eventually
+
+
+def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpuscope", *words],
+        env={**os.environ, "COLUMNS": "120", **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_fleet(tmp_path: Path) -> None:
+    argv = ("up", "--demo", "--demo-nodes", "2", "--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    with running(*argv, until=r"gpuscope is at (http://\S+)") as (_, found):
+        url = found[1]
+        snapshot = eventually(lambda: run("snapshot", "--server", url).stdout)
+        assert snapshot.startswith("2 nodes  16 GPUs")
+        assert "SIMULATED" in snapshot
+        assert len(re.findall(r"^\S gpu-a0[12] \d ", snapshot, re.MULTILINE)) == 16
+        assert run("top", "--server", url).stdout.startswith("2 nodes  16 GPUs"), "one snapshot in a pipe"
+        live = json.loads(run("snapshot", "--server", url, "--json").stdout)
+        given = run("query", "gpuscope_allocation_used", "--server", url, "--json").stdout
+        allocated = {one["metric"]["uuid"] for one in json.loads(given)["data"]["result"]}
+        split = {gpu["parent"] for gpu in live["gpus"] if "parent" in gpu}
+        free = {
+            gpu["uuid"]
+            for gpu in live["gpus"]
+            if gpu["state"] == "idle" and "parent" not in gpu and gpu["uuid"] not in split | allocated
+        }
+        told = run("free", "--server", url, "--json")
+        assert {uuid for one in json.loads(told.stdout)["placements"] for uuid in one["uuids"]} == free
+        assert told.returncode == (0 if free else 1)
+        watts = eventually(lambda: re.findall(r"gpu-a01/0 .* W$", run_query(url), re.MULTILINE))
+        assert len(watts) == 1
+
+
+def run_query(url: str) -> str:
+    return run("query", "gpuscope_gpu_power_watts", "--server", url).stdout
+
+
+@pytest.mark.slow
+def test_behind_a_login(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path))
+    token = subprocess.run(
+        [sys.executable, "-m", "gpuscope", "user", "token", "terminal", *data],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()[-1]
+    argv = ("up", "--demo", "--demo-nodes", "1", *data, "--listen", "127.0.0.1:0", "--login", "always")
+    with running(*argv, until=r"gpuscope is at (http://\S+)") as (_, found):
+        for command in ("snapshot", "top", "free"):
+            refused = run(command, "--server", found[1])
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert "needs a login: give an API token in GPUSCOPE_TOKEN" in refused.stderr
+        shown = eventually(lambda: run("snapshot", "--server", found[1], GPUSCOPE_TOKEN=token).stdout)
+        assert "8 GPUs" in shown
+        assert "8 GPUs" in run("top", "--server", found[1], "--token", token).stdout
