@@ -32,8 +32,9 @@ NOT_FAST = (
     "server/login/test_running.py", "sources/test_new_source.py", "sources/test_nvml_peers.py",
     "sources/test_nvml_trouble.py", "sources/test_nvml_stuck_calls.py", "store/test_kill.py",
     "doctor/test_server_reachability.py", "sources/test_old_driver.py",
-    "render/test_compose_project.py", "render/test_labs.py", "render/test_running.py",
-    "render/test_systemd_lab.py",
+    "render/test_compose_project.py", "render/test_image_files.py", "render/test_labs.py",
+    "render/test_prometheus_files.py", "render/test_running.py", "render/test_systemd_lab.py",
+    "render/test_systemd_units.py",
     "test_engines.py", "test_fake_nvml.py",
     "test_package.py", "wiring/test_serving.py",
 )  # fmt: skip
