@@ -40,14 +40,15 @@ test: setup engines
 
 # Under a minute: no network, no engine, no process of its own.
 test-fast: setup
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not not_fast and not slow"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not not_fast and not slow" \
+	  --hypothesis-profile fast --durations 5
 
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	@$(BIN)/python tools/page.py check
-	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_architecture_doc.py tests/test_docs.py
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -18,7 +18,6 @@ import shutil
 import ssl
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ import bcrypt
 import pytest
 
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 KNOWN_MAJORS = {
     "prometheus": "3",
@@ -44,21 +44,20 @@ KNOWN_MAJORS = {
     "mimir": "3",
 }
 BUILT = frozenset({"thanos", "mimir"})
-READY_WITHIN_SECONDS = 60
 EMPTY_PROMETHEUS = "global: {scrape_interval: 1h}\n"
 SILENT_ALERTMANAGER = "route: {receiver: none}\nreceivers: [{name: none}]\n"
 
 
 def engine(name: str) -> Path:
     """The program `name`, or a skip that says which engine is missing and why."""
-    found = _find(name)
+    found = find_engine(name)
     if isinstance(found, str):
         pytest.skip(f"{name}: {found}")
     return found
 
 
 @functools.cache
-def _find(name: str) -> Path | str:
+def find_engine(name: str) -> Path | str:
     """The path, or the reason there is none."""
     major = KNOWN_MAJORS[name]
     path = next((p for p in _candidates(name) if os.access(p, os.X_OK)), None)
@@ -121,18 +120,18 @@ def running(
 def _wait_until_ready(
     process: subprocess.Popen[bytes], ask: Callable[[], HTTPResponse], last_words: Callable[[], str]
 ) -> None:
-    deadline = time.monotonic() + READY_WITHIN_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
+    def is_ready() -> bool:
+        assert process.poll() is None, f"{process.args!r} ended:\n{last_words()}"
         try:
             with ask() as answer:
-                if answer.status == 200:
-                    return
+                return answer.status == 200
         except urllib.error.HTTPError as error:
             error.close()
         except OSError:
             pass
-        time.sleep(0.02)
-    raise AssertionError(f"{process.args!r} did not become ready:\n{last_words()}")
+        return False
+
+    wait_for(is_ready, f"{process.args!r} to be ready", last_words)
 
 
 def _tail(descriptor: int) -> str:

@@ -1,13 +1,20 @@
-"""The folder order follows the data path: a folder imports only folders above it and leaves."""
+"""The folder list is the data path, and what each folder may do: import, start threads, touch the outside.
+
+The rules are functions in `architecture_rules.py`; here are the tables they are applied with. Every exception
+has its reason, and an exception that is no longer one fails too, so that the lists only shrink.
+"""
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
+import pytest
+
 import gpuscope
+from tests import architecture_rules as rules
 
 ROOT = Path(gpuscope.__file__).parent
+# The order of the design. Folders that do not exist yet have their place already.
 ORDER = (
     "readings", "sources", "owners", "collect", "metrics", "exposition", "store", "scrape", "remote_write",
     "promql", "engines", "health", "rules", "notify", "reports", "render", "load", "server", "doctor", "wiring",
@@ -18,86 +25,274 @@ LEAVES = (
     "anchored_regex", "atomic_write", "episode_log", "series", "source_plan", "worker", "yaml_file",
     "yaml_mistakes",
 )  # fmt: skip
-PURE_FOLDERS = ("readings", "metrics", "promql", "rules")
-OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")
-
-
-def imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
-
-
-def violations(folder: str, path: Path) -> list[str]:
-    allowed = {*LEAVES, folder, *ORDER[: ORDER.index(folder)]}
-    wrong = []
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "gpuscope" and len(parts) > 1 and parts[1] not in allowed and parts[1] != "__version__":
-            wrong.append(f"{path.relative_to(ROOT)} imports {name}")
-    return wrong
-
-
-def test_a_folder_imports_only_folders_above_it() -> None:
-    wrong = [
-        line
-        for folder in ORDER
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for line in violations(folder, path)
-    ]
-    assert wrong == []
-
-
-def test_every_folder_has_its_place_in_the_order() -> None:
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    assert folders <= set(ORDER)
-
-
-def test_readings_and_the_leaves_import_nothing_else_of_ours() -> None:
-    for path in [*(ROOT / "readings").rglob("*.py"), ROOT / "errors.py"]:
-        ours = {name for name in imports(path) if name.startswith("gpuscope.")}
-        assert {name for name in ours if not name.startswith("gpuscope.readings")} == set(), path
-
-
-def test_metrics_and_promql_do_no_input_or_output() -> None:
-    for folder in PURE_FOLDERS:
-        for path in (ROOT / folder).rglob("*.py"):
-            assert not imports(path) & set(OUTSIDE_MODULES), path
-
-
-def test_the_rule_catches_a_wrong_import(tmp_path: Path) -> None:
-    bad = ROOT / "metrics" / "number_text.py"
-    assert violations("metrics", bad) == []
-    assert imports(bad)
-    as_reading = violations("readings", bad)  # it imports nothing of gpuscope
-    assert as_reading == []
-    server_file = ROOT / "server" / "exporter.py"
-    assert violations("metrics", server_file), "a metrics file that imports the server must be caught"
-
+# These import nothing of ours: everything else rests on them.
+GROUND = ("readings", "errors")
+PURE_FOLDERS = ("readings", "metrics", "promql", "health", "rules/templates")
 
 THREADS_ELSEWHERE = {
+    "engines/embedded_engine.py": "a query is computed in the caller's executor, not in the event loop",
+    "scrape/loop.py": "parsing a large scrape holds up the other targets, so the wiring's workers do it",
+    "scrape/scraper.py": "discovery reads files and a store may be slow: the wiring's workers do both",
+    "server/api/alertmanager.py": "silences are files, and a filter looks at every alert",
+    "server/api/large_answers.py": "the next piece of an answer is encoded by the query threads",
+    "server/api/query_threads.py": "the query threads themselves: their number is a limit of the API",
+    "server/api/write_route.py": "decoding and appending a remote write would hold up other clients",
+    "server/gone.py": "reads the fleet's samples: a pass over every series",
+    "server/login/password_checks.py": "bcrypt is slow by design; its threads are few and bounded",
+    "server/login/routes.py": "sessions and users are files, and a disk may hang",
+    "server/page_routes.py": "the page's files are read from disk, and the live picture is encoded",
+    "server/unread_gpus.py": "reads the fleet's samples: a pass over every series",
+    "sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount waits for it",
+    "sources/kernel_log/commands.py": "a timer kills a command that does not end",
     "sources/nvml/job_runner.py": "a driver call may never return; one thread per GPU, replaced when stuck",
-    "sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount takes the blow",
     "store/background.py": "the store seals, merges and forgets in the background",
     "store/writer.py": "the store's single writer",
 }
 
+TOUCHES_OUTSIDE = ("sources", "owners", "scrape", "remote_write", "engines", "notify", "load", "server")
+FOLDERS_WITH_A_REASON = {
+    "store": "keeps its files: the SQLite database, its lock and its folder",
+    "wiring": "starts everything: signals, listeners, the state folder",
+    "cli": "reads arguments and the terminal, prints",
+    "doctor": "looks at devices, files and ports to say why a number is missing",
+}
+OUTSIDE_ELSEWHERE = {
+    "atomic_write.py": "the one way to replace a file",
+    "blocking_http.py": "the HTTP client of everything that runs in an agent",
+    "settings.py": "reads the environment and the settings file",
+    "source_plan.py": "lists the folders of sources/",
+    "yaml_file.py": "reads a YAML file",
+    "collect/cost.py": "the agent's own CPU time and memory, from /proc/self",
+    "collect/expected.py": "counts the GPUs that the PCI bus shows, from sysfs",
+    "collect/source_worker.py": "`spec.open` opens a source; no file",
+    "collect/xid_ledger.py": "the boot id: XIDs of an earlier boot are not counted again",
+    "collect/xid_state.py": "the file with the XIDs counted so far",
+    "exposition/textfile_writer.py": "the textfile itself",
+    "metrics/families/dcgm/counters_csv.py": "reads the counters file again when it changes",
+    "render/__init__.py": "reads the shipped files and writes the rendered ones",
+    "render/compose.py": "counts the GPUs' device files",
+    "render/selected_rules.py": "lists the shipped rule files",
+    "render/systemd.py": "finds the program, and looks at the units that are installed",
+    "rules/query_adapters.py": "an event loop of its own for an engine behind HTTP",
+    "rules/rule_set.py": "finds rule files by their patterns",
+    "rules/state_file.py": "the file that keeps alerts over a restart",
+    "rules/unit_test_file.py": "finds the rule files of a unit test",
+}
+# What a pure folder may load although it touches the outside.
+IMPURE_ALLOWED = {
+    "settings.py": "families read the settings' values; only the command line reads the file",
+    "source_plan.py": "the settings of the sources are found in their folders, once",
+    "metrics/families/dcgm/counters_csv.py": OUTSIDE_ELSEWHERE["metrics/families/dcgm/counters_csv.py"],
+}
 
-def test_threads_start_only_in_the_wiring() -> None:
-    for path in ROOT.rglob("*.py"):
-        name = str(path.relative_to(ROOT))
-        if "threading.Thread(" in path.read_text("utf-8"):
-            assert name.startswith("wiring/") or name in THREADS_ELSEWHERE, name
+# Names that a folder layout repeats on purpose: each family has its builder and table, each source its plan.
+REPEATED_BY_LAYOUT = ("__init__", "builder", "table", "plan")
+
+OTHER_HTTP_CLIENTS = ("http.client", "urllib.request", "urllib3", "requests", "aiohttp", "httpx")
+
+Package = dict[str, rules.Module]
 
 
-def test_there_are_two_http_clients() -> None:
+@pytest.fixture(scope="module")
+def package() -> Package:
+    return rules.read_package(ROOT)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Package:
+    """A small package that keeps every rule; a test adds its violation with `add`."""
+    made: Package = {}
+    add(made, "readings/__init__.py", "")
+    add(made, "errors.py", "class GpuscopeError(Exception): ...")
+    add(made, "metrics/__init__.py", "")
+    add(
+        made,
+        "metrics/sample.py",
+        "from gpuscope.readings import x\nimport os.path\nJOINED = os.path.join('a', 'b')",
+    )
+    add(made, "server/__init__.py", "")
+    add(made, "server/exporter.py", "import socket\nfrom gpuscope.metrics.sample import JOINED")
+    return made
+
+
+def add(package: Package, file: str, text: str) -> None:
+    package[file] = rules.parse_module(file, text)
+
+
+def wrong_io(package: Package, exceptions: dict[str, str]) -> list[str]:
+    return rules.outside_elsewhere(package, (*TOUCHES_OUTSIDE, *FOLDERS_WITH_A_REASON), exceptions)
+
+
+def test_a_folder_imports_only_what_stands_above_it(package: Package) -> None:
+    assert rules.wrong_imports(package, ORDER, LEAVES) == []
+
+
+def test_readings_and_errors_import_nothing_else_of_ours(package: Package) -> None:
+    assert rules.foreign_imports(package, GROUND) == []
+
+
+def test_threads_start_only_in_the_wiring(package: Package) -> None:
+    assert rules.threads_elsewhere(package, ("wiring",), THREADS_ELSEWHERE) == []
+
+
+def test_only_the_listed_folders_touch_the_outside(package: Package) -> None:
+    assert wrong_io(package, OUTSIDE_ELSEWHERE) == []
+
+
+def test_pure_folders_load_nothing_that_does_input_or_output(package: Package) -> None:
+    assert rules.impure_paths(package, PURE_FOLDERS, IMPURE_ALLOWED) == []
+
+
+def test_there_are_two_http_clients(package: Package) -> None:
     """`httpx2` in scrape/ and engines/, `blocking_http` elsewhere: docs/decisions/0014-http-clients.md."""
-    for path in ROOT.rglob("*.py"):
-        name, found = str(path.relative_to(ROOT)), imports(path)
-        assert not found & {"http.client", "urllib.request", "urllib3", "requests", "aiohttp"}, name
-        assert "httpx2" not in found or name.startswith(("scrape/", "engines/")), name
-        assert "h11" not in found or name == "blocking_http.py", name
+    for file, module in package.items():
+        others = [name for name in module.imports if rules.is_below(name, OTHER_HTTP_CLIENTS)]
+        assert others == [], file
+        assert not rules.any_below(module.imports, "httpx2") or module.folder in ("scrape", "engines"), file
+        assert not rules.any_below(module.imports, "h11") or file == "blocking_http.py", file
+
+
+def test_no_two_modules_share_a_name(package: Package) -> None:
+    assert rules.repeated_modules(package, REPEATED_BY_LAYOUT) == {}
+
+
+def test_no_two_public_classes_share_a_name(package: Package) -> None:
+    assert rules.repeated_classes(package) == {}
+
+
+def test_a_package_that_keeps_the_rules_passes_them(written: Package) -> None:
+    assert rules.wrong_imports(written, ORDER, LEAVES) == []
+    assert rules.foreign_imports(written, GROUND) == []
+    assert rules.threads_elsewhere(written, ("wiring",), {}) == []
+    assert wrong_io(written, {}) == []
+    assert rules.impure_paths(written, PURE_FOLDERS, {}) == []
+    assert rules.repeated_modules(written, REPEATED_BY_LAYOUT) == {}
+    assert rules.repeated_classes(written) == {}
+
+
+def test_a_package_is_read_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "index.py").write_text("import sqlite3\n")
+    found = rules.read_package(tmp_path)
+    assert [(one.file, one.name, one.folder, one.io) for one in found.values()] == [
+        ("store/index.py", "gpuscope.store.index", "store", ["sqlite3"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "offence"),
+    [
+        ("metrics/bad.py", "from gpuscope.server.exporter import x", "gpuscope.server.exporter"),
+        ("metrics/bad.py", "import gpuscope.server", "gpuscope.server"),
+        ("metrics/bad.py", "from gpuscope import server", "gpuscope.server"),
+        ("metrics/bad.py", "def f():\n    from gpuscope.cli import up", "gpuscope.cli"),
+        ("errors.py", "from gpuscope.metrics import sample", "gpuscope.metrics"),
+        ("helpers/bad.py", "", "no place in the order"),
+        ("helper.py", "", "no place in the order"),
+    ],
+)
+def test_the_order_rule_catches(written: Package, file: str, text: str, offence: str) -> None:
+    add(written, file, text)
+    wrong = rules.wrong_imports(written, ORDER, LEAVES)
+    assert wrong
+    assert all(line.startswith(file) for line in wrong)
+    assert any(offence in line for line in wrong)
+
+
+def test_the_ground_rule_catches_an_import_of_ours(written: Package) -> None:
+    add(written, "readings/bad.py", "from gpuscope.settings import Settings")
+    add(written, "readings/good.py", "from gpuscope.readings.bad import x")
+    assert rules.foreign_imports(written, GROUND) == ["readings/bad.py imports gpuscope.settings"]
+
+
+@pytest.mark.parametrize(
+    ("text", "offence"),
+    [
+        ("import threading\nthreading.Thread(target=f).start()", "threading.Thread"),
+        ("import threading as t\nt.Timer(1, f).start()", "threading.Timer"),
+        ("from threading import Thread as T\nT(target=f)", "threading.Thread"),
+        ("from threading import Thread\nclass Own(Thread): ...", "threading.Thread"),
+        ("from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(2)", "ThreadPoolExecutor"),
+        ("import concurrent.futures\nconcurrent.futures.ProcessPoolExecutor()", "ProcessPoolExecutor"),
+        ("import asyncio\nasync def f(): await asyncio.to_thread(g)", "asyncio.to_thread"),
+        ("from asyncio import to_thread\nasync def f(): await to_thread(g)", "asyncio.to_thread"),
+        ("async def f(loop): await loop.run_in_executor(None, g)", "run_in_executor"),
+        ("import multiprocessing", "multiprocessing"),
+        ("from multiprocessing.pool import ThreadPool", "multiprocessing.pool"),
+        ("import _thread", "_thread"),
+    ],
+)
+def test_the_thread_rule_catches(written: Package, text: str, offence: str) -> None:
+    add(written, "server/bad.py", text)
+    (line,) = rules.threads_elsewhere(written, ("wiring",), {})
+    assert line.startswith("server/bad.py uses")
+    assert offence in line
+    assert rules.threads_elsewhere(written, ("wiring",), {"server/bad.py": "why"}) == []
+
+
+def test_the_thread_rule_lets_an_annotation_pass_and_asks_for_exceptions_to_go(written: Package) -> None:
+    add(
+        written,
+        "server/good.py",
+        "import threading\ndef f(one: threading.Thread) -> threading.Thread: return one",
+    )
+    assert rules.threads_elsewhere(written, ("wiring",), {"server/good.py": "why"}) == [
+        "server/good.py is listed but has none"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "offence"),
+    [
+        ("def f(): return open('x')", "open"),
+        ("from pathlib import Path\ndef f(): return Path('x').read_text()", "read_text"),
+        ("def f(path): path.write_bytes(b'')", "write_bytes"),
+        ("def f(path): return list(path.iterdir())", "iterdir"),
+        ("import os\ndef f(): return os.listdir('.')", "os.listdir"),
+        ("from os import environ\ndef f(): return environ['x']", "os.environ"),
+        ("import os.path\ndef f(): return os.path.getsize('x')", "os.path.getsize"),
+        ("from os.path import exists\ndef f(): return exists('x')", "os.path.exists"),
+        ("import socket", "socket"),
+        ("from http import client", "http"),
+        ("from urllib.request import urlopen", "urllib.request"),
+        ("import subprocess as s", "subprocess"),
+        ("def f():\n    import sqlite3", "sqlite3"),
+        ("import time\ndef f(): time.sleep(1)", "time.sleep"),
+        ("from time import sleep\ndef f(): sleep(1)", "time.sleep"),
+    ],
+)
+def test_the_outside_rule_catches(written: Package, text: str, offence: str) -> None:
+    add(written, "metrics/bad.py", text)
+    (line,) = wrong_io(written, {})
+    assert line.startswith("metrics/bad.py uses")
+    assert offence in line
+    (line,) = rules.impure_paths(written, PURE_FOLDERS, {})
+    assert line.startswith("gpuscope.metrics.bad uses")
+    assert offence in line
+    assert wrong_io(written, {"metrics/bad.py": "why"}) == []
+
+
+def test_the_pure_rule_sees_input_and_output_behind_imports(written: Package) -> None:
+    add(written, "atomic_write.py", "import os\ndef sync(): os.fsync(0)")
+    add(written, "series.py", "from gpuscope import atomic_write")
+    add(written, "metrics/bad.py", "from gpuscope.series import x")
+    assert rules.impure_paths(written, PURE_FOLDERS, {}) == [
+        "gpuscope.metrics.bad → gpuscope.series → gpuscope.atomic_write uses os.fsync"
+    ]
+    assert rules.impure_paths(written, PURE_FOLDERS, {"atomic_write.py": "why"}) == []
+
+
+def test_the_pure_rule_does_not_follow_an_import_for_types(written: Package) -> None:
+    add(written, "metrics/good.py", "if TYPE_CHECKING:\n    from gpuscope.server.exporter import x")
+    assert rules.impure_paths(written, PURE_FOLDERS, {}) == []
+
+
+def test_the_name_rules_catch_a_second_module_and_class(written: Package) -> None:
+    add(written, "server/sample.py", "class Row: ...\nclass _Row: ...")
+    add(written, "metrics/table.py", "class Row: ...\nclass _Row: ...")
+    add(written, "server/table.py", "")
+    add(written, "cli/exporter.py", "")
+    assert rules.repeated_modules(written, REPEATED_BY_LAYOUT) == {
+        "sample": ["metrics/sample.py", "server/sample.py"]
+    }
+    assert rules.repeated_classes(written) == {"Row": ["server/sample.py", "metrics/table.py"]}

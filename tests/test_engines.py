@@ -35,7 +35,7 @@ def test_a_missing_engine_is_skipped_by_name(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("GPUSCOPE_ENGINES", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "tools/get-engines" in str(engines._find.__wrapped__("prometheus"))
+    assert "tools/get-engines" in str(engines.find_engine.__wrapped__("prometheus"))
 
 
 def test_an_unknown_major_is_skipped_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_an_unknown_major_is_skipped_by_name(monkeypatch: pytest.MonkeyPatch, tm
     fake.write_text("#!/bin/sh\necho prometheus, version 4.0.1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("GPUSCOPE_ENGINES", str(tmp_path))
-    assert "version 4.0.1; these tests know 3.x" in str(engines._find.__wrapped__("prometheus"))
+    assert "version 4.0.1; these tests know 3.x" in str(engines.find_engine.__wrapped__("prometheus"))
 
 
 def test_an_engine_that_dies_says_why() -> None:
@@ -59,7 +59,7 @@ def test_an_engine_that_dies_says_why() -> None:
 def test_an_engine_that_is_built_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("GPUSCOPE_ENGINES", "XDG_CACHE_HOME", "PATH"):
         monkeypatch.setenv(name, str(tmp_path))
-    assert "tools/get-engines --all builds it" in str(engines._find.__wrapped__("mimir"))
+    assert "tools/get-engines --all builds it" in str(engines.find_engine.__wrapped__("mimir"))
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.fake_nvml.build import header, library, stub_names
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 __all__ = ["driver"]
 
@@ -127,13 +127,15 @@ def test_nvitop_exporter_reports_what_was_set(driver: FakeDriver) -> None:
 
 def scrape(exporter: subprocess.Popen[bytes], url: str) -> str:
     """The first exposition that has the last family of a whole collection in it."""
-    while exporter.poll() is None:
+
+    def look() -> str:
+        assert exporter.poll() is None, f"nvitop-exporter ended with {exporter.returncode}"
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10) as response:
             text: str = response.read().decode()
-            if "process_gpu_sm_utilization_Percentage{" in text:
-                return text
-        time.sleep(0.05)
-    raise AssertionError(f"nvitop-exporter ended with {exporter.returncode}")
+            return text if "process_gpu_sm_utilization_Percentage{" in text else ""
+        return ""
+
+    return wait_for(look, "a whole collection of nvitop-exporter")
 
 
 def value_of(text: str, name: str, label: str) -> float:

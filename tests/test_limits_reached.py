@@ -25,6 +25,7 @@ HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_fail_with_a_reason_and_others_
 WRITES = "remote_write/test_codec_v2.py::"
 WRITTEN_LABELS = WRITES + "test_a_series_beyond_the_limits_of_labels_is_refused_alone"
 STORE = "store/test_series_limit.py::"
+NOTIFIER = "notify/test_notifier.py::"
 TEMPLATES = "rules/templates/test_limits.py::"
 
 REACHED_BY = {
@@ -81,6 +82,11 @@ REACHED_BY = {
     "test_an_answer_that_is_too_large_is_not_read_to_its_end",
     "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue",
     "max_new_series": STORE + "test_max_new_series_within_ten_minutes",
+    "max_alerts": NOTIFIER + "test_alerts_are_bounded_and_room_comes_back",
+    "max_alert_groups": NOTIFIER + "test_groups_are_bounded_and_what_still_fires_gets_its_turn",
+    "max_alert_bytes": "server/api/test_alertmanager.py::test_limits_on_what_clients_send",
+    "max_alerts_request_bytes": "server/api/test_alertmanager.py::test_limits_on_what_clients_send",
+    "max_silences": "notify/test_silences.py::test_silences_are_bounded",
 }
 
 

@@ -18,9 +18,9 @@ from typing import Any, Literal, NotRequired, Required
 
 from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS
 from gpuscope.health.states import WORST_FIRST
-from gpuscope.server.api_types import demo, findings, live, session
+from gpuscope.server.api_types import demo_json, findings_json, live_json, session_json
 
-MODULES: tuple[ModuleType, ...] = (findings, live, session, demo)
+MODULES: tuple[ModuleType, ...] = (findings_json, live_json, session_json, demo_json)
 PRIMITIVES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 
 

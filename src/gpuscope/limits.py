@@ -402,6 +402,45 @@ class Limits:
         why="Prometheus' default; alerts that still fire are sent again after a minute",
     )
 
+    # group "alerts": notifications and Alertmanager's API (up, server)
+    max_alerts: int = _limit(
+        50_000,
+        parse_positive,
+        "alerts",
+        "alerts kept at the same time; further new ones are refused until others are resolved",
+        why="2 KiB each; a fleet of 8,000 GPUs with five alerts per GPU; senders send again what still fires",
+    )
+    max_alert_groups: int = _limit(
+        10_000,
+        parse_positive,
+        "alerts",
+        "groups of alerts; alerts beyond it wait until a group is gone",
+        why="each group is a message; nobody reads more",
+    )
+    max_alert_bytes: int = _limit(
+        64 << 10,
+        parse_bytes,
+        "alerts",
+        "size of the labels and annotations of an alert that a client sends; a larger one is refused",
+        why="as for labels of scrapes; alerts have a few hundred bytes",
+        metavar="64KiB",
+    )
+    max_alerts_request_bytes: int = _limit(
+        16 << 20,
+        parse_bytes,
+        "alerts",
+        "size of a request with alerts or a silence",
+        why="10,000 alerts of 1.6 KiB; Prometheus sends 256 alerts per request",
+        metavar="16MiB",
+    )
+    max_silences: int = _limit(
+        10_000,
+        parse_positive,
+        "alerts",
+        "silences, expired ones of the last five days included; further ones are refused",
+        why="each alert is compared with each silence; people have tens",
+    )
+
 
 def limit_rows(*groups: str) -> tuple[Field[Any], ...]:
     """The limits of these groups, or of all groups."""

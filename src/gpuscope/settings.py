@@ -223,6 +223,18 @@ class CoreSettings(Limits):
         "how often rule groups without an interval are evaluated; a --config has its own",
         "15s",
     )
+    alerting: str = _setting(
+        "", str, "Alertmanager's configuration file: who is notified of which alert", "FILE"
+    )
+    notify: tuple[str, ...] = _setting(
+        (),
+        parse_words,
+        "where to send alerts without a file: mailto://…, slack://…, ntfy://…, https://… or an apprise URL",
+        "URL",
+    )
+    heartbeat: str = _setting(
+        "", str, "URL that gets a POST each minute while the Watchdog alert fires: a dead man's switch", "URL"
+    )
     external_url: str = _setting(
         "", str, "address of this server in links of alerts (default: http://HOSTNAME:PORT)", "URL"
     )

@@ -28,6 +28,7 @@ from tests.engines import (
     running_victoria_metrics,
 )
 from tests.scrape.exporters import serving, text
+from tests.waiting import wait_for
 
 COMMAND = (sys.executable, "-m", "gpuscope", "server")
 
@@ -53,19 +54,17 @@ def vector(url: str, expression: str, **parameters: str) -> dict[tuple[tuple[str
 
 
 def eventually(check: Callable[[], Any]) -> Any:
-    """Polls until the result is true and returns it; fails after 60 s, when something is really wrong."""
-    deadline = time.monotonic() + 60
-    while True:
+    """Polls until the result is true and returns it; fails when something is really wrong."""
+
+    def look() -> Any:
         try:
-            found = check()
+            return check()
         except urllib.error.URLError as error:
-            found = ""
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
-        if found:
-            return found
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
+            return None
+
+    return wait_for(look)
 
 
 @pytest.mark.parametrize(

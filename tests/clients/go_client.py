@@ -27,14 +27,14 @@ NOT_TO_BE_HAD = ('Get "', "reading http", "module lookup disabled", "requires go
 
 def client(name: str) -> Path:
     """The program, or a skip that says which client is missing and why."""
-    found = _find(name)
+    found = find_client(name)
     if isinstance(found, str):
         pytest.skip(f"{name}: {found}")
     return found
 
 
 @functools.cache
-def _find(name: str) -> Path | str:
+def find_client(name: str) -> Path | str:
     """The path, or the reason there is none."""
     go = shutil.which("go")
     if go is None:

@@ -40,8 +40,8 @@ class Go:
         program.chmod(0o755)
 
     def find(self) -> Path | str:
-        go_client._find.cache_clear()
-        return go_client._find("some")
+        go_client.find_client.cache_clear()
+        return go_client.find_client("some")
 
     def builds(self) -> int:
         return sum(line.startswith("build") for line in self.log.read_text().splitlines())
@@ -55,7 +55,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     yield
-    go_client._find.cache_clear()
+    go_client.find_client.cache_clear()
 
 
 def test_without_go_there_is_a_reason(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,8 @@ def monitor(arguments: list[str]) -> None:
             print(layout.row(entity, columns, cells))
         sys.stdout.write(now.get("rubbish", ""))
         sys.stdout.flush()
+        with Path(os.environ["FAKE_DCGMI"] + ".samples").open("a") as printed:
+            printed.write(f"{sample}\n")
         time.sleep(delay)
 
 

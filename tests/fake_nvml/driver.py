@@ -90,7 +90,7 @@ class FakeDriver:
         self._frozen_us = 0
         self._born = 0  # makes every card's UUID its own, also that of a swapped one
         self._faults: list[tuple[str, str, int]] = []
-        self._hangs: list[tuple[str, str]] = []
+        self.hangs: list[tuple[str, str]] = []
         self._delays: dict[str, int] = {}
         self._xids: list[str] = []
         self._xid_count = 0
@@ -262,7 +262,7 @@ class FakeDriver:
 
     def hang(self, function: str, gpu: int | None = None) -> None:
         """Let calls of a function not return until `heal`."""
-        self._hangs.append((function, self._uuid_or_any(gpu)))
+        self.hangs.append((function, self._uuid_or_any(gpu)))
         self._save()
 
     def latency(self, function: str, ms: float) -> None:
@@ -279,7 +279,7 @@ class FakeDriver:
     def heal(self) -> None:
         """No more faults, hangs and delays."""
         self._faults.clear()
-        self._hangs.clear()
+        self.hangs.clear()
         self._delays.clear()
         self._save()
 
@@ -346,7 +346,7 @@ class FakeDriver:
         yield f"nvml_version 13.{self.driver_version}"
         for function, who, error in self._faults:
             yield f"fault {function} {who} {error}"
-        for function, who in self._hangs:
+        for function, who in self.hangs:
             yield f"hang {function} {who}"
         # the last matching line wins, so the one for all goes first
         for function, us in sorted(self._delays.items(), key=lambda item: item[0] != "*"):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fake_nvml.driver import FakeDriver
+from tests.waiting import wait_for
 
 
 def test_a_lost_gpu_fails_alone(driver: FakeDriver, nvml: Any) -> None:
@@ -161,10 +162,7 @@ def test_without_the_counter_file_a_change_is_found_by_stat(
     fresh = tmp_path / "fresh"
     fresh.write_text(copy.read_text().replace("gpu0.temperature 34", "gpu0.temperature 77"))
     fresh.replace(copy)
-    deadline = time.monotonic() + 10
-    while nvml.nvmlDeviceGetTemperature(handle, 0) != 77 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert nvml.nvmlDeviceGetTemperature(handle, 0) == 77
+    wait_for(lambda: nvml.nvmlDeviceGetTemperature(handle, 0) == 77, "the new state's temperature")
 
 
 def test_many_threads_while_the_state_changes(driver: FakeDriver, nvml: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.health.check import Check, Subject
@@ -13,6 +13,7 @@ from gpuscope.health.checks import CHECKS, LIVE_CHECKS
 from gpuscope.health.facts import LABELLED, FleetFacts, Sample, sort_samples
 from gpuscope.promql import Engine, Vector
 from gpuscope.promql.parse import parse
+from tests.examples import examples
 from tests.promql.memory import MemoryStorage
 
 NOW = 1_800_000_000.0
@@ -143,10 +144,21 @@ def _subjects_asked(check: Check, engine: Engine) -> set[tuple[str, ...]]:
     return {tuple(dict(labels).get(name, "") for name in names) for labels in answer.labels}
 
 
+def _one_of_two_works() -> list[Sample]:
+    """A process group on two GPUs of which one works: chance alone rarely makes one."""
+    samples: list[Sample] = []
+    for gpu in (0, 1):
+        identity = {"instance": NODES[0], "gpu": str(gpu), "uuid": f"GPU-{gpu}", "pid": str(gpu)}
+        samples.append(("gpuscope_process_active", {**identity, "user": "alice"}, float(gpu)))
+        samples.append(("gpuscope_process_info", {**identity, "group": "100"}, 1.0))
+    return samples
+
+
 def test_live_and_promql_see_the_same() -> None:
     reached = set()
 
-    @settings(max_examples=150, derandomize=True)
+    @settings(max_examples=examples(100), derandomize=True)
+    @example(_one_of_two_works())
     @given(fleets())
     def compare(samples: list[Sample]) -> None:
         storage = MemoryStorage()
@@ -160,8 +172,9 @@ def test_live_and_promql_see_the_same() -> None:
                 reached.add(check.kind)
 
     compare()
-    # A check that never fires would agree with anything.
-    assert reached == {check.kind for check in LIVE_CHECKS}
+    # A check that never fires would agree with anything. The fast profile has too few fleets to reach them all.
+    if examples(100) == 100:
+        assert reached == {check.kind for check in LIVE_CHECKS}
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=lambda check: check.kind)

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
+from tests.waiting import wait_for
+
 GPUSCOPE = (sys.executable, "-m", "gpuscope")
 PATIENCE_SECONDS = 120.0
 """After this time a hanging test fails with a report; not a performance limit."""
@@ -93,23 +95,25 @@ class Watch:
         wanted = (len(self.healthy.seconds) + answers, len(self.other.seconds) + answers)
         failures = (len(self.healthy.failures), len(self.other.failures))
         scraped = len(self._victim.scraped_at) + scrapes if self._victim.is_scraping else 0
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and self._victim.process.poll() is None:
-            if (len(self.healthy.failures), len(self.other.failures)) != failures:
-                break
-            if (
+
+        def tell() -> str:
+            return (
+                f"not served during the attack: healthy {len(self.healthy.seconds)} of {wanted[0]} "
+                f"{self.healthy.failures[-3:]}, other client {len(self.other.seconds)} of {wanted[1]} "
+                f"{self.other.failures[-3:]}, scrapes {len(self._victim.scraped_at)} of {scraped}; "
+                f"exit status {self._victim.process.poll()}; the log ends with\n{self._victim.log()[-2000:]}"
+            )
+
+        def is_served() -> bool:
+            assert (len(self.healthy.failures), len(self.other.failures)) == failures, tell()
+            assert self._victim.process.poll() is None, tell()
+            return (
                 len(self.healthy.seconds) >= wanted[0]
                 and len(self.other.seconds) >= wanted[1]
                 and len(self._victim.scraped_at) >= scraped
-            ):
-                return
-            time.sleep(0.01)
-        raise AssertionError(
-            f"not served during the attack: healthy {len(self.healthy.seconds)} of {wanted[0]} "
-            f"{self.healthy.failures[-3:]}, other client {len(self.other.seconds)} of {wanted[1]} "
-            f"{self.other.failures[-3:]}, scrapes {len(self._victim.scraped_at)} of {scraped}; "
-            f"exit status {self._victim.process.poll()}; the log ends with\n{self._victim.log()[-2000:]}"
-        )
+            )
+
+        wait_for(is_served, "the observers' answers", tell)
 
     def _ask(self, path: str, observed: Observed) -> None:
         while not self._stop.is_set():
@@ -197,14 +201,13 @@ class Victim:
     # ---- waiting
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            if condition():
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        raise AssertionError(f"timed out waiting for: {what}; the log ends with\n{self.log()[-3000:]}")
+        def look() -> object:
+            ended = self.process.poll() is not None
+            found = condition()
+            assert found or not ended, f"it ended before {what}; the log ends with\n{self.log()[-3000:]}"
+            return found
+
+        wait_for(look, what, lambda: self.log()[-3000:])
 
     def until_logged(self, pattern: str) -> re.Match[str]:
         self.until(lambda: re.search(pattern, self.log()), f"{pattern!r} in the log")

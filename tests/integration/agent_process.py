@@ -11,11 +11,12 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.waiting import wait_for
 
 GPUSCOPE = [sys.executable, "-m", "gpuscope"]
 PATIENCE_SECONDS = 60
@@ -69,26 +70,33 @@ class Agent:
 
     def until(self, condition: Callable[[Series], bool]) -> Series:
         """Return the first response that satisfies the condition."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
         last: Series = {}
-        while time.monotonic() < deadline and self.process.poll() is None:
+
+        def look() -> bool:
+            nonlocal last
+            assert self.process.poll() is None, self.log()
             with suppress(OSError):  # 503 before the first snapshot
                 last = self.series()
-                if condition(last):
-                    return last
-            time.sleep(0.02)
-        told = [f"{name} {value}" for name, value in last.items() if name.startswith("gpuscope_source_")]
-        raise AssertionError("\n".join(["never came true; at the end:", *told, self.log()]))
+                return condition(last)
+            return False
+
+        def tell() -> str:
+            told = [f"{name} {value}" for name, value in last.items() if name.startswith("gpuscope_source_")]
+            return "\n".join([*told, self.log()])
+
+        wait_for(look, "the agent's series", tell)
+        return last
 
     def until_logged(self, pattern: str) -> str:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            if match := re.search(pattern, self.log()):
-                return match[0]
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        raise AssertionError(f"{pattern!r} never stood in the log:\n{self.log()}")
+        def look() -> re.Match[str] | None:
+            ended = self.process.poll() is not None  # before the log is read: its last lines count
+            match = re.search(pattern, self.log())
+            assert match or not ended, f"{pattern!r} is not in the log:\n{self.log()}"
+            return match
+
+        match = wait_for(look, f"{pattern!r} in the log", self.log)
+        assert match
+        return match[0]
 
     def stop(self) -> int:
         self.process.terminate()

@@ -93,7 +93,7 @@ class Soak:
             self._driver.mig(1, [Mig(gi=1 + number % 3)] if number % 4 else [])
             self._driver.xid(0, 13 + number % 2)
             (self._driver.lose if number % 3 == 0 else self._driver.find)(0)
-            if number % 50 == 0:
+            if number % 12 == 5:  # in every round: the first sessions after a reload still add to the heap
                 self._driver.reload()
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ def test_commands_that_need_a_folder_report_it_in_one_sentence(command: tuple[st
     assert (
         done.stderr.strip()
         .splitlines()[-1]
-        .endswith(f"needs a home directory, and user {NO_OWNER} has none here; give --data DIR")
+        .endswith(f"needs a home directory, but user {NO_OWNER} has none; set --data DIR")
     )
     assert "Traceback" not in done.stderr
 

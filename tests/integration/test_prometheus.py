@@ -15,7 +15,8 @@ from gpuscope.exposition.parser import parse_once
 from tests.engines import running_prometheus
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
-from tests.integration.agent_process import PATIENCE_SECONDS, Agent, of_gpu, running_agent
+from tests.integration.agent_process import Agent, of_gpu, running_agent
+from tests.waiting import wait_for
 
 __all__ = ["driver"]
 
@@ -43,13 +44,11 @@ scrape_configs:
 """
 
 
+SNAPSHOTS = "gpuscope_agent_snapshots_total[]"
+
+
 def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("Prometheus never got there")
+    return wait_for(condition, "Prometheus")
 
 
 def pairs_of(labels: dict[str, str]) -> str:
@@ -74,14 +73,16 @@ def check(agent: Agent, needs: str) -> None:
         served: dict[str, set[float]] = {}  # all values of /metrics while Prometheus scraped
         began = time.time()
 
-        def scraped_since() -> bool:
+        def stored_scrape() -> dict[str, float] | None:
+            """The newest scrape, if this test has seen the same snapshot; on a busy machine it misses some."""
             _note(agent, served)
-            return _scraped_at(prometheus) > began + 1
+            if _scraped_at(prometheus) <= began + 1:
+                return None
+            taken = ask(prometheus, "query", query='{job="gpuscope",__name__=~"gpuscope_.+|node_.+"}')["result"]
+            found = {pairs_of(series["metric"]): float(series["value"][1]) for series in taken}
+            return found if found.get(SNAPSHOTS) in served[SNAPSHOTS] else None
 
-        until(scraped_since)
-        taken = ask(prometheus, "query", query='{job="gpuscope",__name__=~"gpuscope_.+|node_.+"}')["result"]
-        _note(agent, served)
-        stored = {pairs_of(series["metric"]): float(series["value"][1]) for series in taken}
+        stored = until(stored_scrape)
         wrong = {
             name: (value, served.get(name))
             for name, value in stored.items()

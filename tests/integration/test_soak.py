@@ -29,7 +29,8 @@ def test_memory_is_constant_over_2000_cycles(
     with soaking(driver, tmp_path) as soak:
         settled = soak.run(4 * ROUND)
         blocks = sys.getallocatedblocks()
-        assert soak.run(8 * ROUND) - settled < 1 << 20
+        # The heap grows in steps of up to 0.8 MiB, depending on what ran in this process before.
+        assert soak.run(8 * ROUND) - settled < 2 << 20
         # Python's objects show small leaks better than resident memory: one per cycle would be 1,920.
         assert sys.getallocatedblocks() - blocks < 4 * ROUND
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.series import Series
+from tests import waiting
 from tests.engines import running
 from tests.ports import free_port
 from tests.promql.hostile import SPAN_MS, START_MS, hostile_storage
@@ -111,10 +112,4 @@ def _is_number(value: Any) -> bool:
 
 def wait_for(what: str, look: Callable[[], Any]) -> Any:
     """What `look` gives as soon as it gives something."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{what} did not happen")
+    return waiting.wait_for(look, what)

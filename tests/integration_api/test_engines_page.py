@@ -147,4 +147,4 @@ def test_the_own_metrics_are_these() -> None:
 
 
 def test_the_limits_of_memory_are_these() -> None:
-    assert f"{AGENT_QUEUE_BYTES >> 20} MiB of it in an agent, {QUEUE_BYTES >> 20} MiB in a server" in PAGE
+    assert f"{AGENT_QUEUE_BYTES >> 20} MiB in an agent and {QUEUE_BYTES >> 20} MiB in a server" in PAGE

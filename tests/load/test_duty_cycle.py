@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.load.cuda import Device
+from gpuscope.load.cuda import CudaDevice
 from gpuscope.load.duty_cycle import DutyCycle, Progress
 
 
@@ -77,7 +77,7 @@ class SimulatedStop(threading.Event):
 
 def run(gpu: SimulatedGpu, target: float, duration: float, stop: SimulatedStop | None = None) -> list[Progress]:
     reports: list[Progress] = []
-    cycle = DutyCycle(cast(Device, gpu), cast(Any, gpu), target, gpu, reports.append)
+    cycle = DutyCycle(cast(CudaDevice, gpu), cast(Any, gpu), target, gpu, reports.append)
     cycle.run(duration, stop or SimulatedStop(gpu))
     return reports
 
@@ -116,7 +116,7 @@ def test_a_gpu_that_slows_down_keeps_its_share() -> None:
         reports.append(progress)
         gpu.seconds_per_unit = 4e-5  # as when clocks fall
 
-    DutyCycle(cast(Device, gpu), cast(Any, gpu), 0.5, gpu, report).run(8.0, SimulatedStop(gpu))
+    DutyCycle(cast(CudaDevice, gpu), cast(Any, gpu), 0.5, gpu, report).run(8.0, SimulatedStop(gpu))
     busy = (reports[-1].busy_seconds - reports[2].busy_seconds) / (reports[-1].elapsed - reports[2].elapsed)
     assert busy == pytest.approx(0.5, abs=0.05)
 

@@ -6,6 +6,8 @@ follows from the utilisation. `MOCK_ANSWERS` and `profiling_flows` say so, becau
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,7 +133,7 @@ class Machine:
         told = settings_for([self.plan], settings)
         self.rig = Rig(driver, folder)
         tier_plan = plan_tiers(told.dcgm_fields, told.dcgm_interval)
-        self.rig._opened = NvmlSource(self.rig.kernel_list, self.rig.clocks, tier_plan=tier_plan)
+        self.rig.opened = NvmlSource(self.rig.kernel_list, self.rig.clocks, tier_plan=tier_plan)
         self.ledger = XidLedger()
 
     def scrape(self, seconds: float = 1.0) -> str:
@@ -148,3 +150,20 @@ class Machine:
             sources=(SourceStatus(name="nvml", up=True, why=""),),
         )
         return encode_text(self.plan.builders[0].to_families(shot)).decode()
+
+    def close(self) -> None:
+        self.rig.close()
+
+
+@contextmanager
+def closing_machines(driver: FakeDriver, folder: Path) -> Iterator[Callable[..., Machine]]:
+    """Makes machines that have been scraped once, and closes them: a source has a thread for each GPU."""
+    with ExitStack() as made:
+
+        def make(*argv: str) -> Machine:
+            machine = Machine(driver, folder, "-c", "1000", *argv)
+            made.callback(machine.close)
+            machine.scrape()
+            return machine
+
+        yield make

@@ -14,8 +14,8 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.metrics.families.dcgm.builder import DcgmBuilder, build_with
 from gpuscope.metrics.families.dcgm.counters_csv import each_once
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.hpc_jobs import MAX_JOBS
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
 from gpuscope.owners.job_files import read_job_files
 from gpuscope.readings import ABSENT, Device, MigInstance, Ownership, Snapshot, Uuid, XidTotal

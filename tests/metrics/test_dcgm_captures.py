@@ -7,17 +7,18 @@ skipped by name and `test_dcgm_small_captures.py` holds the same with cards of o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver as driver_or_skip
-from tests.metrics.dcgm_card_values import Machine, card_values, put_cards
+from tests.metrics.dcgm_card_values import Machine, card_values, closing_machines, put_cards
 
 __all__ = ["driver_or_skip"]
 
+MakeMachine = Callable[..., Machine]
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgm-exporter"
 
 RUNNING = {  # numbers that grow with time in the recording's driver: only their series are compared
@@ -48,11 +49,15 @@ def driver(driver_or_skip: FakeDriver, tmp_path: Path) -> Iterator[FakeDriver]:
     fake.heal()
 
 
-def machine(driver: FakeDriver, folder: Path, model: str, counters: str, *argv: str) -> Machine:
-    put_cards(driver, card_values(CAPTURES / f"{model.lower()}.card-values.yaml"), model)
-    ours = Machine(driver, folder, "-f", str(CAPTURES / counters), "-c", "1000", *argv)
-    ours.scrape()
-    return ours
+@pytest.fixture
+def machine(driver: FakeDriver, tmp_path: Path) -> Iterator[MakeMachine]:
+    with closing_machines(driver, tmp_path) as make:
+
+        def make_model(model: str, counters: str, *argv: str) -> Machine:
+            put_cards(driver, card_values(CAPTURES / f"{model.lower()}.card-values.yaml"), model)
+            return make("-f", str(CAPTURES / counters), *argv)
+
+        yield make_model
 
 
 def name_of(line: str) -> str:
@@ -79,27 +84,27 @@ def comparable(text: str) -> list[str]:
     ],
 )
 def test_the_same_lines_in_the_same_order(
-    model: str, recorded: str, counters: str, driver: FakeDriver, tmp_path: Path
+    model: str, recorded: str, counters: str, machine: MakeMachine
 ) -> None:
-    output = machine(driver, tmp_path, model, counters).scrape()
+    output = machine(model, counters).scrape()
     expected = (CAPTURES / f"{recorded}.metrics").read_text()
     assert output.splitlines() == expected.splitlines()
 
 
-def test_the_1_x_names(driver: FakeDriver, tmp_path: Path) -> None:
+def test_the_1_x_names(machine: MakeMachine) -> None:
     """The file has the PCIe rows twice. dcgm-exporter prints their series twice, which Prometheus refuses."""
-    output = machine(driver, tmp_path, "H100", "1.x-compatibility-metrics.csv", "-o").scrape()
+    output = machine("H100", "1.x-compatibility-metrics.csv", "-o").scrape()
     expected = (CAPTURES / "h100.1x-names.metrics").read_text().splitlines()
     assert output.splitlines() == list(dict.fromkeys(expected))
 
 
-def test_every_row(driver: FakeDriver, tmp_path: Path) -> None:
-    output = machine(driver, tmp_path, "H100", "every-row.csv").scrape()
+def test_every_row(machine: MakeMachine) -> None:
+    output = machine("H100", "every-row.csv").scrape()
     assert comparable(output) == comparable((CAPTURES / "h100.every-row.metrics").read_text())
 
 
-def test_one_xid_is_one_event_for_the_whole_window(driver: FakeDriver, tmp_path: Path) -> None:
-    ours = machine(driver, tmp_path, "H100", "every-row.csv")
+def test_one_xid_is_one_event_for_the_whole_window(driver: FakeDriver, machine: MakeMachine) -> None:
+    ours = machine("H100", "every-row.csv")
     ours.scrape()
     driver.xid(1, 48)
     recorded = (CAPTURES / "h100.after-xid48.metrics").read_text().splitlines()
@@ -110,8 +115,8 @@ def test_one_xid_is_one_event_for_the_whole_window(driver: FakeDriver, tmp_path:
         assert [line for line in lines if re.match(r"DCGM_FI_DEV_XID_ERRORS\{|.*xid=\"", line)] == expected
 
 
-def test_an_ecc_error_shows_after_one_collect_interval(driver: FakeDriver, tmp_path: Path) -> None:
-    ours = machine(driver, tmp_path, "H100", "every-row.csv")
+def test_an_ecc_error_shows_after_one_collect_interval(driver: FakeDriver, machine: MakeMachine) -> None:
+    ours = machine("H100", "every-row.csv")
     driver.set(2, ecc_uncorrected_volatile_dram=99)
     start = 'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu="2"'
     (line,) = [line for line in ours.scrape().splitlines() if line.startswith(start)]

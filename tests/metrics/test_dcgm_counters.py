@@ -16,6 +16,7 @@ from gpuscope.metrics.families.dcgm.csv_records import CsvError, read_records
 from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, EXPORTER_COUNTERS, Counter
 from gpuscope.readings.dcgm_fields import dcgm_fields
 from gpuscope.readings.dcgm_names import ids_by_name
+from tests.examples import examples
 
 NUMBER_NAMES = sorted(
     name
@@ -112,7 +113,7 @@ def test_installed_files_are_known_without_being_there(tmp_path: Path) -> None:
 HELP = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30).map(lambda text: text.strip(" "))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.dictionaries(st.sampled_from(NUMBER_NAMES), st.tuples(st.sampled_from(TYPES), HELP), max_size=8))
 def test_any_file_python_writes_reads_back(rows: dict[str, tuple[str, str]]) -> None:
     buffer = io.StringIO()
@@ -123,7 +124,7 @@ def test_any_file_python_writes_reads_back(rows: dict[str, tuple[str, str]]) -> 
     assert parse(buffer.getvalue()) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(alphabet=st.sampled_from(list('ab",#\n\r ')) | st.characters(), max_size=60))
 def test_any_text_is_counters_or_one_sentence(text: str) -> None:
     try:
@@ -134,7 +135,7 @@ def test_any_text_is_counters_or_one_sentence(text: str) -> None:
     assert not sentence or sentence.startswith("counters file c.csv, line ")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.text(alphabet=st.sampled_from(list('ab",\n')), max_size=40))
 def test_records_keep_every_character_but_the_punctuation(text: str) -> None:
     records, line = [], 1

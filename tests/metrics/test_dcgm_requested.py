@@ -13,7 +13,7 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.families.dcgm.builder import DcgmBuilder
 from gpuscope.metrics.families.dcgm.counters_csv import parse_counters
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.table import OPT_IN_COUNTERS, counter_id
 from gpuscope.readings import Device, Driver, Snapshot
 from gpuscope.server.stand_ins import plan_listeners, settings_for

@@ -15,6 +15,7 @@ from gpuscope.readings.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fi
 from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
 from gpuscope.sources.dcgm.devices import DeviceBuilder
 from gpuscope.sources.dcgm.dmon_table import DmonEntity, Value
+from tests.examples import examples
 from tests.metrics.dcgm_machines import snapshot
 
 ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}
@@ -25,7 +26,7 @@ def without_dcgm(values: dict[int, Value]) -> Device:
     return replace(device, dcgm_fields={})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), st.sampled_from(FIELD_READINGS))
 def test_numbers(data: st.DataObject, row: object) -> None:
     field_id = row.id  # type: ignore[attr-defined]

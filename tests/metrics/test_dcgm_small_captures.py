@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,11 @@ from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTE
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver as driver_or_skip
 from tests.goldens import check_golden
-from tests.metrics.dcgm_card_values import Machine, card_values, put_cards
+from tests.metrics.dcgm_card_values import Machine, card_values, closing_machines, put_cards
 
 __all__ = ["driver_or_skip"]
 
+MakeMachine = Callable[..., Machine]
 CARDS = Path(__file__).parents[1] / "captures" / "dcgm-exporter" / "two-h100.card-values.yaml"
 SHIPPED = "/etc/dcgm-exporter/"
 
@@ -27,10 +28,10 @@ def driver(driver_or_skip: FakeDriver, tmp_path: Path) -> Iterator[FakeDriver]:
     fake.heal()
 
 
-def machine(driver: FakeDriver, folder: Path, *argv: str) -> Machine:
-    made = Machine(driver, folder, "-c", "1000", *argv)
-    made.scrape()
-    return made
+@pytest.fixture
+def machine(driver: FakeDriver, tmp_path: Path) -> Iterator[MakeMachine]:
+    with closing_machines(driver, tmp_path) as make:
+        yield make
 
 
 @pytest.mark.parametrize(
@@ -41,16 +42,16 @@ def machine(driver: FakeDriver, folder: Path, *argv: str) -> Machine:
         ("two-h100.1x-names", ("-o", "-f", SHIPPED + "1.x-compatibility-metrics.csv")),
     ],
 )
-def test_shipped_counters(golden: str, argv: tuple[str, ...], driver: FakeDriver, tmp_path: Path) -> None:
-    output = machine(driver, tmp_path, *argv).scrape()
+def test_shipped_counters(golden: str, argv: tuple[str, ...], machine: MakeMachine) -> None:
+    output = machine(*argv).scrape()
     check_golden(Path("dcgm") / f"{golden}.metrics", output.encode())
 
 
-def test_every_row_of_nvidias_files(driver: FakeDriver, tmp_path: Path) -> None:
+def test_every_row_of_nvidias_files(driver: FakeDriver, machine: MakeMachine, tmp_path: Path) -> None:
     counters = tmp_path / "every-row.csv"
     rows = {row.id: row for row in (*OPT_IN_COUNTERS, *DEFAULT_COUNTERS)}.values()
     counters.write_text("".join(f'{row.name},{row.type},"{row.help}"\n' for row in rows))
-    ours = machine(driver, tmp_path, "-f", str(counters))
+    ours = machine("-f", str(counters))
     driver.xid(1, 48)
     for _ in range(3):
         output = ours.scrape()

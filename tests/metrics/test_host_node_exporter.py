@@ -19,6 +19,7 @@ from gpuscope.sources.host import HostSource
 from gpuscope.sources.host.mounts import FSTYPES_EXCLUDED, MOUNTPOINTS_EXCLUDED
 from tests.engines import engine, running_node_exporter
 from tests.sources.host_tree import HostTree, copy_host_tree
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engine("node_exporter")
 
@@ -122,10 +123,22 @@ def without_values(lines: Sequence[str]) -> list[str]:
     return [line if line.startswith("#") else line.rsplit(" ", 1)[0] for line in lines]
 
 
-def test_this_machine_at_the_same_moment() -> None:
+Blocks = dict[str, list[str]]
+
+
+def read_together() -> tuple[Blocks, Blocks, Blocks] | None:
+    """Ours, node_exporter's, and ours again; None if a mount, disk or interface came or went meanwhile."""
     before = comparable(blocks(ours(Settings())))
     expected = comparable(blocks(theirs(())))
     after = comparable(blocks(ours(Settings())))
+    series = [{name: without_values(lines) for name, lines in found.items()} for found in (before, after)]
+    return (before, expected, after) if series[0] == series[1] else None
+
+
+def test_this_machine_at_the_same_moment() -> None:
+    together = wait_for(read_together, "two readings with the same series")
+    assert together
+    before, expected, after = together
     assert all(name.startswith("node_memory_") for name in before.keys() - expected.keys())
     for name in before.keys() & after.keys() & expected.keys():
         assert without_values(after[name]) == without_values(expected[name])

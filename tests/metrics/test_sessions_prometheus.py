@@ -21,6 +21,7 @@ from gpuscope.settings import Settings
 from tests.engines import running_prometheus
 from tests.metrics.sessions_scene import GIB, first_node, second_node
 from tests.server.http.support import serving as serving_handler
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/rules/gpu-sessions.yml"
@@ -54,8 +55,7 @@ def prometheus_over(**nodes: Snapshot) -> Iterator[str]:
             "scrape_configs": [{"job_name": "gpuscope", "static_configs": targets}],
         }
         url = stack.enter_context(running_prometheus(json.dumps(config)))
-        while len(rows(url, "gpu_total_sessions", "instance")) < len(nodes):
-            time.sleep(0.05)
+        wait_for(lambda: len(rows(url, "gpu_total_sessions", "instance")) == len(nodes), "every node scraped")
         yield url
 
 
@@ -163,10 +163,8 @@ def test_the_rules_run_unmodified_and_pend_as_the_docs_say(both: str) -> None:
         "GPUHeldIdle": ("pending", 1, "ok"),
         "GPUAllocatedUnused": ("inactive", 0, "ok"),
     }
-    give_up = time.monotonic() + 60  # each group is evaluated at a time of its own
-    while states() != expected and time.monotonic() < give_up:
-        time.sleep(0.1)
-    assert states() == expected
+    # Each group is evaluated at a time of its own.
+    wait_for(lambda: states() == expected, "the rules' states", states)
 
 
 def test_the_docs_have_every_query_word_for_word() -> None:

@@ -69,7 +69,7 @@ class FakeKubelet:
         self.release.wait(30)
         return b""
 
-    def _handle(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def handle(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         method = details.method
 
         def respond(request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -86,7 +86,7 @@ class _Handlers(grpc.GenericRpcHandler):
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         if details.method == "/v1.PodResourcesLister/Missing":
             return None
-        return self._kubelet._handle(details)
+        return self._kubelet.handle(details)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, S
 from gpuscope.settings import Settings
 from gpuscope.wiring.owners import build_owner_join
 from gpuscope.wiring.run_agent import CollectorThreads
+from tests import waiting
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
 from tests.owners.trees import ProcTree, add_pod_log, pod_cgroup
@@ -85,13 +85,13 @@ def collecting(node: Node) -> Iterator[Collector]:
 
 
 def wait_for(collector: Collector, seen: Callable[[Snapshot], bool]) -> Snapshot:
-    give_up = time.monotonic() + 60
-    while time.monotonic() < give_up:
+    def look() -> Snapshot | None:
         snapshot = collector.snapshot
-        if seen(snapshot):
-            return snapshot
-        time.sleep(0.01)
-    raise AssertionError(f"never seen; last: {collector.snapshot}")
+        return snapshot if seen(snapshot) else None
+
+    found = waiting.wait_for(look, "the snapshot", lambda: collector.snapshot)
+    assert found is not None
+    return found
 
 
 def has_allocations(snapshot: Snapshot) -> bool:

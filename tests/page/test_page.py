@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,11 +20,11 @@ import pytest
 
 from tests.engines import running_prometheus
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 HERE = Path(__file__).parent
 WEB = HERE.parent.parent / "web"
 COMMAND = Path(sys.executable).parent / "gpuscope"
-READY_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -88,35 +87,35 @@ scrape_configs:
 
 def _wait_for_history(url: str) -> None:
     """The page answers before the simulated history is complete."""
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
+
+    def is_filled() -> bool:
         with urllib.request.urlopen(f"{url}metrics", timeout=30) as answer:
-            if b"\ngpuscope_demo_history_ratio 1\n" in answer.read():
-                return
-        time.sleep(0.2)
-    pytest.fail("the simulated history was not filled")
+            return b"\ngpuscope_demo_history_ratio 1\n" in answer.read()
+
+    wait_for(is_filled, "the simulated history")
 
 
 def _wait_for_samples(url: str) -> None:
     """Until the engine has scraped often enough for a rate."""
     query = "api/v1/query?query=count_over_time(gpuscope_gpus_seen[1m])>3"
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
+
+    def has_scraped() -> bool:
         with urllib.request.urlopen(url + query, timeout=30) as answer:
-            if b'"value"' in answer.read():
-                return
-        time.sleep(0.2)
-    pytest.fail("Prometheus did not scrape the agent")
+            return b'"value"' in answer.read()
+
+    wait_for(has_scraped, "Prometheus to scrape the agent")
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+    def is_ready() -> bool:
+        assert process.poll() is None, f"{process.args!r} ended"
         try:
             with urllib.request.urlopen(f"{url}-/ready", timeout=5):
-                break
+                return True
         except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
+            return False
+
+    wait_for(is_ready, f"{url} to be ready")
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             built = b"<script" in answer.read()

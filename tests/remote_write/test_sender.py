@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 
@@ -18,6 +17,7 @@ from gpuscope.remote_write.sender import HEADERS, RemoteWriteQueue, retry_after
 from gpuscope.scrape.http_config import HttpConfig, split_credentials
 from gpuscope.series import STALE_NAN_BITS
 from tests.scrape.exporters import serving, status
+from tests.waiting import wait_for
 
 AT = 1_700_000_000_000
 
@@ -101,11 +101,11 @@ def test_it_sends_while_it_runs_also_a_batch_that_is_not_full() -> None:
 def run_with(client: FakeClient, queue: RemoteWriteQueue, until: Callable[[], bool]) -> None:
     thread = threading.Thread(target=queue.run)
     thread.start()
-    deadline = time.monotonic() + 10
-    while not until() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    queue.stop()
-    thread.join()
+    try:
+        wait_for(until)
+    finally:
+        queue.stop()
+        thread.join()
 
 
 def test_what_may_pass_is_tried_again_with_growing_pauses() -> None:

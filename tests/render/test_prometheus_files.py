@@ -11,10 +11,10 @@ import yaml
 from gpuscope.cli import main
 from gpuscope.errors import UsageError
 from gpuscope.render import FILES, RenderedFile, write_files
-from gpuscope.render.alertmanager import AlertmanagerPlan, alertmanager_file
+from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.render.host_names import parse_host_names
 from gpuscope.render.prometheus import ScrapePlan, prometheus_files, prometheus_text
-from gpuscope.render.rule_files import METRICS, rule_files
+from gpuscope.render.selected_rules import METRICS, rule_files
 from tests.engines import engine
 
 CLUSTER = ScrapePlan(nodes=("server-b", "server-c"), slurm_host="server-a", alertmanager_host="server-a")

@@ -14,7 +14,7 @@ from gpuscope.notify.alertmanagers.alertmanager_queue import encode_alerts
 from gpuscope.promql import Engine
 from gpuscope.rules.alert import Alert
 from gpuscope.rules.alerting_rule import AlertContext, AlertingRule
-from gpuscope.rules.interfaces import ParsedTemplate, TemplateData, TemplateError, TemplateExpander
+from gpuscope.rules.interfaces import ParsedTemplate, RuleTemplateError, TemplateData, TemplateExpander
 from gpuscope.rules.memory_storage import MemoryStorage
 from gpuscope.rules.query_adapters import EvaluatorQueries
 from gpuscope.rules.rule_file import load_rule_file
@@ -53,7 +53,7 @@ class _NamedLabel:
     def expand(self, data: TemplateData) -> str:
         text = self._text
         if "{{ fail }}" in text:
-            raise TemplateError("it fails")
+            raise RuleTemplateError("it fails")
         for name, value in data.labels.items():
             text = text.replace(f"{{{{ $labels.{name} }}}}", value)
         return text.replace("{{ $value }}", f"{data.value:g}").replace("{{ none }}", "")
@@ -64,7 +64,7 @@ class LabelTemplates:
 
     def parse(self, text: str, name: str) -> ParsedTemplate:
         if text.count("{{") != text.count("}}"):
-            raise TemplateError(f"template: {name}: unclosed action")
+            raise RuleTemplateError(f"template: {name}: unclosed action")
         return _NamedLabel(text)
 
 

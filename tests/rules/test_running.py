@@ -6,9 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from gpuscope.cli import main
 from tests.engines import running, running_prometheus
 from tests.ports import free_port
 from tests.rules.alertmanager_sink import alertmanager_sink
+from tests.waiting import wait_for
 
 RULES = """
 groups:
@@ -46,14 +46,6 @@ def metric(url: str, name: str) -> list[str]:
     return [line.rpartition(" ")[2] for line in lines if line.startswith(name)]
 
 
-def eventually(check: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := check()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return found
-
-
 def alert_names(url: str) -> list[str]:
     return [one["labels"]["alertname"] for one in get(url, "api/v1/alerts")["alerts"]]
 
@@ -66,16 +58,16 @@ def test_a_broken_file_is_refused_whole_and_the_old_rules_go_on(tmp_path: Path) 
         managers = {"alertmanagers": [{"static_configs": [{"targets": [sink.url]}]}]}
         config.write_text(json.dumps({"rule_files": ["rules.yml"], "alerting": managers}))
         with server("--config", str(config), "--data", str(tmp_path / "data")) as (url, process):
-            eventually(lambda: alert_names(url) == ["First"])
-            eventually(lambda: [one["labels"]["alertname"] for one in sink.alerts()] == ["First"])
+            wait_for(lambda: alert_names(url) == ["First"])
+            wait_for(lambda: [one["labels"]["alertname"] for one in sink.alerts()] == ["First"])
             rules.write_text(RULES.format(name="Second") + "  - {alert: Broken, expr: 'sum('}\n")
             process.send_signal(signal.SIGHUP)
-            eventually(lambda: metric(url, "prometheus_config_last_reload_successful") == ["0"])
+            wait_for(lambda: metric(url, "prometheus_config_last_reload_successful") == ["0"])
             assert get(url, "api/v1/status/runtimeinfo")["reloadConfigSuccess"] is False
             assert alert_names(url) == ["First"]
             rules.write_text(RULES.format(name="Second"))
             process.send_signal(signal.SIGHUP)
-            eventually(lambda: alert_names(url) == ["Second"])
+            wait_for(lambda: alert_names(url) == ["Second"])
             assert metric(url, "prometheus_config_last_reload_successful") == ["1"]
         state = json.loads((tmp_path / "data/rule_state.json").read_text())
         assert [rule["name"] for group in state["groups"] for rule in group["rules"]] == ["Second"]
@@ -97,7 +89,7 @@ def test_over_another_engine_alerting_rules_run_and_recording_rules_are_refused(
     with running_prometheus() as engine:
         flags = ("--store", engine, "--rules", str(rules), "--data", str(tmp_path / "data"))
         with server(*flags) as (url, _):
-            eventually(lambda: alert_names(url) == ["There"])
+            wait_for(lambda: alert_names(url) == ["There"])
             assert get(url, "api/v1/rules")["groups"][0]["rules"][0]["health"] == "ok"
         rules.write_text("groups: [{name: g, rules: [{record: a, expr: up}]}]")
         assert main(["server", *flags]) == 2

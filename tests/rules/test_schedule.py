@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.rules.evaluation_schedule import first_slot_ns, group_offset_ns, missed_slots
 from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec
-from gpuscope.rules.schedule import first_slot_ns, group_offset_ns, missed_slots
 from gpuscope.rules.xxhash64 import xxhash64
 
 # From the reference implementation.

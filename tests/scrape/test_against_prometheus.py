@@ -32,6 +32,7 @@ from tests.exposition.test_formats import (
     TEXT_VALID,
 )
 from tests.scrape.exporters import serving, text
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.engine("prometheus")
 
@@ -84,6 +85,16 @@ def ask(url: str, path: str, **parameters: str) -> Any:
         return json.load(answer)["data"]
 
 
+def scraped_targets(url: str, count: int) -> list[dict[str, Any]]:
+    """Prometheus' targets, once each was scraped."""
+
+    def look() -> list[dict[str, Any]]:
+        targets: list[dict[str, Any]] = ask(url, "targets", state="active")["activeTargets"]
+        return targets if len(targets) == count and all(one["health"] != "unknown" for one in targets) else []
+
+    return wait_for(look, "every target scraped")
+
+
 def test_relabelled_targets_are_the_same() -> None:
     pick = random.Random(4)
     jobs = [
@@ -103,15 +114,15 @@ def test_relabelled_targets_are_the_same() -> None:
     ]
     document = {"global": {"scrape_interval": "1h"}, "scrape_configs": jobs}
     with running_prometheus(yaml.safe_dump(document)) as url:
-        deadline = time.monotonic() + 30
-        while True:
+
+        def look() -> Any:
             theirs = ask(url, "targets", state="any")
             # A job that was not looked at yet has a count of 0.
             found = {one["scrapePool"] for one in theirs["activeTargets"]}
             found |= {name for name, count in theirs["droppedTargetCounts"].items() if count}
-            if len(found) == len(jobs) or time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
+            return theirs if len(found) == len(jobs) else None
+
+        theirs = wait_for(look, "every job looked at")
     ours = [
         (job, one) for job in read_config(document, "f", Path()).jobs for one in build_targets(job, job.static)
     ]
@@ -175,12 +186,7 @@ def test_scraped_series_are_the_same(tmp_path: Path) -> None:
         jobs[0]["metric_relabel_configs"] = [{"action": "labeldrop", "regex": "__name__"}]
         document = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
         with running_prometheus(yaml.safe_dump(document)) as url:
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline:
-                targets = ask(url, "targets", state="active")["activeTargets"]
-                if len(targets) == len(jobs) and all(one["health"] != "unknown" for one in targets):
-                    break
-                time.sleep(0.2)
+            targets = scraped_targets(url, len(jobs))
             theirs = {one["scrapePool"]: one["health"] for one in targets}
             vector = ask(url, "query", query='{__name__=~".+"}')["result"]
         mine: dict[str, str] = {}
@@ -263,12 +269,7 @@ def compare(cases: dict[str, tuple[bytes, bool]], folder: Path) -> tuple[int, in
         ]
         document = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": jobs}
         with running_prometheus(yaml.safe_dump(document)) as url:
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:
-                targets = ask(url, "targets", state="active")["activeTargets"]
-                if len(targets) == len(jobs) and all(one["health"] != "unknown" for one in targets):
-                    break
-                time.sleep(0.2)
+            targets = scraped_targets(url, len(jobs))
             theirs = {one["scrapePool"]: one["health"] for one in targets}
             vector = ask(url, "query", query='{__name__=~".+"}')["result"]
         mine: dict[str, str] = {}
@@ -331,12 +332,7 @@ def test_the_same_content_types_are_accepted(tmp_path: Path) -> None:
         ]
         document = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
         with running_prometheus(yaml.safe_dump(document)) as url:
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:
-                targets = ask(url, "targets", state="active")["activeTargets"]
-                if len(targets) == len(jobs) and all(one["health"] != "unknown" for one in targets):
-                    break
-                time.sleep(0.2)
+            targets = scraped_targets(url, len(jobs))
     theirs = {one["scrapePool"]: one["health"] == "up" for one in targets}
     ours = {}
     for job in read_config(document, "f", Path()).jobs:

@@ -26,6 +26,7 @@ from gpuscope.scrape.scraper import Scraper
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.store import Store, StoreFullError
 from tests.scrape.exporters import Page, endless, serving, status, text
+from tests.waiting import wait_in_loop_for
 
 FAST = 0.3
 """Interval and timeout of scrapes, in seconds; long enough for a busy machine."""
@@ -55,8 +56,7 @@ def scrape(
 
     async def wait(condition: Callable[[Scraper], bool]) -> None:
         async with asyncio.timeout(30):
-            while not condition(scraper):
-                await asyncio.sleep(0.01)
+            await wait_in_loop_for(lambda: condition(scraper))
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -365,12 +365,10 @@ def test_targets_above_the_limit_are_not_scraped_and_logged_once(
             stop = asyncio.Event()
             running = asyncio.create_task(scraper.run(stop))
             async with asyncio.timeout(30):
-                while not settled(scraper) or reached() < before + 2:
-                    await asyncio.sleep(0.01)
+                await wait_in_loop_for(lambda: settled(scraper) and reached() >= before + 2)
                 assert len(scraper.targets_json("active")["activeTargets"]) == 4
                 found.write_text(json.dumps([{"targets": [address]}]))
-                while len(scraper.targets_json("active")["activeTargets"]) != 2:
-                    await asyncio.sleep(0.01)
+                await wait_in_loop_for(lambda: len(scraper.targets_json("active")["activeTargets"]) == 2)
             stop.set()
             await running
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING, Missing
-from gpuscope.server.api_types.live import LivePicture
+from gpuscope.server.api_types.live_json import LivePicture
 from gpuscope.server.fleet_judge import FleetJudge
 from gpuscope.server.live import live_picture
 

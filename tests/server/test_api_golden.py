@@ -15,8 +15,8 @@ import pytest
 
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import Gone, GoneTarget, Missing
-from gpuscope.server.api_types import findings, live
-from gpuscope.server.api_types.live import LivePicture
+from gpuscope.server.api_types import findings_json, live_json
+from gpuscope.server.api_types.live_json import LivePicture
 from tests.goldens import check_golden
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.server.pictures import fleet_state
@@ -85,7 +85,7 @@ def test_it_conforms_to_its_types_and_has_every_key(picture: LivePicture) -> Non
     conform(orjson.loads(orjson.dumps(picture)), LivePicture, seen, "live")
     described = {
         (name, key)
-        for module in (live, findings)
+        for module in (live_json, findings_json)
         for name, one in vars(module).items()
         if typing.is_typeddict(one) and name not in ("FindingsAnswer", "TypedDict")
         for key in one.__annotations__

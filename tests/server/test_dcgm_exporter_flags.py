@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DeviceSelector, parse_selector
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.server.stand_ins.dcgm_exporter_flags import OPTIONS, parse_dcgm_exporter_args
 
 
@@ -73,7 +73,7 @@ def test_a_flag_set_to_its_default_gives_no_warning() -> None:
         (["-k=perhaps"], {}, "-k: 'perhaps' is neither true nor false"),
         ([], {"DCGM_EXPORTER_KUBERNETES": "perhaps"}, "DCGM_EXPORTER_KUBERNETES: 'perhaps' is neither"),
         (["--log-format", "xml"], {}, "'xml' is not one of text, json"),
-        (["-d", "x"], {}, "-d: 'x' starts with none of f, g and i"),
+        (["-d", "x"], {}, "-d: 'x' does not start with f, g or i"),
     ],
 )
 def test_mistakes_in_one_sentence(argv: list[str], env: dict[str, str], sentence: str) -> None:
@@ -109,13 +109,13 @@ def test_a_default_host_engine_has_no_host_name() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("f:1", "has ids behind f"),
+        ("f:1", "has ids after f"),
         ("g:1:2", "more than one list"),
         ("g:", "'' in 'g:' is neither an id nor a range"),
         ("g:1-2-3", "'1-2-3' in 'g:1-2-3' is neither"),
         ("i:-1", "neither an id nor a range"),
         ("g:0-99999999999", "neither an id nor a range"),
-        ("", "starts with none of"),
+        ("", "does not start with"),
     ],
 )
 def test_selector_mistakes(text: str, sentence: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.readings import Snapshot, SourceStatus
-from gpuscope.server.exporter import Exporter, _prefers_openmetrics
+from gpuscope.server.exporter import Exporter, prefers_openmetrics
 from gpuscope.server.http.messages import Request, Response
 from tests.fakes import gpu
 
@@ -72,7 +72,7 @@ def test_gzip_if_accepted() -> None:
     ],
 )
 def test_content_negotiation(accept: str, open_metrics: bool) -> None:
-    assert _prefers_openmetrics(accept) is open_metrics
+    assert prefers_openmetrics(accept) is open_metrics
 
 
 def test_a_compat_exporter_never_serves_openmetrics() -> None:

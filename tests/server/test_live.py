@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.health.facts import Sample
-from gpuscope.server.api_types.live import LivePicture
+from gpuscope.server.api_types.live_json import LivePicture
 from gpuscope.server.live_metrics import LIVE_METRICS
 from tests.server.pictures import fleet_state
 

@@ -13,11 +13,12 @@ import pytest
 from gpuscope.errors import GpuscopeError
 from gpuscope.health.facts import Sample
 from gpuscope.server import page_routes
-from gpuscope.server.api_types.findings import FindingJson
+from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.http.routing import Router
 from gpuscope.server.page_routes import FRESH_SECONDS, OLDEST_SECONDS, LiveFleet
 from tests.health.fleets import gpu, node
 from tests.server.client import Client
+from tests.waiting import wait_in_loop_for
 
 
 class Origin:
@@ -28,12 +29,14 @@ class Origin:
         self.open = asyncio.Event()
         self.open.set()
         self.failing = False
+        self.failed = False
 
     async def read(self) -> Iterable[Sample]:
         self.readings += 1
         number = float(self.readings)
         await self.open.wait()
         if self.failing:
+            self.failed = True
             raise OSError("the store is gone")
         return [("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "a"}, number)]
 
@@ -130,7 +133,8 @@ def test_a_failure_is_told_to_who_asks_next_and_ends_with_the_trouble(clock: Clo
         origin.failing = True
         clock.now += 1
         assert await reading_shown(live) == 1  # the failure comes after it
-        await asyncio.sleep(0.01)
+        await wait_in_loop_for(lambda: origin.failed, "the failure")
+        await asyncio.sleep(0)  # from the origin to who made the answer
         with pytest.raises(OSError, match="gone"):
             await reading_shown(live)
         origin.failing = False

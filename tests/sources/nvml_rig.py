@@ -24,16 +24,16 @@ class Rig:
         self.kernel_list = folder / "gpus"
         self.kernel_list.mkdir()
         self.clocks = Clocks(now=self._now, monotonic=self._now)
-        self._opened: NvmlSource | None = None
+        self.opened: NvmlSource | None = None
 
     def _now(self) -> float:
         return self.driver.now_us() / 1e6
 
     @property
     def source(self) -> NvmlSource:
-        if self._opened is None:
-            self._opened = NvmlSource(self.kernel_list, self.clocks)
-        return self._opened
+        if self.opened is None:
+            self.opened = NvmlSource(self.kernel_list, self.clocks)
+        return self.opened
 
     def read(self, due: frozenset[Tier] = ALL) -> Reading:
         return self.source.read(due)
@@ -52,6 +52,6 @@ class Rig:
             (self.kernel_list / address).mkdir()
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        if self.opened is not None:
+            self.opened.close()
+            self.opened = None

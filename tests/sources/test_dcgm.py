@@ -18,6 +18,7 @@ from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Device, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier, load_source
+from gpuscope.sources import dcgm as dcgm_module
 from gpuscope.sources.dcgm import DcgmSource
 from gpuscope.sources.dcgm import stream as stream_module
 from gpuscope.sources.dcgm.field_ids import (
@@ -29,6 +30,7 @@ from gpuscope.sources.dcgm.field_ids import (
     wanted_ids,
 )
 from gpuscope.sources.dcgm.hierarchy import MigSlot, parse_hierarchy
+from tests.waiting import wait_for
 
 FAKE = Path(__file__).parents[1] / "fake_dcgmi" / "dcgmi.py"
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
@@ -77,12 +79,39 @@ class Machine:
     def commands(self) -> list[str]:
         return Path(self.path + ".log").read_text().splitlines()
 
+    def last_pid(self) -> int:
+        """The dcgmi that was started last."""
+        return int(Path(self.path + ".pid").read_text())
+
+    def samples(self) -> int:
+        """How many samples all of them have printed."""
+        file = Path(self.path + ".samples")  # made with the first one
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path)
     monkeypatch.setenv("FAKE_DCGMI", machine.path)
     return machine
+
+
+class ShiftedClock:
+    """The machine's clock, ahead by what a test lets pass at once."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ShiftedClock:
+    clock = ShiftedClock()
+    monkeypatch.setattr(dcgm_module, "time", clock)
+    monkeypatch.setattr(stream_module, "time", clock)
+    return clock
 
 
 @pytest.fixture
@@ -99,12 +128,15 @@ def open_source() -> Iterator[Callable[[Machine], DcgmSource]]:
 
 
 def read_until(source: DcgmSource, done: Callable[[Reading], bool], due: frozenset[Tier] = FAST) -> Reading:
-    for _ in range(200):
+    reading = Reading()
+
+    def look() -> bool:
+        nonlocal reading
         reading = source.read(due)
-        if done(reading):
-            return reading
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {reading}")
+        return done(reading)
+
+    wait_for(look, "the reading", lambda: reading)
+    return reading
 
 
 @pytest.mark.parametrize("layout", ["1.x", "2.1", "3.3.9", "4.4", "4.6"])
@@ -274,34 +306,32 @@ def test_the_stream_dies(machine: Machine, open_source: Callable[[Machine], Dcgm
 
 
 def test_old_rows_in_the_pipe_are_dropped(
-    machine: Machine, open_source: Callable[[Machine], DcgmSource]
+    machine: Machine, open_source: Callable[[Machine], DcgmSource], clock: ShiftedClock
 ) -> None:
     source = open_source(machine)
-    old = source._streams[0]
-    time.sleep(0.3)
+    old = machine.last_pid()
+    wait_for(lambda: machine.samples() > 3, "rows in the pipe")
     machine.save(gpus=[h100(0, **{"150": 99})])
-    source._read_at -= 60  # as if nobody had read for a minute
+    clock.ahead += 60  # nobody has read for a minute
     assert [device.temperature_celsius for device in source.read(FAST).devices] == [{"gpu": 99}]
-    assert old._process.poll() is not None
+    assert not is_running(old)
 
 
 def test_an_engine_that_hangs_is_noticed_and_killed(
-    machine: Machine, open_source: Callable[[Machine], DcgmSource]
+    machine: Machine, open_source: Callable[[Machine], DcgmSource], clock: ShiftedClock
 ) -> None:
     source = open_source(machine)
+    process = machine.last_pid()
     machine.save(hang=True)
 
-    def let_time_fly(reading: Reading) -> bool:
-        for stream in source._streams:
-            stream._last_row_at -= 1.5  # a stream that lives sets it anew with every row
-        time.sleep(0.1)
+    def let_time_pass(reading: Reading) -> bool:
+        clock.ahead += 0.5  # read often enough; a stream that lives has a new row each time
         return False
 
     with pytest.raises(SourceError, match=r"printed no row for .* the DCGM host engine may hang"):
-        read_until(source, let_time_fly)
-    processes = [stream._process for stream in source._streams]
+        read_until(source, let_time_pass)
     source.close()
-    assert all(process.poll() is not None for process in processes)
+    assert not is_running(process)
 
 
 def test_a_runner_opens_it_again_after_it_died(machine: Machine) -> None:
@@ -310,9 +340,12 @@ def test_a_runner_opens_it_again_after_it_died(machine: Machine) -> None:
         worker.read_once()
         assert worker.status().up
         machine.save(die=True)
-        while worker.status().up:
+
+        def is_down() -> bool:
             worker.read_once()
-            time.sleep(0.05)
+            return not worker.status().up
+
+        wait_for(is_down, "the end of the stream")
         assert (worker.status().code, worker.fresh()) == (235, ABSENT)
         machine.save(die=False)
         while not worker.status().up:
@@ -352,14 +385,10 @@ def test_a_wrapper_and_its_children_are_killed(machine: Machine, tmp_path: Path)
     machine.settings = Settings(interval=0.1, dcgmi_command=f"sh {wrapper}")
     source = DcgmSource(machine.settings)
     assert source.read(FAST).devices
-    child = int(Path(machine.path + ".pid").read_text())
+    child = machine.last_pid()
     assert Path(f"/proc/{child}").exists()
     source.close()
-    for _ in range(100):
-        if not is_running(child):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the child of the wrapper lives on")
+    wait_for(lambda: not is_running(child), "the end of the wrapper's child")
 
 
 def is_running(pid: int) -> bool:

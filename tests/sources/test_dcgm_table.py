@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpuscope.errors import SourceError
 from gpuscope.readings.dcgm_fields import dcgm_fields, kind_of
 from gpuscope.sources.dcgm.dmon_table import DmonEntity, DmonRow, DmonTable
+from tests.examples import examples
 from tests.fake_dcgmi.layouts import LAYOUTS, Column, LeftAligned, Value, text_of
 
 CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
@@ -58,7 +59,7 @@ def _value(kind: str) -> st.SearchStrategy[Value]:
     return PHRASES
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(tables())
 def test_every_version_is_parsed_exactly_or_rejected(
     table: tuple[str, list[int], list[Column], list[tuple[str, list[Value]]]],
@@ -93,7 +94,7 @@ def _agrees(
     return dict(row.values) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.text(max_size=80), max_size=20))
 def test_rubbish_never_raises_anything_but_a_source_error(lines: list[str]) -> None:
     table = DmonTable([100, 54])

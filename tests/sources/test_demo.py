@@ -18,6 +18,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import Tier, load_source
 from gpuscope.sources.demo import MODELS, SOURCE, DemoFleet, open_node
 from gpuscope.sources.demo.fleet import MIX
+from tests.examples import examples
 
 NOW = 1_800_000_000.0
 ALL = frozenset(Tier)
@@ -59,7 +60,7 @@ def test_it_is_found_by_name_and_says_that_it_is_simulated(caplog: pytest.LogCap
     source.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10_000), times, st.integers(0, 3))
 def test_a_seed_and_a_time_give_the_same_reading(seed: int, at: float, node: int) -> None:
     one, other = (fleet(seed=seed, demo_gpus=2) for _ in range(2))
@@ -97,7 +98,7 @@ def counters(reading: Reading) -> dict[str, float]:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, len(MIX) - 1), times, st.floats(0.01, 100) | st.floats(0.01, 1e6))
 def test_counters_only_grow(node: int, at: float, later: float) -> None:
     before, after = counters(FLEET.reading(node, at)), counters(FLEET.reading(node, at + later))
@@ -106,7 +107,7 @@ def test_counters_only_grow(node: int, at: float, later: float) -> None:
     assert shrunk == {}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, len(MIX) - 1), times, st.floats(0.2, 12))
 def test_counters_are_the_integral_of_what_is_shown(node: int, at: float, lasts: float) -> None:
     step = 0.1
@@ -141,7 +142,7 @@ def test_means_of_consecutive_readings_add_up_to_the_whole() -> None:
         assert added == pytest.approx(device.utilization_mean_ratio * 3.7 * 59, abs=1e-4)  # type: ignore[operator]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, len(MIX) - 1), times)
 def test_every_number_is_physically_possible(node: int, at: float) -> None:
     reading = FLEET.reading(node, at, at - 5)

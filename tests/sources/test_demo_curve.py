@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpuscope.sources.demo.curve import BUSY, POWER, Curve, Phase
 from gpuscope.sources.demo.track import Activity, Timeline, Track
 from gpuscope.sources.demo.workload import IDLE
+from tests.examples import examples
 
 LAG = 30.0
 
@@ -24,7 +25,7 @@ curves = st.lists(
 ).map(lambda beats: curve(*beats))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(curves, st.floats(0, 1e5), st.floats(0, 300))
 def test_a_total_is_the_integral_of_the_rates(load: Curve, start: float, lasts: float) -> None:
     steps = 200
@@ -39,7 +40,7 @@ def test_a_total_is_the_integral_of_the_rates(load: Curve, start: float, lasts: 
         assert load.total(channel, start) == pytest.approx(load.totals(start)[channel], rel=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(curves, st.floats(0, 200), st.floats(0, 700))
 def test_heat_follows_power_with_a_lag(load: Curve, until: float, at_start: float) -> None:
     heat, step = at_start, 0.1
@@ -56,7 +57,7 @@ def test_heat_does_not_jump_where_one_spell_ends() -> None:
         assert track.moment(border).heat == pytest.approx(track.moment(border - 1e-6).heat, abs=1e-2)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(curves, min_size=1, max_size=4), st.lists(st.floats(-5e3, 2e4), min_size=2, max_size=12))
 def test_a_timeline_only_grows_over_rounds_and_splices(loads: list[Curve], times: list[float]) -> None:
     activities = [Activity(row * 100.0, load, IDLE) for row, load in enumerate(loads)]

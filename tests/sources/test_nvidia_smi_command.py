@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 from gpuscope.sources.nvidia_smi import command as command_module
 from gpuscope.sources.nvidia_smi.command import Command, CommandResult
+from tests.waiting import wait_for
 
 
 def python(code: str, timeout: float = 60.0) -> Command:
@@ -24,15 +24,15 @@ def python(code: str, timeout: float = 60.0) -> Command:
 
 def is_gone(pid: int) -> bool:
     """Dead, reaped or not; the child's SIGKILL may take a moment to arrive."""
-    for _ in range(1000):
+
+    def is_dead() -> bool:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state in "ZX":
-            return True
-        time.sleep(0.01)
-    return False
+        return state in "ZX"
+
+    return wait_for(is_dead, f"the end of process {pid}")
 
 
 def test_arguments_follow_the_users_words_and_no_shell_sees_them(tmp_path: Path) -> None:

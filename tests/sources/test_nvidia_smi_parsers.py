@@ -29,7 +29,7 @@ from gpuscope.sources.nvidia_smi.query_fields import (
     parse_help,
     without_refused,
 )
-from gpuscope.sources.nvidia_smi.query_log import parse_log
+from gpuscope.sources.nvidia_smi.query_text import parse_query_text
 from gpuscope.sources.nvidia_smi.version import parse_version
 from tests.fake_smi import CAPTURES
 from tests.fake_smi.replay import read_sections
@@ -202,7 +202,7 @@ def test_a_refused_field_is_left_out_and_older_names_are_tried() -> None:
 
 
 def test_the_log_has_gpus_instances_and_processes() -> None:
-    gpus = parse_log(A100["load :: query (-q)"][1])
+    gpus = parse_query_text(A100["load :: query (-q)"][1])
     cut, whole = gpus["00000000:07:00.0"], gpus["00000000:0F:00.0"]
     assert cut.readings["architecture"] == "Ampere"
     assert cut.readings["temperature_threshold_celsius"]["memory_max"] == 95.0
@@ -222,7 +222,7 @@ def test_a_process_name_cannot_speak_for_another_gpu() -> None:
     honest = A100["load :: query (-q)"][1]
     lie = "\nGPU 00000000:0F:00.0\n    Minor Number : 99\n"
     spoiled = honest + lie
-    assert parse_log(spoiled)["00000000:0F:00.0"].readings["minor_number"] == 1
+    assert parse_query_text(spoiled)["00000000:0F:00.0"].readings["minor_number"] == 1
 
 
 @given(st.data())
@@ -230,13 +230,13 @@ def test_no_cut_or_spoiled_log_breaks_the_parser(data: st.DataObject) -> None:
     log = A100["load :: query (-q)"][1]
     start = data.draw(st.integers(0, len(log)))
     stop = data.draw(st.integers(start, len(log)))
-    parse_log(log[:start] + data.draw(st.text(max_size=30)) + log[stop:])
+    parse_query_text(log[:start] + data.draw(st.text(max_size=30)) + log[stop:])
 
 
 @given(st.text(alphabet="GPUMIGDevice 0:()\n-UaUID", max_size=120))
 def test_no_text_breaks_the_list_parser(text: str) -> None:
     parse_list(text)
-    parse_log(text)
+    parse_query_text(text)
     parse_version(text)
 
 
@@ -256,7 +256,7 @@ def test_the_list_has_instances_and_skips_a_lost_gpu() -> None:
 
 def test_an_instance_in_only_one_output_is_left_out() -> None:
     listed = parse_list(A100["capabilities :: list (-L)"][1])[Uuid("GPU-a3f0c6d2-6a57-4f0e-b8a1-00a100000040")]
-    logged = parse_log(A100["idle :: query (-q)"][1])["00000000:07:00.0"]
+    logged = parse_query_text(A100["idle :: query (-q)"][1])["00000000:07:00.0"]
     assert [i.gpu_instance for i in to_instances(listed.migs[1:], logged.migs[:3])] == [1, 5]
 
 

@@ -21,6 +21,7 @@ __all__ = ["driver"]
 
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
+    driver.gpus(4)
     rig = Rig(driver, tmp_path)
     yield rig
     driver.heal()
@@ -106,12 +107,12 @@ def test_kinds_are_merged_as_nvidia_smi_shows_them(rig: Rig) -> None:
 
 
 def test_a_process_on_two_gpus_is_two_readings(rig: Rig) -> None:
-    for gpu in (0, 5):
+    for gpu in (0, 3):
         rig.driver.processes(gpu, [fake.Process(9, memory=gpu + 1)])
     cards = rig.driver.cards
     assert [(process.gpu_uuid, process.memory_bytes) for process in processes_of(rig)] == [
         (cards[0].uuid, 1),
-        (cards[5].uuid, 6),
+        (cards[3].uuid, 4),
     ]
 
 

@@ -137,6 +137,7 @@ def keys_of(fake: FakeDriver) -> set[str]:
 
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
+    driver.gpus(2)
     rig = Rig(driver, tmp_path)
     yield rig
     driver.heal()

@@ -26,7 +26,7 @@ ECC_DBE_VOLATILE, REMAPPED, PCIE_TX, P2P, NVLINK_TOTAL, BAR1_USED = 311, 393, 20
 class PlannedRig(Rig):
     def __init__(self, driver: FakeDriver, folder: Path, plan: TierPlan) -> None:
         super().__init__(driver, folder)
-        self._opened = NvmlSource(self.kernel_list, self.clocks, tier_plan=plan)
+        self.opened = NvmlSource(self.kernel_list, self.clocks, tier_plan=plan)
 
 
 @pytest.fixture

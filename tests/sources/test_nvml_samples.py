@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpuscope.collect.counters import Integrator
 from gpuscope.readings import ABSENT
 from gpuscope.sources.nvml.samples import MAX_PERIOD_US, weigh
+from tests.examples import examples
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -125,7 +126,7 @@ def test_a_refused_call_leaves_the_rest(rig: Rig) -> None:
 STAMPS = st.lists(st.tuples(st.integers(1, 10**8), st.integers(0, 100)), max_size=30)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(STAMPS, st.integers(0, 10**8))
 def test_weighing_stays_within_its_samples(samples: list[tuple[int, int]], since: int) -> None:
     found = weigh(samples, since)
@@ -140,7 +141,7 @@ def test_weighing_stays_within_its_samples(samples: list[tuple[int, int]], since
     assert found.covered_us <= max(1, len(fresh) * MAX_PERIOD_US)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(STAMPS, st.integers(1, 10**8), st.data())
 def test_weighing_in_two_parts_is_weighing_at_once(
     samples: list[tuple[int, int]], since: int, data: st.DataObject

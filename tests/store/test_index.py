@@ -12,6 +12,7 @@ from gpuscope.store import BadMatcherError
 from gpuscope.store import index as index_module
 from gpuscope.store.index import Index
 from gpuscope.store.value_matching import literals, predicate
+from tests.examples import examples
 from tests.store.support import labels
 
 NAMES = ("__name__", "gpu", "node")
@@ -52,7 +53,7 @@ def meets(matcher: Matcher, value: str) -> bool:
 
 
 @given(label_sets, matchers, st.integers(0, 12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_select_agrees_with_a_scan_of_all_series(
     sets: list[dict[str, str]], wanted: list[Matcher], settled: int
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.store import Store, StoreOptions, Tick
 from gpuscope.store.block_merge import FINAL_LEVEL, Merge
+from tests.examples import examples
 from tests.store.support import EVER, NOW, HandClock, SamplesByLabels, as_contents, contents_of, labels
 
 STEP = 1000
@@ -122,7 +123,7 @@ class Run:
 
 
 @given(steps)
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_store_agrees_with_a_dictionary(chosen: list[tuple]) -> None:  # type: ignore[type-arg]
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))

@@ -37,6 +37,9 @@ COMMANDS = {
     "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
     "report": "report GPU-hours by user, pod, job, node or model: held, busy, idle, energy, cost",
     "explain": "explain an XID, a throttle reason, a GPU state or a metric, and what to do",
+    "alerts": "list the alerts of a server, and the channels that fail",
+    "silence": "silence alerts for a time: add, list, expire",
+    "notify": "send a test message through a channel",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",
@@ -71,8 +74,11 @@ WEB_SETTINGS = (
 )  # fmt: skip
 """Settings of the commands that serve the page."""
 
-RULE_SETTINGS = ("rules", "evaluation_interval", "external_url", *limit_names("rules"))
-"""What the commands take that evaluate rules."""
+ALERT_SETTINGS = (
+    "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url",
+    *limit_names("rules", "alerts"),
+)  # fmt: skip
+"""Settings of the commands that evaluate rules and send notifications."""
 
 EVERY_SETTING = tuple(row.name for row in setting_rows())
 """For commands that inspect or manage a server, and therefore read its environment and settings file."""

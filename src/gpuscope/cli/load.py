@@ -103,7 +103,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _load_real(
     args: argparse.Namespace, settings: Settings, load: DeviceLoad, output: _Output
 ) -> tuple[Sequence[LoadedGpu], bool]:
-    from gpuscope.load.selection import refuse_used, select_gpus
+    from gpuscope.load.gpu_selection import refuse_used, select_gpus
     from gpuscope.wiring import run_agent
     from gpuscope.wiring.run_load import run_load
 

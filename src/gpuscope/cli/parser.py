@@ -37,7 +37,9 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("history and queries", (
         "data", "store_interval", "retention", "retention_bytes", "query_lookback", "admin_api",
     )),
-    ("rules and alerts", ("rules", "evaluation_interval", "external_url")),
+    ("rules, alerts and notifications", (
+        "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url",
+    )),
     ("address, TLS and login", (
         "listen", "stand_in", "web_config_file", "login", "session_lifetime", "allowed_hosts",
         "proxy_auth_header", "proxy_auth_from",

@@ -137,7 +137,7 @@ def _parse_labels(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.rule_files import METRICS
+    from gpuscope.render.selected_rules import METRICS
 
     parser.add_argument(
         "--for",
@@ -150,7 +150,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_rules(args: argparse.Namespace) -> int:
-    from gpuscope.render.rule_files import rule_files
+    from gpuscope.render.selected_rules import rule_files
 
     write_rendered(args, rule_files(args.metrics))
     return 0
@@ -173,7 +173,7 @@ def _add_alertmanager(parser: argparse.ArgumentParser) -> None:
 def _run_alertmanager(args: argparse.Namespace) -> int:
     from dataclasses import fields
 
-    from gpuscope.render.alertmanager import AlertmanagerPlan, alertmanager_file
+    from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 
     if bool(args.email) != bool(args.smtp_host):
         raise UsageError("--email and --smtp-host belong together: give both, or neither")

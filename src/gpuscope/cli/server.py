@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 
-from gpuscope.cli import HISTORY_SETTINGS, RULE_SETTINGS, WEB_SETTINGS
+from gpuscope.cli import ALERT_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
 from gpuscope.limits import limit_names
 from gpuscope.settings import Settings
 
 SETTINGS = (
     "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "listen",
-    *HISTORY_SETTINGS, "remote_write", "remote_write_http_config", *WEB_SETTINGS, *RULE_SETTINGS,
-    *limit_names("scrape"),
+    *HISTORY_SETTINGS, "remote_write", "remote_write_http_config", *WEB_SETTINGS,
+    *limit_names("scrape"), *ALERT_SETTINGS,
 )  # fmt: skip
 
 COMMON = ("targets", "config", "store", "listen", "data", "retention")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from gpuscope.cli import COLLECTING_SETTINGS, HISTORY_SETTINGS, RULE_SETTINGS, WEB_SETTINGS
+from gpuscope.cli import ALERT_SETTINGS, COLLECTING_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
 from gpuscope.settings import DEFAULT_DATA, DEMO_DATA, Settings
 
 SETTINGS = (
-    "listen", "store_interval", *HISTORY_SETTINGS, "interval", "demo_nodes", *WEB_SETTINGS, *RULE_SETTINGS,
-    *COLLECTING_SETTINGS,
+    "listen", "store_interval", *HISTORY_SETTINGS, "interval", "demo_nodes", *WEB_SETTINGS,
+    *COLLECTING_SETTINGS, *ALERT_SETTINGS,
 )  # fmt: skip
 
 EPILOG = """examples:

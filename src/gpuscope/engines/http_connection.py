@@ -169,13 +169,15 @@ class EngineConnection:
             parts = {"content": orjson.dumps(body), "headers": {"content-type": "application/json"}}
         response = await self.open(path, method, path, **parts)
         try:
-            answer = orjson.loads(await response.read(self.max_answer_bytes))
+            content = await response.read(self.max_answer_bytes)
+            answer = orjson.loads(content) if content else None
         except ValueError as error:
             raise self.invalid_answer(error) from None
         finally:
             await response.close()
-        if response.status >= 400 and isinstance(answer, dict):
-            raise self._query_error(answer, response.status)
+        if response.status >= 400:  # Alertmanager's API answers with a text
+            reason = answer if isinstance(answer, dict) else {"error": answer}
+            raise self._query_error(reason, response.status)
         return answer
 
     async def _read_json(self, response: EngineResponse) -> dict[str, Any]:
@@ -244,9 +246,10 @@ class EngineConnection:
             return EngineFailed(f"{url} answers {answer}", status=status)
         if status >= 400:  # about this request, in plain text
             return EngineQueryError(f"{url} answers {answer}", status=status)
-        kind = response.headers.get("content-type", "nothing")
+        kind = response.headers.get("content-type")
+        found = f"with {kind}" if kind else "without a content type"
         return EngineNotPrometheus(
-            f"{url} answers {path} with {kind}, not with Prometheus' JSON: is this the engine's address?"
+            f"{url} answers {path} {found}, not with Prometheus' JSON: is this the engine's address?"
         )
 
 

@@ -23,7 +23,7 @@ TOLERANCE: Final = 0.05
 UTILIZATION: Final = "utilization_ratio"
 
 
-class Verdict(StrEnum):
+class Agreement(StrEnum):
     AGREES = "agrees"
     DISAGREES = "disagrees"
     NOT_REPORTED = "not reported"
@@ -39,11 +39,11 @@ class Compared:
     seen: Maybe[float]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Agreement:
         if self.seen is ABSENT:
-            return Verdict.NOT_REPORTED
+            return Agreement.NOT_REPORTED
         agrees = self.low - TOLERANCE <= self.seen <= self.high + TOLERANCE
-        return Verdict.AGREES if agrees else Verdict.DISAGREES
+        return Agreement.AGREES if agrees else Agreement.DISAGREES
 
 
 @dataclass(slots=True)

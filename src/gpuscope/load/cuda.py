@@ -70,7 +70,7 @@ class Cuda:
         return count.value
 
 
-class Device:
+class CudaDevice:
     """A GPU or MIG instance with its primary context, current in the calling thread."""
 
     def __init__(self, cuda: Cuda, ordinal: int) -> None:
@@ -171,11 +171,11 @@ class Device:
     def copy_to_host(self, host: int, device: int, size: int, stream: c_void_p) -> None:
         self._cuda.call("cuMemcpyDtoHAsync_v2", c_void_p(host), c_uint64(device), c_size_t(size), stream)
 
-    def copy_to_peer(self, other: Device, target: int, source: int, size: int, stream: c_void_p) -> None:
+    def copy_to_peer(self, other: CudaDevice, target: int, source: int, size: int, stream: c_void_p) -> None:
         arguments = (c_uint64(target), other._context, c_uint64(source), self._context, c_size_t(size), stream)
         self._cuda.call("cuMemcpyPeerAsync", *arguments)
 
-    def reaches(self, other: Device) -> bool:
+    def reaches(self, other: CudaDevice) -> bool:
         """Whether copies to the other GPU go directly, not through the host."""
         answer = c_int()
         self._cuda.call("cuDeviceCanAccessPeer", byref(answer), c_int(self._device), c_int(other._device))

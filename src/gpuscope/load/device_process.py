@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from gpuscope.clock import SystemClock
 from gpuscope.errors import GpuscopeError
-from gpuscope.load.cuda import NO_DEVICE, Cuda, CudaError, Device
+from gpuscope.load.cuda import NO_DEVICE, Cuda, CudaDevice, CudaError
 from gpuscope.load.duty_cycle import DutyCycle, Progress
 from gpuscope.load.kinds import KINDS
 from gpuscope.load.work import build_work
@@ -50,7 +50,7 @@ def run_load(load: DeviceLoad, stop: threading.Event) -> None:
     count = cuda.device_count()
     if count < kind.gpus_needed:
         raise GpuscopeError(f"{kind.name} needs {kind.gpus_needed} GPUs; CUDA sees {count}")
-    devices = [Device(cuda, ordinal) for ordinal in reversed(range(kind.gpus_needed))]
+    devices = [CudaDevice(cuda, ordinal) for ordinal in reversed(range(kind.gpus_needed))]
     try:
         device = devices[-1]  # opened last, so current in this thread
         work = build_work(device, kind, load.memory_bytes, devices[0] if len(devices) > 1 else None)

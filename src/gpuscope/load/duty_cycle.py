@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.clock import Clock
-from gpuscope.load.cuda import Device
+from gpuscope.load.cuda import CudaDevice
 from gpuscope.load.work import Work
 
 PERIOD_SECONDS: Final = 1 / 60
@@ -36,7 +36,7 @@ class Progress:
 
 class DutyCycle:
     def __init__(
-        self, device: Device, work: Work, target: float, clock: Clock, report: Callable[[Progress], None]
+        self, device: CudaDevice, work: Work, target: float, clock: Clock, report: Callable[[Progress], None]
     ) -> None:
         """`target` is the share of the time in which the GPU is busy, above 0 and up to 1."""
         self._device = device

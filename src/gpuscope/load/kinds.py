@@ -16,7 +16,7 @@ from gpuscope.load import ptx
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ExpectedShare:
     """The range a metric should be in, for each unit of busy time."""
 
     low: float
@@ -31,7 +31,7 @@ class Kind:
     summary: str
     unit: str
     kernel: ptx.Kernel | None
-    expected: Mapping[str, Share]
+    expected: Mapping[str, ExpectedShare]
     """By attribute of `readings.Device`."""
     gpus_needed: int = 1
 
@@ -39,11 +39,11 @@ class Kind:
 FLOPS: Final = "FLOP/s"
 BYTES: Final = "B/s"
 
-_BUSY: Final = Share(0.9, 1.0)
-_QUIET: Final = Share(0.0, 0.1)
+_BUSY: Final = ExpectedShare(0.9, 1.0)
+_QUIET: Final = ExpectedShare(0.0, 0.1)
 
 
-def _shares(**shares: Share) -> Mapping[str, Share]:
+def _shares(**shares: ExpectedShare) -> Mapping[str, ExpectedShare]:
     return MappingProxyType(shares)
 
 
@@ -54,7 +54,7 @@ TENSOR = Kind(
     "half-precision matrix products on the tensor cores",
     FLOPS,
     ptx.TENSOR,
-    _shares(**_COMPUTE, tensor_active_ratio=Share(0.15, 1.0), fp64_active_ratio=_QUIET),
+    _shares(**_COMPUTE, tensor_active_ratio=ExpectedShare(0.15, 1.0), fp64_active_ratio=_QUIET),
 )
 FP32 = Kind(
     "fp32",
@@ -62,7 +62,10 @@ FP32 = Kind(
     FLOPS,
     ptx.FP32,
     _shares(
-        **_COMPUTE, fp32_active_ratio=Share(0.4, 1.0), tensor_active_ratio=_QUIET, fp64_active_ratio=_QUIET
+        **_COMPUTE,
+        fp32_active_ratio=ExpectedShare(0.4, 1.0),
+        tensor_active_ratio=_QUIET,
+        fp64_active_ratio=_QUIET,
     ),
 )
 FP64 = Kind(
@@ -70,7 +73,7 @@ FP64 = Kind(
     "double-precision multiply-adds",
     FLOPS,
     ptx.FP64,
-    _shares(**_COMPUTE, fp64_active_ratio=Share(0.4, 1.0), tensor_active_ratio=_QUIET),
+    _shares(**_COMPUTE, fp64_active_ratio=ExpectedShare(0.4, 1.0), tensor_active_ratio=_QUIET),
 )
 FP16 = Kind(
     "fp16",
@@ -78,7 +81,10 @@ FP16 = Kind(
     FLOPS,
     ptx.FP16,
     _shares(
-        **_COMPUTE, fp16_active_ratio=Share(0.25, 1.0), tensor_active_ratio=_QUIET, fp64_active_ratio=_QUIET
+        **_COMPUTE,
+        fp16_active_ratio=ExpectedShare(0.25, 1.0),
+        tensor_active_ratio=_QUIET,
+        fp64_active_ratio=_QUIET,
     ),
 )
 MEMORY = Kind(
@@ -86,7 +92,7 @@ MEMORY = Kind(
     "reads from the GPU's own memory",
     BYTES,
     ptx.MEMORY,
-    _shares(sm_active_ratio=_BUSY, dram_active_ratio=Share(0.5, 1.0), tensor_active_ratio=_QUIET),
+    _shares(sm_active_ratio=_BUSY, dram_active_ratio=ExpectedShare(0.5, 1.0), tensor_active_ratio=_QUIET),
 )
 PCIE = Kind("pcie", "copies between host and GPU, both ways", BYTES, None, _shares(tensor_active_ratio=_QUIET))
 PCIE_TX = Kind("pcie-tx", "copies from the GPU to the host", BYTES, None, _shares(tensor_active_ratio=_QUIET))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gpuscope.load.comparison import LoadedGpu, Verdict, compare
+from gpuscope.load.comparison import Agreement, LoadedGpu, compare
 from gpuscope.load.kinds import BYTES, Kind
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance
 from gpuscope.readings.throttle import NOT_THROTTLING, THROTTLE_REASONS
@@ -94,7 +94,7 @@ def comparison_lines(gpus: Sequence[LoadedGpu], kind: Kind) -> Iterator[str]:
 def agrees(gpus: Sequence[LoadedGpu], kind: Kind) -> bool:
     """No GPU failed, and no metric that the monitor reports disagrees."""
     return all(
-        not gpu.error and all(row.verdict is not Verdict.DISAGREES for row in compare(gpu, kind))
+        not gpu.error and all(row.verdict is not Agreement.DISAGREES for row in compare(gpu, kind))
         for gpu in gpus
     )
 

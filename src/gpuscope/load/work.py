@@ -10,7 +10,7 @@ from ctypes import c_uint, c_uint64, c_void_p
 from typing import Final, Protocol
 
 from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.load.cuda import MULTIPROCESSOR_COUNT, OUT_OF_MEMORY, CudaError, Device
+from gpuscope.load.cuda import MULTIPROCESSOR_COUNT, OUT_OF_MEMORY, CudaDevice, CudaError
 from gpuscope.load.kinds import NVLINK, PCIE, PCIE_RX, PCIE_TX, Kind
 from gpuscope.load.ptx import ACCUMULATORS, LOADS, THREADS
 
@@ -35,7 +35,7 @@ class Work(Protocol):
 class KernelWork:
     """One unit is one repetition of the kernel's block, in every thread of a grid that fills the GPU."""
 
-    def __init__(self, device: Device, kind: Kind, memory_bytes: int | None) -> None:
+    def __init__(self, device: CudaDevice, kind: Kind, memory_bytes: int | None) -> None:
         if kind.kernel is None:
             raise ValueError(kind.name)
         require_capability(device)
@@ -66,7 +66,7 @@ class KernelWork:
 class CopyWork:
     """One unit is one piece copied in each direction of the kind."""
 
-    def __init__(self, device: Device, kind: Kind, peer: Device | None) -> None:
+    def __init__(self, device: CudaDevice, kind: Kind, peer: CudaDevice | None) -> None:
         self._device = device
         self._kind = kind
         self._peer = peer
@@ -85,13 +85,13 @@ class CopyWork:
                 self._device.copy_to_host(there, here, COPY_BYTES, stream)
 
 
-def require_capability(device: Device) -> None:
+def require_capability(device: CudaDevice) -> None:
     major, minor = device.capability()
     if major < 7:
         raise GpuscopeError(f"compute capability {major}.{minor}: loads need 7.0 (Volta) or newer")
 
 
-def buffer_bytes(device: Device, wanted: int | None) -> int:
+def buffer_bytes(device: CudaDevice, wanted: int | None) -> int:
     free = device.free_bytes()
     if wanted is None:
         return min(DEFAULT_BUFFER_BYTES, int(free * SHARE_OF_FREE_MEMORY))
@@ -100,7 +100,9 @@ def buffer_bytes(device: Device, wanted: int | None) -> int:
     return wanted
 
 
-def build_work(device: Device, kind: Kind, memory_bytes: int | None, peer: Device | None = None) -> Work:
+def build_work(
+    device: CudaDevice, kind: Kind, memory_bytes: int | None, peer: CudaDevice | None = None
+) -> Work:
     try:
         if kind.kernel is not None:
             return KernelWork(device, kind, memory_bytes)

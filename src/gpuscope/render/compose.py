@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuscope.render import RenderedFile, read_shipped
-from gpuscope.render.alertmanager import AlertmanagerPlan, alertmanager_file
+from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.render.prometheus import ScrapePlan, prometheus_files
 
 STATIC_FILES: Final = (

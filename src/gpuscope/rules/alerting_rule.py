@@ -22,8 +22,8 @@ from gpuscope.rules.interfaces import (
     RuleQueries,
     RuleQueryError,
     RuleSample,
+    RuleTemplateError,
     TemplateData,
-    TemplateError,
     TemplateExpander,
 )
 from gpuscope.rules.rule_spec import SECOND_NS, RuleSpec
@@ -176,7 +176,7 @@ def _expand(text: str, parsed: ParsedTemplate | None, data: TemplateData, failur
     TEMPLATE_COUNTS.expansions += 1
     try:
         return parsed.expand(data)
-    except (TemplateError, RuleQueryError) as error:
+    except (RuleTemplateError, RuleQueryError) as error:
         TEMPLATE_COUNTS.failures += 1
         failures.append(str(error))
         return f"<error expanding template: {error}>"

@@ -1,47 +1,34 @@
-"""The Go template engine of `rules.templates` as a `TemplateExpander`.
-
-Imported by name: a build without that package takes rule files whose labels and annotations are constant.
-"""
+"""The Go template engine of `rules.templates` as a `TemplateExpander` of rules."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from gpuscope.rules.interfaces import ParsedTemplate, TemplateData, TemplateError, TemplateExpander
-from gpuscope.rules.no_templates import NoTemplates
+from gpuscope.rules import templates
+from gpuscope.rules.interfaces import ParsedTemplate, RuleTemplateError, TemplateData, TemplateExpander
 
 
 class _GoTemplate:
-    def __init__(self, engine: Any, template: Any) -> None:
-        self._engine = engine
+    def __init__(self, template: templates.Template) -> None:
         self._template = template
 
     def expand(self, data: TemplateData) -> str:
-        engine = self._engine
-        values = engine.alert_data(data.labels, data.value, data.external_labels, data.external_url)
+        values = templates.alert_data(data.labels, data.value, data.external_labels, data.external_url)
         try:
-            functions = engine.prometheus_functions(data.query, data.at_seconds, data.external_url)
-            return str(self._template.expand(values, functions))
-        except engine.TemplateError as error:
-            raise TemplateError(str(error)) from None
+            functions = templates.prometheus_functions(data.query, data.at_seconds, data.external_url)
+            return self._template.expand(values, functions)
+        except templates.TemplateError as error:
+            raise RuleTemplateError(str(error)) from None
 
 
 class GoTemplates:
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-        self._functions = engine.prometheus_functions()
+    def __init__(self) -> None:
+        self._functions = templates.prometheus_functions()
 
     def parse(self, text: str, name: str) -> ParsedTemplate:
         try:
-            template = self._engine.parse(self._engine.ALERT_PRELUDE + text, name, self._functions)
-        except self._engine.TemplateError as error:
-            raise TemplateError(str(error)) from None
-        return _GoTemplate(self._engine, template)
+            return _GoTemplate(templates.parse(templates.ALERT_PRELUDE + text, name, self._functions))
+        except templates.TemplateError as error:
+            raise RuleTemplateError(str(error)) from None
 
 
 def load_templates() -> TemplateExpander:
-    try:
-        return GoTemplates(importlib.import_module("gpuscope.rules.templates"))
-    except ModuleNotFoundError:
-        return NoTemplates()
+    return GoTemplates()

@@ -1,7 +1,7 @@
 """What the rule engine needs from outside: a PromQL engine, a place for samples, and templates.
 
 Goes in: expressions, samples, template texts. Every failure of an engine is a `RuleQueryError`, of a template a
-`TemplateError`; both carry the sentence that the rule shows as `lastError` or in the alert.
+`RuleTemplateError`; both carry the sentence that the rule shows as `lastError` or in the alert.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RuleQueryError(GpuscopeError):
     """The engine gives no result for an expression."""
 
 
-class TemplateError(GpuscopeError):
+class RuleTemplateError(GpuscopeError):
     """A template cannot be parsed or expanded."""
 
 

@@ -18,7 +18,7 @@ from gpuscope.promql import BadQueryError
 from gpuscope.promql.ast_json import describe
 from gpuscope.promql.formatting import to_text
 from gpuscope.promql.labels import quote
-from gpuscope.rules.interfaces import TemplateError, TemplateExpander
+from gpuscope.rules.interfaces import RuleTemplateError, TemplateExpander
 from gpuscope.rules.rule_spec import GroupSpec, RuleSpec
 from gpuscope.scrape.config_values import parse_config_count, parse_config_duration
 from gpuscope.series import Labels
@@ -174,7 +174,7 @@ class _GroupReader:
             for name, text in table.items():
                 try:
                     self._templates.parse(text or "", f"__alert_{alert}")
-                except TemplateError as error:
+                except RuleTemplateError as error:
                     wrong(table.value_places[name], f"{kind} {quote(name)}: {error}")
 
     def _pairs(self, entry: YamlMapping, key: str, where: str) -> dict[str, str]:

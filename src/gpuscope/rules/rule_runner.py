@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpuscope.rules.evaluation_schedule import first_slot_ns, missed_slots
 from gpuscope.rules.restore import restore_for_state
 from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
 from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec, to_nanoseconds
-from gpuscope.rules.schedule import first_slot_ns, missed_slots
 from gpuscope.rules.state_file import RuleStateFile, has_pending, restore_group
 from gpuscope.series import Labels
 

@@ -16,7 +16,7 @@ from gpuscope.errors import UsageError
 from gpuscope.readings import ABSENT, Device
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
-from gpuscope.server.api_types.demo import DemoLoadAnswer, LoadedGpuJson
+from gpuscope.server.api_types.demo_json import DemoLoadAnswer, LoadedGpuJson
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.sources.demo.fleet import DemoFleet

@@ -98,7 +98,7 @@ class Exporter:
 
     async def _metrics(self, request: Request) -> Response:
         rendering = self._text
-        if self._openmetrics is not None and _prefers_openmetrics(request.header("accept")):
+        if self._openmetrics is not None and prefers_openmetrics(request.header("accept")):
             rendering = self._openmetrics
         rendering.requested_at = time.monotonic()
         with self._lock:
@@ -151,7 +151,7 @@ def _gzip(body: bytes) -> bytes:
     return compressor.compress(body) + compressor.flush()
 
 
-def _prefers_openmetrics(accept: str) -> bool:
+def prefers_openmetrics(accept: str) -> bool:
     """True if OpenMetrics 1.0 is acceptable with at least the quality of plain text."""
     quality = {"openmetrics": 0.0, "plain": 0.0}
     for part in accept.split(","):

@@ -16,8 +16,8 @@ from gpuscope.health.missing import Gone, Missing
 from gpuscope.health.states import State
 from gpuscope.health.use_checks import IDLE_SINCE, idle_since
 from gpuscope.readings import ABSENT, Maybe
-from gpuscope.server.api_types.findings import FindingJson
-from gpuscope.server.api_types.live import (
+from gpuscope.server.api_types.findings_json import FindingJson
+from gpuscope.server.api_types.live_json import (
     GoneJson,
     GoneTargetJson,
     LiveGpu,

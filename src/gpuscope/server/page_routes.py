@@ -22,8 +22,8 @@ from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
-from gpuscope.server.api_types.findings import FindingsAnswer
-from gpuscope.server.api_types.live import LivePicture
+from gpuscope.server.api_types.findings_json import FindingsAnswer
+from gpuscope.server.api_types.live_json import LivePicture
 from gpuscope.server.fleet_judge import FleetJudge, JudgedFleet
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
 from gpuscope.server.http.routing import READS, Route, not_allowed, not_found

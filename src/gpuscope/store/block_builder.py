@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscope.store.bundle import BundleRow, to_bundles
-from gpuscope.store.codec import (
+from gpuscope.store.chunk_codec import (
     TimeSelection,
     encode_values,
     join_chunk,

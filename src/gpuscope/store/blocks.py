@@ -10,7 +10,7 @@ import numpy as np
 from gpuscope.store.arrays import distinct
 from gpuscope.store.bundle import from_bundle
 from gpuscope.store.cache import BlockParts, ChunkCache
-from gpuscope.store.codec import TimeSelection, split_chunk, unpack_columns, unpack_integers
+from gpuscope.store.chunk_codec import TimeSelection, split_chunk, unpack_columns, unpack_integers
 from gpuscope.store.contents import Block
 from gpuscope.store.head_view import Samples
 from gpuscope.store.own_stats import OwnStats

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from gpuscope.store.codec import ChunkDamagedError
+from gpuscope.store.chunk_codec import ChunkDamagedError
 from gpuscope.store.schema import BLOCK_BITS
 from gpuscope.store.tick import Int64s
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
-from gpuscope.store.codec import TimeSelection
+from gpuscope.store.chunk_codec import TimeSelection
 from gpuscope.store.head_view import Samples
 from gpuscope.store.tick import Int64s
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuscope.store.codec import unpack_integers
+from gpuscope.store.chunk_codec import unpack_integers
 from gpuscope.store.salvage_header import replace_first_page
 from gpuscope.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
 from gpuscope.store.tick import Int64s

@@ -17,8 +17,8 @@ from gpuscope.clock import Clock, SystemClock
 from gpuscope.load.comparison import LoadedGpu
 from gpuscope.load.device_process import DeviceLoad
 from gpuscope.load.duty_cycle import Progress
+from gpuscope.load.gpu_selection import find_reading
 from gpuscope.load.kinds import KINDS
-from gpuscope.load.selection import find_reading
 from gpuscope.readings import Device, MigInstance
 from gpuscope.wiring.run_agent import CollectorThreads
 

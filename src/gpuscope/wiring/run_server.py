@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
@@ -42,6 +43,7 @@ from gpuscope.store import Store
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_engine, live_from_store
 from gpuscope.wiring.login import build_web
+from gpuscope.wiring.notifying import Notifying
 from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.remote_write import sending
 from gpuscope.wiring.rule_evaluation import (
@@ -141,7 +143,8 @@ def _run_embedded(settings: Settings) -> None:
             )
         )
         scraper, receiver = scraping.scraper, Receiver(store, server_limits=settings)
-        rules = embedded_rules(settings, listen, loaded, store, remote_write=queues)
+        notifying = Notifying(settings, listen)
+        rules = embedded_rules(settings, listen, loaded, store, remote_write=queues, sinks=[notifying.notifier])
         api = EmbeddedApi(
             store,
             build_engine(settings, store),
@@ -157,7 +160,13 @@ def _run_embedded(settings: Settings) -> None:
         # The live view has default limits: strict limits for clients must not disable it.
         live = live_from_store(EmbeddedEngine(store, Engine(store)), scraper)
         app = build_app(
-            [*api.routes(), write_route(receiver), *api.last_routes(), *page_routes(live)],
+            [
+                *api.routes(),
+                *notifying.routes(),
+                write_route(receiver),
+                *api.last_routes(),
+                *page_routes(live),
+            ],
             own_metrics=lambda: encode_text(
                 [
                     *build_families(),
@@ -168,14 +177,21 @@ def _run_embedded(settings: Settings) -> None:
                     *(queues.families() if queues else ()),
                     *rules.families(),
                     *reloads.families(api.started_at),
+                    *notifying.families(),
                 ]
             ),
             ready=store.trouble,
             access=web.access,
         )
         reload = _Reload(settings, store, scraper, query_log, rules, config, reloads)
-        with sending(queues), scraping, rules:  # senders stop last, so that the last samples are sent
-            serve(app, listen, web, settings, reload.run)
+
+        def reload_everything() -> None:
+            reload.run()
+            notifying.reload()
+
+        # Senders stop last, so that the last samples and alerts are sent.
+        with sending(queues), notifying, scraping, rules:
+            serve(app, listen, web, settings, reload_everything)
     finally:
         store.close()
 
@@ -229,11 +245,14 @@ def _run_over_engine(settings: Settings) -> None:
     stats = EngineStats()
     connection = build_engine_connection(settings, stats)
     engine = HttpEngine(connection, settings.query_max_samples)
-    rules, reloads, started_at = _rules_over_engine(settings, listen, stats), ReloadStatus(), time.time()
+    notifying = Notifying(settings, listen)
+    rules = _rules_over_engine(settings, listen, stats, notifying)
+    reloads, started_at = ReloadStatus(), time.time()
     app = build_app(
         [
             *(rule_routes(rules.view, settings) if rules is not None else ()),
             *ProxyApi(connection).routes(),
+            *notifying.routes(),
             *page_routes(live_from_engine(engine)),
         ],
         own_metrics=lambda: encode_text(
@@ -243,6 +262,7 @@ def _run_over_engine(settings: Settings) -> None:
                 *limit_families(settings),
                 *(rules.families() if rules is not None else ()),
                 *reloads.families(started_at),
+                *notifying.families(),
             ]
         ),
         ready=lambda: "",
@@ -250,22 +270,25 @@ def _run_over_engine(settings: Settings) -> None:
     )
     # An engine that is unreachable or refuses us is logged at the start, not at the first request.
     threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
-    if rules is None:
-        serve(app, listen, web, settings)
-        return
-    with rules:
-        serve(app, listen, web, settings, lambda: _reload_engine_rules(settings, rules, reloads))
+
+    def reload() -> None:
+        if rules is not None:
+            _reload_engine_rules(settings, rules, reloads)
+        notifying.reload()
+
+    with notifying, rules or nullcontext():
+        serve(app, listen, web, settings, reload)
 
 
 def _rules_over_engine(
-    settings: Settings, listen: tuple[str, int], stats: EngineStats
+    settings: Settings, listen: tuple[str, int], stats: EngineStats, notifying: Notifying
 ) -> RuleEvaluation | None:
     """None without --rules: the engine's own rules are shown then."""
     if not settings.rules:
         return None
     # A connection belongs to one event loop, and rules have their own.
     engine = HttpEngine(build_engine_connection(settings, stats), settings.query_max_samples)
-    return engine_rules(settings, listen, engine)
+    return engine_rules(settings, listen, engine, [notifying.notifier])
 
 
 def _reload_engine_rules(settings: Settings, rules: RuleEvaluation, status: ReloadStatus) -> None:

@@ -38,6 +38,7 @@ from gpuscope.wiring.demo import Demo
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import Web, build_web
+from gpuscope.wiring.notifying import Notifying
 from gpuscope.wiring.querying import build_engine, shown_flags
 from gpuscope.wiring.round_robin import RoundRobin
 from gpuscope.wiring.rule_evaluation import RuleEvaluation, embedded_rules, load_rules
@@ -97,9 +98,11 @@ def _run(
             for collector, feed in zip(collectors, feeds, strict=True):
                 collector.subscribe(feed.take)
         reloads = ReloadStatus()
-        rules = embedded_rules(settings, listen, loaded, store)
+        notifying = Notifying(settings, listen)
+        stack.callback(notifying.stop)
+        rules = embedded_rules(settings, listen, loaded, store, sinks=[notifying.notifier])
         nodes = list(zip(collectors, feeds, strict=True))
-        app = _build_app(settings, listen, web, store, nodes, history, rules, reloads, more_routes)
+        app = _build_app(settings, listen, web, store, nodes, history, rules, reloads, notifying, more_routes)
         running = (
             CollectorThreads(collectors[0])
             if len(collectors) == 1
@@ -111,8 +114,14 @@ def _run(
             filling = HistoryThread(history)
             stack.callback(filling.stop)
             filling.start()
+        notifying.start()
         stack.enter_context(rules)
-        serve(app, listen, web, settings, lambda: _reload_rules(settings, rules, reloads))
+
+        def reload() -> None:
+            _reload_rules(settings, rules, reloads)
+            notifying.reload()
+
+        serve(app, listen, web, settings, reload)
 
 
 def _reload_rules(settings: Settings, rules: RuleEvaluation, status: ReloadStatus) -> None:
@@ -136,6 +145,7 @@ def _build_app(
     history: SimulatedHistory | None,
     rules: RuleEvaluation,
     reloads: ReloadStatus,
+    notifying: Notifying,
     more_routes: Sequence[Route],
 ) -> Handler:
     api = EmbeddedApi(
@@ -153,7 +163,14 @@ def _build_app(
     # An engine of its own: limits that are set for clients' queries must not blind the page.
     live = live_from_collectors(collectors, EmbeddedEngine(store, Engine(store)))
     return build_app(
-        [*api.routes(), write_route(receiver), *more_routes, *api.last_routes(), *page_routes(live)],
+        [
+            *api.routes(),
+            *notifying.routes(),
+            write_route(receiver),
+            *more_routes,
+            *api.last_routes(),
+            *page_routes(live),
+        ],
         own_metrics=lambda: encode_text(
             [
                 *build_families(),
@@ -163,6 +180,7 @@ def _build_app(
                 *(history.families() if history else ()),
                 *rules.families(),
                 *reloads.families(api.started_at),
+                *notifying.families(),
             ]
         ),
         ready=lambda: (

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import logging
 import stat
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from gpuscope.server.http.routing import Router
 from gpuscope.store import Store
 from tests.engines import running_prometheus
 from tests.server.client import Client
+from tests.waiting import wait_for
 
 ASKED = (
     "/api/v1/query?query=up&time=1700000000.123",
@@ -79,9 +79,7 @@ def test_the_fields_are_prometheus_own(api: EmbeddedApi, client: Client, tmp_pat
                 urllib.request.urlopen(url + asked).close()
             except urllib.error.HTTPError as error:
                 error.close()
-        deadline = time.monotonic() + 30
-        while len(lines(theirs)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: len(lines(theirs)) >= 3, "Prometheus' query log")
         expected = lines(theirs)
     assert [shape(one) for one in lines(ours)] == [shape(one) for one in expected]
     assert [one["params"] for one in lines(ours)] == [one["params"] for one in expected]

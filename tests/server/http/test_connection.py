@@ -253,9 +253,10 @@ def test_a_stream_waits_for_a_slow_client_and_ends_when_it_disconnects() -> None
 
 def test_on_disconnect_is_called() -> None:
     async def talk(port: int) -> bool:
-        left = asyncio.Event()
+        began, left = asyncio.Event(), asyncio.Event()
 
         async def wait(request: Request) -> Response:
+            began.set()
             request.on_disconnect = left.set
             await left.wait()
             return text("too late")
@@ -263,10 +264,10 @@ def test_on_disconnect_is_called() -> None:
         handlers.append(wait)
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(began.wait(), 60)
         assert not left.is_set()
         writer.close()
-        await asyncio.wait_for(left.wait(), 10)
+        await asyncio.wait_for(left.wait(), 60)
         return left.is_set()
 
     handlers: list[connection.Handler] = []

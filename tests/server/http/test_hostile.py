@@ -17,6 +17,7 @@ from gpuscope.server.http import server as listening
 from gpuscope.server.http.connection import MAX_UNREAD_BYTES
 from gpuscope.server.http.messages import Request, Response, text
 from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, ask, count, response_to, with_server
+from tests.waiting import wait_in_loop_for
 
 QUICK = Limits(request_head_timeout=0.3, client_stall_timeout=0.3, request_body_timeout=0.6)
 MAX_HEAD_BYTES = QUICK.max_request_head_bytes
@@ -242,8 +243,7 @@ def test_the_number_of_connections_is_limited() -> None:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _, writer in opened:
             writer.write(GET)
-        while busy < 2:
-            await asyncio.sleep(0.01)
+        await wait_in_loop_for(lambda: busy == 2)
         responses = [await ask(port, eof=False)]
         may_answer.set()
         responses += [await reader.readline() for reader, _ in opened]
@@ -303,8 +303,7 @@ def test_stop_finishes_running_requests_within_the_grace_period() -> None:
         port = await server.start("127.0.0.1", 0)
         asking = asyncio.create_task(ask(port, GET, eof=False))
         idle = asyncio.create_task(ask(port, eof=False))
-        while not any(one.is_busy for one in server.connections):
-            await asyncio.sleep(0.01)
+        await wait_in_loop_for(lambda: any(one.is_busy for one in server.connections))
         await server.stop(grace)
         with contextlib.suppress(ConnectionResetError):
             assert await idle == b""

@@ -29,6 +29,7 @@ from gpuscope.server.http.server import Server
 from gpuscope.server.login.client_request import parse_networks
 from tests.server.certificates import make_certificate
 from tests.server.http.support import GET, LAST, ask, hello, response_to, with_server
+from tests.waiting import wait_in_loop_for
 
 QUICK = Limits(request_head_timeout=0.2, client_stall_timeout=0.2, request_body_timeout=0.4)
 CHUNKED = b"POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -103,8 +104,7 @@ def test_bodies_share_a_budget_and_small_ones_are_not_counted() -> None:
         held_reader, held = await asyncio.open_connection("127.0.0.1", port)
         held.write(head % size + b"b" * (3 * FREE_BYTES))  # half of the budget, the free part left out
         await held.drain()
-        while server_budget(port) < 2 * FREE_BYTES:
-            await asyncio.sleep(0.01)
+        await wait_in_loop_for(lambda: server_budget(port) >= 2 * FREE_BYTES)
         refused = await ask(port, head % size, b"b" * size, eof=False)
         small = await ask(port, head % 100, b"b" * 100, eof=False)
         held.write(b"b" * FREE_BYTES)  # one address may not hold more than half

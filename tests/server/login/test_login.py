@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gpuscope.server.login.authenticator import COOKIE, SECURE_COOKIE
 from gpuscope.server.login.user_file import UserFile
+from tests.examples import examples
 from tests.server.login.support import ANN, CHEAP_ROUNDS, LIFETIME, ORIGIN, PASSWORD, Site, log_in
 
 PROTECTED = (
@@ -237,7 +238,9 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(str.encode)))
 def test_any_body_gets_a_refusal(fuzzed: Site, content: bytes) -> None:
     response = fuzzed.client().post("/api/login", content=content, headers={"content-type": "application/json"})
@@ -262,7 +265,9 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.fixed_dictionaries({}, optional={"user": json_values, "password": json_values, "token": json_values}))
 def test_any_json_gets_a_refusal(fuzzed: Site, body: dict[str, object]) -> None:
     fuzzed.clock.now += 2000
@@ -270,7 +275,9 @@ def test_any_json_gets_a_refusal(fuzzed: Site, body: dict[str, object]) -> None:
     assert response.status_code in (400, 401)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.sampled_from(CREDENTIALS), st.binary(max_size=120))
 def test_any_cookie_and_authorization_get_a_refusal(
     fuzzed: Site, kind: tuple[bytes, bytes], raw: bytes

@@ -6,10 +6,9 @@
 A text is parsed once, when its file is loaded; a mistake in it is a TemplateError with line and column.
 """
 
-from gpuscope.rules.templates.alertmanager_data import Alert, AlertList, KeyValues, NotificationData
+from gpuscope.rules.templates.alertmanager_data import AlertList, KeyValues, NotificationData, TemplateAlert
 from gpuscope.rules.templates.alertmanager_functions import alertmanager_functions
 from gpuscope.rules.templates.go_time import GoTime
-from gpuscope.rules.templates.go_values import FunctionFailed
 from gpuscope.rules.templates.prometheus_functions import (
     ALERT_PRELUDE,
     AlertData,
@@ -18,10 +17,10 @@ from gpuscope.rules.templates.prometheus_functions import (
 )
 from gpuscope.rules.templates.template import Template, parse
 from gpuscope.rules.templates.template_error import TemplateError
+from gpuscope.rules.templates.template_values import FunctionFailed
 
 __all__ = [
     "ALERT_PRELUDE",
-    "Alert",
     "AlertData",
     "AlertList",
     "FunctionFailed",
@@ -29,6 +28,7 @@ __all__ = [
     "KeyValues",
     "NotificationData",
     "Template",
+    "TemplateAlert",
     "TemplateError",
     "alert_data",
     "alertmanager_functions",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gpuscope.rules.templates.go_time import GoTime
-from gpuscope.rules.templates.go_values import GoFunction, GoStruct, Stringer, StringList, StringMap
+from gpuscope.rules.templates.template_values import GoFunction, GoStruct, Stringer, StringList, StringMap
 
 
 class Strings(StringList):
@@ -67,7 +67,7 @@ class KeyValues(StringMap, Stringer):
 
 
 @dataclass(frozen=True, slots=True)
-class Alert(GoStruct):
+class TemplateAlert(GoStruct):
     status: str
     """`firing` or `resolved`."""
     labels: KeyValues
@@ -91,11 +91,11 @@ class Alert(GoStruct):
     )  # fmt: skip
 
 
-class AlertSlice(list[Alert]):
+class AlertSlice(list[TemplateAlert]):
     GO_TYPE = "[]template.Alert"
 
 
-class AlertList(list[Alert]):
+class AlertList(list[TemplateAlert]):
     GO_TYPE = "template.Alerts"
 
     def with_status(self, status: str) -> AlertSlice:

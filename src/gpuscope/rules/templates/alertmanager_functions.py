@@ -13,7 +13,8 @@ from urllib.parse import unquote_to_bytes
 
 from gpuscope.rules.templates.go_json import to_json
 from gpuscope.rules.templates.go_time import ZERO_TIME_SECONDS, GoDuration, GoTime, parse_time, parse_zone
-from gpuscope.rules.templates.go_values import (
+from gpuscope.rules.templates.humanize import humanize_duration
+from gpuscope.rules.templates.template_values import (
     FunctionFailed,
     GoFunction,
     GoValue,
@@ -21,8 +22,7 @@ from gpuscope.rules.templates.go_values import (
     SafeUrl,
     StringList,
 )
-from gpuscope.rules.templates.go_values import go_type as type_name
-from gpuscope.rules.templates.humanize import humanize_duration
+from gpuscope.rules.templates.template_values import go_type as type_name
 from gpuscope.rules.templates.text_functions import matches, replace_all, title_case, to_lower, to_upper
 
 _ZERO_TIME = GoTime(ZERO_TIME_SECONDS * 1_000_000_000)

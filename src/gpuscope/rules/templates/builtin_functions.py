@@ -7,7 +7,7 @@ from urllib.parse import quote_plus
 
 from gpuscope.rules.templates.go_format import format_print, format_println
 from gpuscope.rules.templates.go_printf import format_printf
-from gpuscope.rules.templates.go_values import (
+from gpuscope.rules.templates.template_values import (
     FunctionFailed,
     GoFunction,
     GoValue,

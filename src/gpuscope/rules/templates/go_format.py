@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from gpuscope.rules.templates.go_values import (
+from gpuscope.rules.templates.template_values import (
     FunctionFailed,
     GoStruct,
     GoValue,

@@ -6,7 +6,7 @@ import json
 
 from gpuscope.rules.templates.go_format import float_text
 from gpuscope.rules.templates.go_time import GoDuration, GoTime
-from gpuscope.rules.templates.go_values import FunctionFailed, GoStruct, GoValue, go_type
+from gpuscope.rules.templates.template_values import FunctionFailed, GoStruct, GoValue, go_type
 
 MAX_NESTING = 100
 _SAFE = {

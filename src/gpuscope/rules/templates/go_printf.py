@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuscope.rules.templates.go_format import PLAIN, Flags, bad_verb, format_value
-from gpuscope.rules.templates.go_values import FunctionFailed, GoValue, go_type
+from gpuscope.rules.templates.template_values import FunctionFailed, GoValue, go_type
 
 MAX_WIDTH = 1_000_000
 """Go's own limit for widths and precisions."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
-from gpuscope.rules.templates.go_values import (
+from gpuscope.rules.templates.template_values import (
     FunctionFailed,
     GoFunction,
     GoValue,

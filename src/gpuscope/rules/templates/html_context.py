@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from gpuscope.rules.templates.go_format import quote
-from gpuscope.rules.templates.go_values import FunctionFailed
 from gpuscope.rules.templates.html_attributes import Content, attribute_content, is_script_type
+from gpuscope.rules.templates.template_values import FunctionFailed
 
 
-class State(Enum):
+class HtmlState(Enum):
     TEXT = auto()
     TAG = auto()
     ATTRIBUTE_NAME = auto()
@@ -64,21 +64,25 @@ class UrlPart(Enum):
 
 
 COMMENTS = (
-    State.COMMENT, State.SCRIPT_BLOCK_COMMENT, State.SCRIPT_LINE_COMMENT, State.STYLE_BLOCK_COMMENT,
-    State.STYLE_LINE_COMMENT,
+    HtmlState.COMMENT, HtmlState.SCRIPT_BLOCK_COMMENT, HtmlState.SCRIPT_LINE_COMMENT,
+    HtmlState.STYLE_BLOCK_COMMENT,
+    HtmlState.STYLE_LINE_COMMENT,
 )  # fmt: skip
 SCRIPT_LITERALS = (
-    State.SCRIPT_DOUBLE_QUOTED, State.SCRIPT_SINGLE_QUOTED, State.SCRIPT_TEMPLATE, State.SCRIPT_REGEXP,
+    HtmlState.SCRIPT_DOUBLE_QUOTED, HtmlState.SCRIPT_SINGLE_QUOTED, HtmlState.SCRIPT_TEMPLATE,
+    HtmlState.SCRIPT_REGEXP,
 )  # fmt: skip
 _SPACES = " \t\n\f\r"
 _START = {
-    Content.PLAIN: State.ATTRIBUTE, Content.SCRIPT_TYPE: State.ATTRIBUTE, Content.SCRIPT: State.SCRIPT,
-    Content.STYLE: State.STYLE, Content.URL: State.URL, Content.SRCSET: State.SRCSET,
-    Content.META_CONTENT: State.META_CONTENT,
+    Content.PLAIN: HtmlState.ATTRIBUTE, Content.SCRIPT_TYPE: HtmlState.ATTRIBUTE,
+    Content.SCRIPT: HtmlState.SCRIPT,
+    Content.STYLE: HtmlState.STYLE, Content.URL: HtmlState.URL, Content.SRCSET: HtmlState.SRCSET,
+    Content.META_CONTENT: HtmlState.META_CONTENT,
 }  # fmt: skip
 _ELEMENTS = {
-    "script": State.SCRIPT, "style": State.STYLE, "textarea": State.RCDATA, "title": State.RCDATA,
-    "meta": State.TEXT,
+    "script": HtmlState.SCRIPT, "style": HtmlState.STYLE, "textarea": HtmlState.RCDATA,
+    "title": HtmlState.RCDATA,
+    "meta": HtmlState.TEXT,
 }  # fmt: skip
 _REGEXP_BEFORE = frozenset(
     {"break", "case", "continue", "delete", "do", "else", "finally", "in", "instanceof", "return", "throw",
@@ -88,7 +92,7 @@ _REGEXP_BEFORE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    state: State = State.TEXT
+    state: HtmlState = HtmlState.TEXT
     delimiter: Delimiter = Delimiter.NONE
     element: str = ""
     """A special element the text is in: script, style, textarea, title or meta."""
@@ -100,13 +104,13 @@ class Context:
 
 def before_value(context: Context) -> Context:
     """The context that a value changes by standing where an attribute's name or value is expected."""
-    if context.state is State.TAG:
-        return replace(context, state=State.ATTRIBUTE_NAME)
-    if context.state is State.BEFORE_VALUE:
+    if context.state is HtmlState.TAG:
+        return replace(context, state=HtmlState.ATTRIBUTE_NAME)
+    if context.state is HtmlState.BEFORE_VALUE:
         state = _START[context.attribute]
         return replace(context, state=state, delimiter=Delimiter.SPACE, attribute=Content.PLAIN)
-    if context.state is State.AFTER_NAME:
-        return replace(context, state=State.ATTRIBUTE_NAME, attribute=Content.PLAIN)
+    if context.state is HtmlState.AFTER_NAME:
+        return replace(context, state=HtmlState.ATTRIBUTE_NAME, attribute=Content.PLAIN)
     return context
 
 
@@ -130,10 +134,10 @@ def context_after_text(context: Context, text: str) -> tuple[Context, int]:
             inner = inner[read:]
         return context, len(text)
     element = context.element
-    is_type = context.state is State.ATTRIBUTE and context.attribute is Content.SCRIPT_TYPE
+    is_type = context.state is HtmlState.ATTRIBUTE and context.attribute is Content.SCRIPT_TYPE
     if is_type and element == "script" and not is_script_type(text[:end]):
         element = ""
-    return Context(State.TAG, element=element), end + (context.delimiter is not Delimiter.SPACE)
+    return Context(HtmlState.TAG, element=element), end + (context.delimiter is not Delimiter.SPACE)
 
 
 def _special_end(context: Context, text: str) -> int | None:
@@ -157,10 +161,10 @@ def _step(context: Context, text: str) -> tuple[Context, int]:
 def _in_text(context: Context, text: str) -> tuple[Context, int]:
     for found in re.finditer(r"<!--|</?([A-Za-z][A-Za-z0-9]*(?:[:-][A-Za-z0-9]+)*)", text):
         if found[0] == "<!--":
-            return Context(State.COMMENT), found.end()
+            return Context(HtmlState.COMMENT), found.end()
         name = found[1].lower()
         element = name if name in _ELEMENTS and found[0][1] != "/" else ""
-        return Context(State.TAG, element=element), found.end()
+        return Context(HtmlState.TAG, element=element), found.end()
     return context, len(text)
 
 
@@ -185,20 +189,20 @@ def _in_tag(context: Context, text: str) -> tuple[Context, int]:
         return context, len(text)
     element = context.element
     if text[begin] == ">":
-        state = _ELEMENTS.get(element, State.TEXT)
+        state = _ELEMENTS.get(element, HtmlState.TEXT)
         return Context(state, element="" if element == "meta" else element), begin + 1
     end = _attribute_name_end(text, begin)
     if end == begin:
         got = quote(text[begin:])
         raise FunctionFailed(f"expected space, attr name, or end of tag, but got {got}")
     attribute = attribute_content(text[begin:end].lower(), element)
-    state = State.ATTRIBUTE_NAME if end == len(text) else State.AFTER_NAME
+    state = HtmlState.ATTRIBUTE_NAME if end == len(text) else HtmlState.AFTER_NAME
     return Context(state, element=element, attribute=attribute), end
 
 
 def _in_attribute_name(context: Context, text: str) -> tuple[Context, int]:
     end = _attribute_name_end(text, 0)
-    return (context if end == len(text) else replace(context, state=State.AFTER_NAME)), end
+    return (context if end == len(text) else replace(context, state=HtmlState.AFTER_NAME)), end
 
 
 def _after_name(context: Context, text: str) -> tuple[Context, int]:
@@ -206,8 +210,8 @@ def _after_name(context: Context, text: str) -> tuple[Context, int]:
     if begin == len(text):
         return context, begin
     if text[begin] != "=":
-        return replace(context, state=State.TAG), begin
-    return replace(context, state=State.BEFORE_VALUE), begin + 1
+        return replace(context, state=HtmlState.TAG), begin
+    return replace(context, state=HtmlState.BEFORE_VALUE), begin + 1
 
 
 def _before_value(context: Context, text: str) -> tuple[Context, int]:
@@ -236,12 +240,12 @@ def _in_url(context: Context, text: str) -> tuple[Context, int]:
 
 def _in_meta_content(context: Context, text: str) -> tuple[Context, int]:
     found = re.search(rf"url[{_SPACES}]*=", text, re.IGNORECASE)
-    return (replace(context, state=State.META_CONTENT_URL), found.end()) if found else (context, len(text))
+    return (replace(context, state=HtmlState.META_CONTENT_URL), found.end()) if found else (context, len(text))
 
 
 def _in_meta_content_url(context: Context, text: str) -> tuple[Context, int]:
     end = text.find(";")
-    return (replace(context, state=State.META_CONTENT), end + 1) if end >= 0 else (context, len(text))
+    return (replace(context, state=HtmlState.META_CONTENT), end + 1) if end >= 0 else (context, len(text))
 
 
 def slash_divides_after(text: str, before: bool) -> bool:
@@ -270,22 +274,27 @@ def _in_script(context: Context, text: str) -> tuple[Context, int]:
     at, mark = found.start(), found[0]
     divides = slash_divides_after(text[:at], context.slash_divides)
     literals = {
-        '"': State.SCRIPT_DOUBLE_QUOTED, "'": State.SCRIPT_SINGLE_QUOTED, "`": State.SCRIPT_TEMPLATE,
+        '"': HtmlState.SCRIPT_DOUBLE_QUOTED, "'": HtmlState.SCRIPT_SINGLE_QUOTED,
+        "`": HtmlState.SCRIPT_TEMPLATE,
     }  # fmt: skip
     if mark in literals:
         return replace(context, state=literals[mark], slash_divides=False), at + 1
     if mark != "/":
-        return replace(context, state=State.SCRIPT_LINE_COMMENT, slash_divides=divides), found.end()
+        return replace(context, state=HtmlState.SCRIPT_LINE_COMMENT, slash_divides=divides), found.end()
     if text[at + 1 : at + 2] in ("/", "*"):
-        comment = State.SCRIPT_LINE_COMMENT if text[at + 1] == "/" else State.SCRIPT_BLOCK_COMMENT
+        comment = HtmlState.SCRIPT_LINE_COMMENT if text[at + 1] == "/" else HtmlState.SCRIPT_BLOCK_COMMENT
         return replace(context, state=comment, slash_divides=divides), at + 2
     if divides:
         return replace(context, slash_divides=False), at + 1
-    return replace(context, state=State.SCRIPT_REGEXP, slash_divides=False), at + 1
+    return replace(context, state=HtmlState.SCRIPT_REGEXP, slash_divides=False), at + 1
 
 
 def _in_script_literal(context: Context, text: str) -> tuple[Context, int]:
-    ends = {State.SCRIPT_DOUBLE_QUOTED: '"', State.SCRIPT_SINGLE_QUOTED: "'", State.SCRIPT_TEMPLATE: "`"}
+    ends = {
+        HtmlState.SCRIPT_DOUBLE_QUOTED: '"',
+        HtmlState.SCRIPT_SINGLE_QUOTED: "'",
+        HtmlState.SCRIPT_TEMPLATE: "`",
+    }
     end, at, in_set = ends.get(context.state, "/"), 0, False
     while at < len(text):
         character = text[at]
@@ -293,12 +302,12 @@ def _in_script_literal(context: Context, text: str) -> tuple[Context, int]:
             at += 1
             if at == len(text):
                 raise FunctionFailed(f"unfinished escape sequence in JS string: {quote(text)}")
-        elif context.state is State.SCRIPT_TEMPLATE and text.startswith("${", at):
+        elif context.state is HtmlState.SCRIPT_TEMPLATE and text.startswith("${", at):
             raise FunctionFailed("a placeholder in a JS template literal is not supported")
-        elif context.state is State.SCRIPT_REGEXP and character in "[]":
+        elif context.state is HtmlState.SCRIPT_REGEXP and character in "[]":
             in_set = character == "["
         elif character == end and not in_set:
-            return replace(context, state=State.SCRIPT, slash_divides=True), at + 1
+            return replace(context, state=HtmlState.SCRIPT, slash_divides=True), at + 1
         at += 1
     if in_set:
         raise FunctionFailed(f"unfinished JS regexp charset: {quote(text)}")
@@ -307,14 +316,14 @@ def _in_script_literal(context: Context, text: str) -> tuple[Context, int]:
 
 def _in_block_comment(context: Context, text: str) -> tuple[Context, int]:
     end = text.find("*/")
-    outer = State.SCRIPT if context.state is State.SCRIPT_BLOCK_COMMENT else State.STYLE
+    outer = HtmlState.SCRIPT if context.state is HtmlState.SCRIPT_BLOCK_COMMENT else HtmlState.STYLE
     return (replace(context, state=outer), end + 2) if end >= 0 else (context, len(text))
 
 
 def _in_line_comment(context: Context, text: str) -> tuple[Context, int]:
-    in_script = context.state is State.SCRIPT_LINE_COMMENT
+    in_script = context.state is HtmlState.SCRIPT_LINE_COMMENT
     found = re.search("[\n\r\u2028\u2029]" if in_script else "[\n\f\r]", text)
-    outer = State.SCRIPT if in_script else State.STYLE
+    outer = HtmlState.SCRIPT if in_script else HtmlState.STYLE
     return (replace(context, state=outer), found.start()) if found else (context, len(text))
 
 
@@ -323,19 +332,24 @@ def _in_style(context: Context, text: str) -> tuple[Context, int]:
     if not found:
         return context, len(text)
     states = {
-        "//": State.STYLE_LINE_COMMENT, "/*": State.STYLE_BLOCK_COMMENT, '"': State.STYLE_DOUBLE_QUOTED,
-        "'": State.STYLE_SINGLE_QUOTED,
+        "//": HtmlState.STYLE_LINE_COMMENT, "/*": HtmlState.STYLE_BLOCK_COMMENT,
+        '"': HtmlState.STYLE_DOUBLE_QUOTED,
+        "'": HtmlState.STYLE_SINGLE_QUOTED,
     }  # fmt: skip
-    urls = {"": State.STYLE_URL, '"': State.STYLE_DOUBLE_QUOTED_URL, "'": State.STYLE_SINGLE_QUOTED_URL}
+    urls = {
+        "": HtmlState.STYLE_URL,
+        '"': HtmlState.STYLE_DOUBLE_QUOTED_URL,
+        "'": HtmlState.STYLE_SINGLE_QUOTED_URL,
+    }
     state = states.get(found[0]) or urls[found[1] or ""]
     return replace(context, state=state), found.end()
 
 
 def _in_style_string(context: Context, text: str) -> tuple[Context, int]:
-    if context.state is State.STYLE_URL:
+    if context.state is HtmlState.STYLE_URL:
         ends = "\t\n\f\r )"
     else:
-        double = context.state in (State.STYLE_DOUBLE_QUOTED, State.STYLE_DOUBLE_QUOTED_URL)
+        double = context.state in (HtmlState.STYLE_DOUBLE_QUOTED, HtmlState.STYLE_DOUBLE_QUOTED_URL)
         ends = '"' if double else "'"
     at = 0
     while at < len(text):
@@ -344,20 +358,20 @@ def _in_style_string(context: Context, text: str) -> tuple[Context, int]:
             if at == len(text):
                 raise FunctionFailed(f"unfinished escape sequence in CSS string: {quote(text)}")
         elif text[at] in ends:
-            return replace(context, state=State.STYLE), at + 1
+            return replace(context, state=HtmlState.STYLE), at + 1
         at += 1
     return _in_url(context, text)
 
 
 _STEPS = {
-    State.TEXT: _in_text, State.TAG: _in_tag, State.ATTRIBUTE_NAME: _in_attribute_name,
-    State.AFTER_NAME: _after_name, State.BEFORE_VALUE: _before_value, State.COMMENT: _in_comment,
-    State.URL: _in_url, State.SRCSET: _in_url, State.META_CONTENT: _in_meta_content,
-    State.META_CONTENT_URL: _in_meta_content_url, State.SCRIPT: _in_script,
-    State.SCRIPT_BLOCK_COMMENT: _in_block_comment, State.STYLE_BLOCK_COMMENT: _in_block_comment,
-    State.SCRIPT_LINE_COMMENT: _in_line_comment, State.STYLE_LINE_COMMENT: _in_line_comment,
-    State.STYLE: _in_style, **dict.fromkeys(SCRIPT_LITERALS, _in_script_literal),
-    State.STYLE_DOUBLE_QUOTED: _in_style_string, State.STYLE_SINGLE_QUOTED: _in_style_string,
-    State.STYLE_DOUBLE_QUOTED_URL: _in_style_string, State.STYLE_SINGLE_QUOTED_URL: _in_style_string,
-    State.STYLE_URL: _in_style_string,
+    HtmlState.TEXT: _in_text, HtmlState.TAG: _in_tag, HtmlState.ATTRIBUTE_NAME: _in_attribute_name,
+    HtmlState.AFTER_NAME: _after_name, HtmlState.BEFORE_VALUE: _before_value, HtmlState.COMMENT: _in_comment,
+    HtmlState.URL: _in_url, HtmlState.SRCSET: _in_url, HtmlState.META_CONTENT: _in_meta_content,
+    HtmlState.META_CONTENT_URL: _in_meta_content_url, HtmlState.SCRIPT: _in_script,
+    HtmlState.SCRIPT_BLOCK_COMMENT: _in_block_comment, HtmlState.STYLE_BLOCK_COMMENT: _in_block_comment,
+    HtmlState.SCRIPT_LINE_COMMENT: _in_line_comment, HtmlState.STYLE_LINE_COMMENT: _in_line_comment,
+    HtmlState.STYLE: _in_style, **dict.fromkeys(SCRIPT_LITERALS, _in_script_literal),
+    HtmlState.STYLE_DOUBLE_QUOTED: _in_style_string, HtmlState.STYLE_SINGLE_QUOTED: _in_style_string,
+    HtmlState.STYLE_DOUBLE_QUOTED_URL: _in_style_string, HtmlState.STYLE_SINGLE_QUOTED_URL: _in_style_string,
+    HtmlState.STYLE_URL: _in_style_string,
 }  # fmt: skip

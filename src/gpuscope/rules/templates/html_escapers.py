@@ -11,9 +11,16 @@ from collections.abc import Mapping
 
 from gpuscope.rules.templates.go_format import format_print
 from gpuscope.rules.templates.go_json import to_json
-from gpuscope.rules.templates.go_values import FunctionFailed, GoStruct, GoValue, SafeHtml, SafeUrl, Stringer
 from gpuscope.rules.templates.html_attributes import Content, name_content
-from gpuscope.rules.templates.html_context import State
+from gpuscope.rules.templates.html_context import HtmlState
+from gpuscope.rules.templates.template_values import (
+    FunctionFailed,
+    GoStruct,
+    GoValue,
+    SafeHtml,
+    SafeUrl,
+    Stringer,
+)
 
 REFUSED = "ZgotmplZ"
 _HTML = {0: "\ufffd", 34: "&#34;", 38: "&amp;", 39: "&#39;", 43: "&#43;", 60: "&lt;", 62: "&gt;"}
@@ -136,13 +143,13 @@ def escape_script_value(value: GoValue) -> str:
     return f" {text} " if needs_space else text
 
 
-def escape_script_literal(value: GoValue, state: State) -> str:
-    tables: Mapping[State, dict[int, str]] = {
-        State.SCRIPT_TEMPLATE: _SCRIPT_TEMPLATE,
-        State.SCRIPT_REGEXP: _SCRIPT_REGEXP,
+def escape_script_literal(value: GoValue, state: HtmlState) -> str:
+    tables: Mapping[HtmlState, dict[int, str]] = {
+        HtmlState.SCRIPT_TEMPLATE: _SCRIPT_TEMPLATE,
+        HtmlState.SCRIPT_REGEXP: _SCRIPT_REGEXP,
     }
     text = _text(value).translate(tables.get(state, _SCRIPT_STRING))
-    return "(?:)" if not text and state is State.SCRIPT_REGEXP else text
+    return "(?:)" if not text and state is HtmlState.SCRIPT_REGEXP else text
 
 
 def escape_css(value: GoValue) -> str:

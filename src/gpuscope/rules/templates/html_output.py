@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpuscope.rules.templates.go_values import FunctionFailed, GoValue
 from gpuscope.rules.templates.html_context import (
     COMMENTS,
     SCRIPT_LITERALS,
     Context,
     Delimiter,
-    State,
+    HtmlState,
     UrlPart,
     before_value,
     context_after_text,
@@ -38,21 +37,23 @@ from gpuscope.rules.templates.html_escapers import (
     normalize_url,
 )
 from gpuscope.rules.templates.template_nodes import ActionNode, IdentifierNode, TextNode
+from gpuscope.rules.templates.template_values import FunctionFailed, GoValue
 
 _PREDEFINED = {"html", "urlquery"}
 _SCRIPT_TAG = re.compile("<(script|/script|!--)", re.IGNORECASE)
-_STYLE_STRINGS = (State.STYLE_DOUBLE_QUOTED, State.STYLE_SINGLE_QUOTED)
+_STYLE_STRINGS = (HtmlState.STYLE_DOUBLE_QUOTED, HtmlState.STYLE_SINGLE_QUOTED)
 _URLS = (
-    State.URL, *_STYLE_STRINGS, State.STYLE_DOUBLE_QUOTED_URL, State.STYLE_SINGLE_QUOTED_URL, State.STYLE_URL,
+    HtmlState.URL, *_STYLE_STRINGS, HtmlState.STYLE_DOUBLE_QUOTED_URL, HtmlState.STYLE_SINGLE_QUOTED_URL,
+    HtmlState.STYLE_URL,
 )  # fmt: skip
-_ESCAPERS: dict[State, Callable[[GoValue], GoValue]] = {
-    State.META_CONTENT_URL: filter_url,
-    State.SCRIPT: escape_script_value,
-    State.STYLE: filter_css_value,
-    State.TEXT: escape_html,
-    State.RCDATA: escape_rcdata,
-    State.ATTRIBUTE_NAME: filter_attribute_name,
-    State.SRCSET: escape_srcset,
+_ESCAPERS: dict[HtmlState, Callable[[GoValue], GoValue]] = {
+    HtmlState.META_CONTENT_URL: filter_url,
+    HtmlState.SCRIPT: escape_script_value,
+    HtmlState.STYLE: filter_css_value,
+    HtmlState.TEXT: escape_html,
+    HtmlState.RCDATA: escape_rcdata,
+    HtmlState.ATTRIBUTE_NAME: filter_attribute_name,
+    HtmlState.SRCSET: escape_srcset,
 }
 
 
@@ -61,12 +62,12 @@ class HtmlOutput:
         self.context = Context()
 
     def finish(self) -> None:
-        if self.context.state is not State.TEXT:
+        if self.context.state is not HtmlState.TEXT:
             raise FunctionFailed("ends in a non-text context")
 
     # literal text
 
-    def write_text(self, node: TextNode) -> str:
+    def render_text(self, node: TextNode) -> str:
         text, output, at = node.text, [], 0
         while at < len(text):
             after, read = context_after_text(self.context, text[at:])
@@ -81,14 +82,14 @@ class HtmlOutput:
         state = self.context.state
         if state in COMMENTS and self.context.delimiter is Delimiter.NONE:
             # A line comment ends before its line break, which the next part has.
-            if state in (State.SCRIPT_BLOCK_COMMENT, State.STYLE_BLOCK_COMMENT):
+            if state in (HtmlState.SCRIPT_BLOCK_COMMENT, HtmlState.STYLE_BLOCK_COMMENT):
                 return (
                     "\n"
-                    if state is State.SCRIPT_BLOCK_COMMENT and re.search("[\n\r\u2028\u2029]", text)
+                    if state is HtmlState.SCRIPT_BLOCK_COMMENT and re.search("[\n\r\u2028\u2029]", text)
                     else " "
                 )
             return ""
-        if state in (State.TEXT, State.RCDATA):
+        if state in (HtmlState.TEXT, HtmlState.RCDATA):
             text = self._escape_stray_less_than(text, after)
         if state in SCRIPT_LITERALS:
             text = _SCRIPT_TAG.sub(r"\\x3C\1", text)
@@ -113,15 +114,15 @@ class HtmlOutput:
         for name in names[:-1]:
             if name in _PREDEFINED:
                 raise FunctionFailed(f'predefined escaper "{name}" disallowed in template')
-        unquoted = context.state is State.ATTRIBUTE and context.delimiter is Delimiter.SPACE
+        unquoted = context.state is HtmlState.ATTRIBUTE and context.delimiter is Delimiter.SPACE
         if unquoted and names[-1] == "html":
             raise FunctionFailed('predefined escaper "html" disallowed in template')
         done = names[-1] if names[-1] in _PREDEFINED else ""
         text = self._escape(context, value, done)
-        if context.state is State.SCRIPT:
+        if context.state is HtmlState.SCRIPT:
             self.context = replace(context, slash_divides=True)
-        elif context.state is State.TAG:
-            self.context = replace(context, state=State.ATTRIBUTE_NAME)
+        elif context.state is HtmlState.TAG:
+            self.context = replace(context, state=HtmlState.ATTRIBUTE_NAME)
         return str(text)
 
     def _escape(self, context: Context, value: GoValue, done: str) -> GoValue:
@@ -133,7 +134,7 @@ class HtmlOutput:
             escaped = self._escape_url(context, value, done)
         elif state in SCRIPT_LITERALS:
             escaped = escape_script_literal(value, state)
-        elif state in (State.TEXT, State.RCDATA) and done == "html":
+        elif state in (HtmlState.TEXT, HtmlState.RCDATA) and done == "html":
             escaped = value
         else:
             escape = _ESCAPERS.get(state)

@@ -7,8 +7,8 @@ import re
 
 from gpuscope.rules.templates.go_format import float_text
 from gpuscope.rules.templates.go_time import SECOND, GoDuration, GoTime
-from gpuscope.rules.templates.go_values import FunctionFailed, GoValue, go_type
 from gpuscope.rules.templates.template_literals import parse_go_float
+from gpuscope.rules.templates.template_values import FunctionFailed, GoValue, go_type
 
 _SMALL = ("m", "u", "n", "p", "f", "a", "z", "y")
 _MAX_INT64 = 1 << 63

@@ -14,13 +14,6 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from gpuscope.rules.templates.builtin_functions import query_escape
-from gpuscope.rules.templates.go_values import (
-    FunctionFailed,
-    GoFunction,
-    GoStruct,
-    SafeHtml,
-    StringMap,
-)
 from gpuscope.rules.templates.humanize import (
     humanize,
     humanize1024,
@@ -30,6 +23,13 @@ from gpuscope.rules.templates.humanize import (
     parse_duration_seconds,
     to_duration,
     to_time,
+)
+from gpuscope.rules.templates.template_values import (
+    FunctionFailed,
+    GoFunction,
+    GoStruct,
+    SafeHtml,
+    StringMap,
 )
 from gpuscope.rules.templates.text_functions import (
     graph_link,

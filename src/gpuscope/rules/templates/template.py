@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.rules.templates.builtin_functions import builtin_functions
-from gpuscope.rules.templates.go_values import FunctionFailed, GoFunction, GoValue
 from gpuscope.rules.templates.html_output import HtmlOutput
 from gpuscope.rules.templates.template_error import TemplateError
 from gpuscope.rules.templates.template_execution import Output, PlainOutput, execute
 from gpuscope.rules.templates.template_nodes import Tree
 from gpuscope.rules.templates.template_parser import is_empty, parse_trees
+from gpuscope.rules.templates.template_values import FunctionFailed, GoFunction, GoValue
 
 DEFAULT_LIMITS = Limits()
 

@@ -14,7 +14,23 @@ from typing import NoReturn
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.rules.templates.go_format import quote
 from gpuscope.rules.templates.go_time import GoDuration
-from gpuscope.rules.templates.go_values import (
+from gpuscope.rules.templates.template_error import TemplateError
+from gpuscope.rules.templates.template_nodes import (
+    BoolNode,
+    ChainNode,
+    CommandNode,
+    DotNode,
+    FieldNode,
+    IdentifierNode,
+    NilNode,
+    NumberNode,
+    PipeNode,
+    StringNode,
+    SyntaxNode,
+    Tree,
+    VariableNode,
+)
+from gpuscope.rules.templates.template_values import (
     CAN_BE_NIL,
     FunctionFailed,
     GoFunction,
@@ -26,22 +42,6 @@ from gpuscope.rules.templates.go_values import (
     is_true,
     methods_of,
     zero_of,
-)
-from gpuscope.rules.templates.template_error import TemplateError
-from gpuscope.rules.templates.template_nodes import (
-    BoolNode,
-    ChainNode,
-    CommandNode,
-    DotNode,
-    FieldNode,
-    IdentifierNode,
-    NilNode,
-    Node,
-    NumberNode,
-    PipeNode,
-    StringNode,
-    Tree,
-    VariableNode,
 )
 
 MISSING = object()
@@ -63,7 +63,7 @@ class Evaluation:
     limits: Limits
     scope: Scope
     steps: int = field(default=0, init=False)
-    node: Node | None = field(default=None, init=False)
+    node: SyntaxNode | None = field(default=None, init=False)
     """What is evaluated now: an error names it."""
 
     # errors and limits
@@ -139,7 +139,7 @@ class Evaluation:
             self.fail("nil is not a command")
         return self.operand(dot, first)
 
-    def operand(self, dot: GoValue, node: Node) -> GoValue:
+    def operand(self, dot: GoValue, node: SyntaxNode) -> GoValue:
         """The value of a node that stands alone."""
         self.node = node
         if isinstance(node, DotNode):
@@ -167,7 +167,9 @@ class Evaluation:
             self.fail(f"{text} overflows int")
         return node.integer
 
-    def field_chain(self, dot: GoValue, node: Node, arguments: list[Node], final: GoValue) -> GoValue:
+    def field_chain(
+        self, dot: GoValue, node: SyntaxNode, arguments: list[SyntaxNode], final: GoValue
+    ) -> GoValue:
         self.node = node
         if isinstance(node, FieldNode):
             receiver, names = dot, node.names
@@ -186,7 +188,13 @@ class Evaluation:
         return self.field(dot, names[-1], node, arguments, final, receiver)
 
     def field(
-        self, dot: GoValue, name: str, node: Node, arguments: list[Node], final: GoValue, receiver: GoValue
+        self,
+        dot: GoValue,
+        name: str,
+        node: SyntaxNode,
+        arguments: list[SyntaxNode],
+        final: GoValue,
+        receiver: GoValue,
     ) -> GoValue:
         if receiver is None:
             return None
@@ -207,7 +215,7 @@ class Evaluation:
     # calls
 
     def call_function(
-        self, dot: GoValue, node: IdentifierNode, whole: Node, arguments: list[Node], final: GoValue
+        self, dot: GoValue, node: IdentifierNode, whole: SyntaxNode, arguments: list[SyntaxNode], final: GoValue
     ) -> GoValue:
         self.node = node
         function = self.functions.get(node.name)
@@ -217,7 +225,7 @@ class Evaluation:
             return self.short_circuit(dot, node.name, arguments, final)
         return self.call(dot, function, whole, node.name, arguments, final)
 
-    def short_circuit(self, dot: GoValue, name: str, arguments: list[Node], final: GoValue) -> GoValue:
+    def short_circuit(self, dot: GoValue, name: str, arguments: list[SyntaxNode], final: GoValue) -> GoValue:
         if not arguments and final is MISSING:
             self.fail(f"wrong number of args for {name}: want at least 1 got 0")
         value: GoValue = None
@@ -228,7 +236,13 @@ class Evaluation:
         return value if final is MISSING else final
 
     def call(
-        self, dot: GoValue, function: GoFunction, node: Node, name: str, arguments: list[Node], final: GoValue
+        self,
+        dot: GoValue,
+        function: GoFunction,
+        node: SyntaxNode,
+        name: str,
+        arguments: list[SyntaxNode],
+        final: GoValue,
     ) -> GoValue:
         self.step()
         parameters = function.parameters
@@ -261,7 +275,7 @@ class Evaluation:
             self.fail(f"wrong type for value; expected {parameter}; got {go_type(value)}")
         return value
 
-    def argument(self, dot: GoValue, parameter: str, node: Node) -> GoValue:
+    def argument(self, dot: GoValue, parameter: str, node: SyntaxNode) -> GoValue:
         self.node = node
         if isinstance(node, NilNode):
             if parameter not in CAN_BE_NIL:
@@ -277,7 +291,7 @@ class Evaluation:
             return self.number_argument(parameter, node)
         return self.fail(f"can't handle {node.source()} for arg of type {parameter}")
 
-    def number_argument(self, parameter: str, node: Node) -> GoValue:
+    def number_argument(self, parameter: str, node: SyntaxNode) -> GoValue:
         word = _NUMBERS[parameter]
         value = getattr(node, "integer" if word == "integer" else "real", None)
         if value is None:

@@ -13,7 +13,6 @@ from typing import Protocol
 from gpuscope.limits import Limits
 from gpuscope.rules.templates.go_format import format_print, quote
 from gpuscope.rules.templates.go_time import GoDuration
-from gpuscope.rules.templates.go_values import FunctionFailed, GoFunction, GoValue, is_true, kind_of
 from gpuscope.rules.templates.template_error import TemplateError
 from gpuscope.rules.templates.template_evaluation import Evaluation, Scope
 from gpuscope.rules.templates.template_nodes import (
@@ -21,18 +20,19 @@ from gpuscope.rules.templates.template_nodes import (
     BranchNode,
     JumpNode,
     ListNode,
-    Node,
     PipeNode,
+    SyntaxNode,
     TemplateNode,
     TextNode,
     Tree,
 )
+from gpuscope.rules.templates.template_values import FunctionFailed, GoFunction, GoValue, is_true, kind_of
 
 
 class Output(Protocol):
     """Where text and values go; the HTML output escapes values for the place they stand in."""
 
-    def write_text(self, node: TextNode) -> str: ...
+    def render_text(self, node: TextNode) -> str: ...
 
     def write_value(self, node: ActionNode, value: GoValue) -> str: ...
 
@@ -41,7 +41,7 @@ class Output(Protocol):
 
 
 class PlainOutput:
-    def write_text(self, node: TextNode) -> str:
+    def render_text(self, node: TextNode) -> str:
         return node.text
 
     def write_value(self, node: ActionNode, value: GoValue) -> str:
@@ -81,11 +81,11 @@ class Execution(Evaluation):
             self.too_long()
         self.parts.append(text)
 
-    def walk(self, dot: GoValue, node: Node) -> None:
+    def walk(self, dot: GoValue, node: SyntaxNode) -> None:
         self.step()
         self.node = node
         if isinstance(node, TextNode):
-            self.write(self.output.write_text(node))
+            self.write(self.output.render_text(node))
         elif isinstance(node, ActionNode):
             value = self.pipeline(dot, node.pipe)
             if not node.pipe.variables:
@@ -101,7 +101,7 @@ class Execution(Evaluation):
         else:
             self.nested(dot, node)
 
-    def nested(self, dot: GoValue, node: Node) -> None:
+    def nested(self, dot: GoValue, node: SyntaxNode) -> None:
         self.depth += 1
         if self.depth > self.limits.template_max_depth:
             limit = self.limits.template_max_depth

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from gpuscope.rules.templates.go_format import quote
-from gpuscope.rules.templates.go_values import FunctionFailed
 from gpuscope.rules.templates.template_lexer import Type
 from gpuscope.rules.templates.template_nodes import NumberNode, Tree
+from gpuscope.rules.templates.template_values import FunctionFailed
 
 _SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92}
 _HEX = {"x": 2, "u": 4, "U": 8}

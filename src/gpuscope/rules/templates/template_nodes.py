@@ -8,7 +8,7 @@ from gpuscope.rules.templates.go_format import quote
 
 
 @dataclass(slots=True)
-class Node:
+class SyntaxNode:
     position: int
     """Offset into the text of its tree."""
     tree: Tree
@@ -28,15 +28,15 @@ class Tree:
 
 
 @dataclass(slots=True)
-class ListNode(Node):
-    nodes: list[Node] = field(default_factory=list)
+class ListNode(SyntaxNode):
+    nodes: list[SyntaxNode] = field(default_factory=list)
 
     def source(self) -> str:
         return "".join(node.source() for node in self.nodes)
 
 
 @dataclass(slots=True)
-class TextNode(Node):
+class TextNode(SyntaxNode):
     text: str
 
     def source(self) -> str:
@@ -44,7 +44,7 @@ class TextNode(Node):
 
 
 @dataclass(slots=True)
-class IdentifierNode(Node):
+class IdentifierNode(SyntaxNode):
     name: str
 
     def source(self) -> str:
@@ -52,7 +52,7 @@ class IdentifierNode(Node):
 
 
 @dataclass(slots=True)
-class VariableNode(Node):
+class VariableNode(SyntaxNode):
     names: list[str]
     """`$name`, then fields."""
 
@@ -61,7 +61,7 @@ class VariableNode(Node):
 
 
 @dataclass(slots=True)
-class FieldNode(Node):
+class FieldNode(SyntaxNode):
     names: list[str]
 
     def source(self) -> str:
@@ -69,10 +69,10 @@ class FieldNode(Node):
 
 
 @dataclass(slots=True)
-class ChainNode(Node):
+class ChainNode(SyntaxNode):
     """Fields of a parenthesised pipeline or of a function's result."""
 
-    node: Node
+    node: SyntaxNode
     names: list[str]
 
     def source(self) -> str:
@@ -83,19 +83,19 @@ class ChainNode(Node):
 
 
 @dataclass(slots=True)
-class DotNode(Node):
+class DotNode(SyntaxNode):
     def source(self) -> str:
         return "."
 
 
 @dataclass(slots=True)
-class NilNode(Node):
+class NilNode(SyntaxNode):
     def source(self) -> str:
         return "nil"
 
 
 @dataclass(slots=True)
-class BoolNode(Node):
+class BoolNode(SyntaxNode):
     value: bool
 
     def source(self) -> str:
@@ -103,7 +103,7 @@ class BoolNode(Node):
 
 
 @dataclass(slots=True)
-class StringNode(Node):
+class StringNode(SyntaxNode):
     quoted: str
     value: str
 
@@ -112,7 +112,7 @@ class StringNode(Node):
 
 
 @dataclass(slots=True)
-class NumberNode(Node):
+class NumberNode(SyntaxNode):
     """A literal with every type that it can have; a parameter's type chooses."""
 
     text: str
@@ -126,8 +126,8 @@ class NumberNode(Node):
 
 
 @dataclass(slots=True)
-class CommandNode(Node):
-    arguments: list[Node] = field(default_factory=list)
+class CommandNode(SyntaxNode):
+    arguments: list[SyntaxNode] = field(default_factory=list)
 
     def source(self) -> str:
         return " ".join(
@@ -136,7 +136,7 @@ class CommandNode(Node):
 
 
 @dataclass(slots=True)
-class PipeNode(Node):
+class PipeNode(SyntaxNode):
     is_assignment: bool = False
     variables: list[VariableNode] = field(default_factory=list)
     commands: list[CommandNode] = field(default_factory=list)
@@ -148,7 +148,7 @@ class PipeNode(Node):
 
 
 @dataclass(slots=True)
-class ActionNode(Node):
+class ActionNode(SyntaxNode):
     pipe: PipeNode
 
     def source(self) -> str:
@@ -156,7 +156,7 @@ class ActionNode(Node):
 
 
 @dataclass(slots=True)
-class BranchNode(Node):
+class BranchNode(SyntaxNode):
     """`if`, `with` or `range`."""
 
     word: str
@@ -170,7 +170,7 @@ class BranchNode(Node):
 
 
 @dataclass(slots=True)
-class TemplateNode(Node):
+class TemplateNode(SyntaxNode):
     name: str
     pipe: PipeNode | None
 
@@ -180,7 +180,7 @@ class TemplateNode(Node):
 
 
 @dataclass(slots=True)
-class JumpNode(Node):
+class JumpNode(SyntaxNode):
     """`break` or `continue`."""
 
     word: str
@@ -190,7 +190,7 @@ class JumpNode(Node):
 
 
 @dataclass(slots=True)
-class EndNode(Node):
+class EndNode(SyntaxNode):
     """`end` or `else`: closes a list, and is in no tree."""
 
     word: str

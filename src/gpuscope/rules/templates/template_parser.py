@@ -27,10 +27,10 @@ from gpuscope.rules.templates.template_nodes import (
     JumpNode,
     ListNode,
     NilNode,
-    Node,
     NumberNode,
     PipeNode,
     StringNode,
+    SyntaxNode,
     TemplateNode,
     TextNode,
     Tree,
@@ -49,7 +49,7 @@ def parse_trees(text: str, name: str, functions: Collection[str], max_depth: int
     return parser.trees
 
 
-def is_empty(node: Node | None) -> bool:
+def is_empty(node: SyntaxNode | None) -> bool:
     """A tree of white space never replaces another one."""
     if isinstance(node, ListNode):
         return all(is_empty(inner) for inner in node.nodes)
@@ -167,7 +167,7 @@ class _Parser:
         self.next()
         return self.fail("unexpected EOF")
 
-    def text_or_action(self) -> Node:
+    def text_or_action(self) -> SyntaxNode:
         token = self.next_word()
         if token.type is Type.TEXT:
             return TextNode(token.position, self.tree, token.value)
@@ -178,14 +178,14 @@ class _Parser:
         self.action_line = 0
         return node
 
-    def action(self) -> Node:
+    def action(self) -> SyntaxNode:
         token = self.next_word()
         if token.type is Type.KEYWORD and token.value != "nil":
             return self.control(token)
         self.next_token -= 1
         return ActionNode(token.position, self.tree, self.pipeline("command", Type.RIGHT_DELIMITER))
 
-    def control(self, token: Token) -> Node:
+    def control(self, token: Token) -> SyntaxNode:
         word = token.value
         if word in ("if", "with", "range"):
             return self.branch(word)
@@ -209,7 +209,7 @@ class _Parser:
             return self.template_call()
         return self.unexpected(token, "command")
 
-    def block(self) -> Node:
+    def block(self) -> SyntaxNode:
         context = "block clause"
         token = self.next_word()
         name = self.template_name(token, context)
@@ -217,7 +217,7 @@ class _Parser:
         self.named_tree(name, context)
         return TemplateNode(token.position, self.tree, name, pipe)
 
-    def template_call(self) -> Node:
+    def template_call(self) -> SyntaxNode:
         context = "template clause"
         token = self.next_word()
         name = self.template_name(token, context)
@@ -318,7 +318,7 @@ class _Parser:
             self.fail("empty command")
         return command
 
-    def operand(self) -> Node | None:
+    def operand(self) -> SyntaxNode | None:
         node = self.term()
         if node is None or self.peek().type is not Type.FIELD:
             return node
@@ -333,7 +333,7 @@ class _Parser:
             self.fail(f"unexpected . after term {quote(node.source())}")
         return ChainNode(position, self.tree, node, names)
 
-    def term(self) -> Node | None:
+    def term(self) -> SyntaxNode | None:
         token = self.next_word()
         tree, position, value = self.tree, token.position, token.value
         match token.type:
@@ -365,7 +365,7 @@ class _Parser:
         self.next_token -= 1
         return None
 
-    def number(self, token: Token) -> Node:
+    def number(self, token: Token) -> SyntaxNode:
         try:
             return parse_number(token.value, token.type, token.position, self.tree)
         except ValueError as error:

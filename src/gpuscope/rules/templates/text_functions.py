@@ -14,7 +14,7 @@ from typing import Any
 import re2
 
 from gpuscope.rules.templates.builtin_functions import query_escape
-from gpuscope.rules.templates.go_values import FunctionFailed
+from gpuscope.rules.templates.template_values import FunctionFailed
 
 _GO_REASONS = {
     "missing )": "missing closing )",

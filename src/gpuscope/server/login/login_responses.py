@@ -6,7 +6,7 @@ import math
 
 import orjson
 
-from gpuscope.server.api_types.session import ErrorAnswer, LoginAnswer, LogoutAnswer, SessionAnswer
+from gpuscope.server.api_types.session_json import ErrorAnswer, LoginAnswer, LogoutAnswer, SessionAnswer
 from gpuscope.server.http.messages import Header, Response
 from gpuscope.server.login.password_checks import Refusal
 

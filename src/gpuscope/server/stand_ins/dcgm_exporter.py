@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuscope.errors import UsageError
 from gpuscope.metrics.families.dcgm.builder import DcgmBuilder, build_with
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
 from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args

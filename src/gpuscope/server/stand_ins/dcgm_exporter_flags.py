@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope.errors import UsageError
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DeviceSelector, parse_selector
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 
 
 def _text(text: str) -> str:

@@ -24,7 +24,7 @@ from gpuscope.sources.demo.hardware_ids import Identity
 from gpuscope.sources.demo.jobs import Running, Tenant, run_of
 from gpuscope.sources.demo.models import MIB, MigProfile, Model
 from gpuscope.sources.demo.track import Moment, Timeline
-from gpuscope.sources.demo.varying_fields import GpuState, instance_fields, varying_fields
+from gpuscope.sources.demo.varying_fields import SimulatedGpuState, instance_fields, varying_fields
 
 MEMORY_GRAIN = 2 * MIB  # the driver allocates memory in pages of 2 MiB
 _START_SHARE = 0.06  # of its memory, which a process has from the start
@@ -119,13 +119,13 @@ class Gpu:
             if at < peer.faults.lost_at
         }
 
-    def _state(self, moments: list[Moment], at: float, since: float | None, used: float) -> GpuState:
+    def _state(self, moments: list[Moment], at: float, since: float | None, used: float) -> SimulatedGpuState:
         totals = self._gained(moments, at)
         mean: Maybe[float] = ABSENT
         if since is not None and since < at and not self.slices:
             gained = totals[BUSY] - self.total(BUSY, since)
             mean = min(1.0, max(0.0, gained / (at - since)))
-        return GpuState(
+        return SimulatedGpuState(
             model=self.model,
             identity=self.identity,
             at=at,

@@ -29,7 +29,7 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuState:
+class SimulatedGpuState:
     """A GPU at one time, before rounding. It has one `Moment`, or one per MIG instance."""
 
     model: Model
@@ -49,7 +49,7 @@ class GpuState:
         return not any(moment.activity.tenants for moment in self.moments)
 
 
-def varying_fields(state: GpuState, faults: Faults) -> Fields:
+def varying_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
     model = state.model
     reserved = model.reserved_mib * MIB
     fields = _power_fields(state) | _clock_fields(state) | _link_fields(state, faults)
@@ -81,7 +81,7 @@ def instance_fields(model: Model, profile: MigProfile, moment: Moment, used: flo
     return fields | _profile(model, (moment,), (1.0,)) if model.profiling else fields
 
 
-def _utilization_fields(state: GpuState) -> Fields:
+def _utilization_fields(state: SimulatedGpuState) -> Fields:
     busy = state.moments[0].phase.rates[BUSY]
     work = state.moments[0].activity.workload
     fields: Fields = {
@@ -97,7 +97,7 @@ def _utilization_fields(state: GpuState) -> Fields:
     return fields
 
 
-def _power_fields(state: GpuState) -> Fields:
+def _power_fields(state: SimulatedGpuState) -> Fields:
     quality = state.identity.quality
     watts = sum(moment.phase.rates[POWER] for moment in state.moments) + state.unsplit * state.model.power_idle
     average = round(max(0.0, state.last_second_joules) * quality, 3)
@@ -128,7 +128,7 @@ def _power_fields(state: GpuState) -> Fields:
     }
 
 
-def _clock_fields(state: GpuState) -> Fields:
+def _clock_fields(state: SimulatedGpuState) -> Fields:
     model, idle = state.model, state.idle
     ratio = max(moment.phase.clock_ratio for moment in state.moments)
     sm = (
@@ -153,7 +153,7 @@ def _clock_fields(state: GpuState) -> Fields:
     }
 
 
-def _temperature_fields(state: GpuState, faults: Faults) -> Fields:
+def _temperature_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
     model = state.model
     heat = sum(moment.heat for moment in state.moments) + state.unsplit * model.power_idle
     room = INLET_CELSIUS + state.identity.warmth + 1.2 * sin(2 * pi * state.at / 86_400)
@@ -177,7 +177,7 @@ def _temperature_fields(state: GpuState, faults: Faults) -> Fields:
     return fields
 
 
-def _link_fields(state: GpuState, faults: Faults) -> Fields:
+def _link_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
     model = state.model
     generation = 1 if state.idle and model.idle_pstate else model.pcie_generation  # it saves power when idle
     width = 8 if state.at >= faults.narrow_at else 16
@@ -203,7 +203,7 @@ def _link_fields(state: GpuState, faults: Faults) -> Fields:
     return fields
 
 
-def _nvlink_fields(state: GpuState) -> Fields:
+def _nvlink_fields(state: SimulatedGpuState) -> Fields:
     model, total = state.model, state.totals[NVLINK]
     one = float(int(total / model.nvlinks))
     rate = state.moments[0].phase.rates[NVLINK]
@@ -239,7 +239,7 @@ def _profile(model: Model, moments: tuple[Moment, ...], parts: tuple[float, ...]
     return fields
 
 
-def _ecc_fields(state: GpuState, faults: Faults) -> Fields:
+def _ecc_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
     model = state.model
     corrected, uncorrected = float(faults.corrected(state.at)), float(faults.uncorrected(state.at))
     old = float(int(state.identity.serial[-2:]) // 80)  # a few boards have seen an error before

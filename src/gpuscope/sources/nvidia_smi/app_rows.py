@@ -15,7 +15,7 @@ from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Device, Maybe, Pid, Process, Uuid
 from gpuscope.sources.nvidia_smi.cells import to_number, to_text
 from gpuscope.sources.nvidia_smi.csv_rows import field_of, split_line
-from gpuscope.sources.nvidia_smi.query_log import LoggedGpu, LoggedProcess, to_integer
+from gpuscope.sources.nvidia_smi.query_text import LoggedGpu, LoggedProcess, to_integer
 
 COMPUTE_APPS_FIELDS = "gpu_uuid,pid,process_name,used_gpu_memory"
 _COLUMNS = COMPUTE_APPS_FIELDS.split(",")

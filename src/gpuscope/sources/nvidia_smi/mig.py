@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuscope.readings import MigInstance, Uuid
-from gpuscope.sources.nvidia_smi.query_log import LoggedMig
+from gpuscope.sources.nvidia_smi.query_text import LoggedMig
 
 _GPU = re.compile(r"GPU ([0-9]{1,9}): .*\(UUID: (GPU-[0-9A-Za-z-]+)\)\s*\Z")
 _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,9}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)\s*\Z")

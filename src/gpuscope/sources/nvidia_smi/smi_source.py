@@ -21,7 +21,7 @@ from gpuscope.sources.nvidia_smi.csv_rows import parse_rows
 from gpuscope.sources.nvidia_smi.device_cells import to_device
 from gpuscope.sources.nvidia_smi.mig import ListedGpu, parse_list, to_instances
 from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS, parse_help, without_refused
-from gpuscope.sources.nvidia_smi.query_log import LoggedGpu, parse_log
+from gpuscope.sources.nvidia_smi.query_text import LoggedGpu, parse_query_text
 from gpuscope.sources.nvidia_smi.version import parse_version
 
 MAX_REFUSALS = 20
@@ -142,7 +142,7 @@ class NvidiaSmi:
     def _read_log(self, failures: Counter[str]) -> bool:
         self._logged = {}
         try:
-            self._logged = parse_log(self._command.run_checked("-q").stdout)
+            self._logged = parse_query_text(self._command.run_checked("-q").stdout)
         except SourceError:
             failures["-q"] += 1
         return bool(self._logged)

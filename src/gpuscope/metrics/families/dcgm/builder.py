@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.families.dcgm.counters_csv import CountersFile
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.field_values import FieldValues
 from gpuscope.metrics.families.dcgm.labelled_entities import (
     Attributes,
@@ -22,7 +23,6 @@ from gpuscope.metrics.families.dcgm.labelled_entities import (
 )
 from gpuscope.metrics.families.dcgm.missing_fields import MissingFields
 from gpuscope.metrics.families.dcgm.nvlink_rates import NvlinkRates, wants_links
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.families.dcgm.own_counters import OwnCounters
 from gpuscope.metrics.families.dcgm.pod_labels import PER_PROCESS, own_value
 from gpuscope.metrics.families.dcgm.table import XID_ID, Counter

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity
 from gpuscope.metrics.families.dcgm.field_values import FieldValues
 from gpuscope.metrics.families.dcgm.hpc_jobs import jobs_of
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.families.dcgm.pod_labels import PodMapper, PodOnDevice
 from gpuscope.metrics.families.dcgm.series_labels import LabelMaker, Pairs
 from gpuscope.metrics.families.dcgm.table import Counter

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuscope.metrics.families.dcgm.count_windows import SampleWindow, XidWindow
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity, number_of
 from gpuscope.metrics.families.dcgm.field_values import receives_xids
 from gpuscope.metrics.families.dcgm.health_status import HealthWatch
 from gpuscope.metrics.families.dcgm.labelled_entities import ExportedSnapshot, LabelledEntity
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.families.dcgm.table import CLOCK_EVENTS_ID, XID_ID
 from gpuscope.metrics.sample import Sample
 from gpuscope.readings import Device

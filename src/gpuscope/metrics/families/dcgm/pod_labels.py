@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity, number_of
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.readings import ABSENT, Allocation, Device, Process, Snapshot, Uuid, unit_uuid
 
 log = logging.getLogger("gpuscope.dcgm")

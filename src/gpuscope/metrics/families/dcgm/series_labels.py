@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity, number_of
-from gpuscope.metrics.families.dcgm.options import DcgmOptions
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.readings import ABSENT
 

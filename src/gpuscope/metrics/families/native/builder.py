@@ -12,7 +12,6 @@ from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.metrics.selection import EVERY_METRIC, Selection
 from gpuscope.readings import Snapshot
-from gpuscope.settings import Settings
 
 
 class NativeBuilder:
@@ -24,13 +23,9 @@ class NativeBuilder:
             yield from part.to_families(snapshot)
 
 
-def _build(settings: Settings) -> NativeBuilder:
-    return NativeBuilder()
-
-
 FAMILY = FamilySpec(
     name="native",
     summary="gpuscope_*: every device, MIG instance, process and event, in base units",
-    build=_build,
+    build=lambda settings: NativeBuilder(),
     openmetrics=True,
 )

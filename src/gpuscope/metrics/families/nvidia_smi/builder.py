@@ -24,7 +24,6 @@ from gpuscope.metrics.families.nvidia_smi.go_registry import GoRegistry, LabelSe
 from gpuscope.metrics.families.nvidia_smi.health_metrics import add_health, backing_source, runs_the_command
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
-from gpuscope.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +76,8 @@ def _same_objects(some: Sequence[Cells], others: Sequence[Cells]) -> bool:
     return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
 
 
-def _build(settings: Settings) -> NvidiaSmiBuilder:
-    return NvidiaSmiBuilder()
-
-
 FAMILY = FamilySpec(
     name="nvidia_smi",
     summary="nvidia_smi_*: what nvidia_gpu_exporter exports",
-    build=_build,
+    build=lambda settings: NvidiaSmiBuilder(),
 )

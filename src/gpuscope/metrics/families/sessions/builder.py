@@ -13,7 +13,6 @@ from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.metrics.unit_processes import REST, UnitProcesses, processes_by_unit, unit_names
 from gpuscope.readings import ABSENT, UNKNOWN, Device, Maybe, Process, Snapshot, Uuid
-from gpuscope.settings import Settings
 
 MIB = 1 << 20
 _INFO_HELP = 'A process on a GPU; the value is 1, or how many pid="other" stands for.'
@@ -127,12 +126,8 @@ def _memory_totals(devices: tuple[Device, ...]) -> dict[Uuid, Maybe[float]]:
     return totals
 
 
-def _build(settings: Settings) -> SessionsBuilder:
-    return SessionsBuilder()
-
-
 FAMILY = FamilySpec(
     name="sessions",
     summary="gpu_process_info, gpu_session_count and three more: who is on which GPU",
-    build=_build,
+    build=lambda settings: SessionsBuilder(),
 )

@@ -101,7 +101,7 @@ class _Block:
             self.processes[-1].setdefault(key, value)
 
 
-def parse_log(text: str) -> dict[str, LoggedGpu]:
+def parse_query_text(text: str) -> dict[str, LoggedGpu]:
     """GPUs by upper-case PCI address. The first section of an address wins: a process name may imitate one."""
     return {address: _to_gpu(block) for address, block in _blocks(text.split("\n")).items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from gpuscope.server.api_types.findings import FindingJson
+from gpuscope.server.api_types.findings_json import FindingJson
 
 GpuStateName = Literal["lost", "gone", "stale", "sick", "throttled", "held", "busy", "idle"]
 ProcessState = Literal["active", "idle", "unknown"]

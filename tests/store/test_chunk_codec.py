@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuscope.series import STALE_NAN_BITS
 from gpuscope.store.bundle import from_bundle, to_bundles
-from gpuscope.store.codec import (
+from gpuscope.store.chunk_codec import (
     ChunkDamagedError,
     TimeSelection,
     decode_values,
@@ -21,6 +21,7 @@ from gpuscope.store.codec import (
     split_chunk,
     unpack_columns,
 )
+from tests.examples import examples
 
 any_bits = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -37,7 +38,7 @@ def same_bits(values: np.ndarray) -> None:
 
 
 @given(st.lists(any_bits, min_size=1, max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_bit_pattern_round_trips(patterns: list[int]) -> None:
     same_bits(np.array(patterns, np.int64).view(np.float64))
 
@@ -64,7 +65,7 @@ def test_milliwatts_compress_as_integers() -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200).filter(any))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_time_selection_round_trips(present: list[bool]) -> None:
     column = np.arange(len(present), dtype=np.int64) * 15_000
     mask = np.array(present)
@@ -85,7 +86,7 @@ def test_a_chunk_may_have_its_own_times() -> None:
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_random_bytes_are_not_a_chunk(noise: bytes) -> None:
     with pytest.raises(ChunkDamagedError):
         split_chunk(noise)

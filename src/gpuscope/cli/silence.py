@@ -1,0 +1,123 @@
+"""Silence alerts for a time: add, list and expire silences of a server, or of any Alertmanager."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
+from gpuscope.cli.terminal import printable, render_table
+from gpuscope.errors import UsageError
+from gpuscope.rfc3339 import to_rfc3339
+from gpuscope.setting_values import parse_positive_duration
+from gpuscope.settings import Settings
+
+SETTINGS = ()
+USAGE = "gpuscope silence add|list|expire [MATCHER… | ID…] [options]"
+EPILOG = """examples:
+  gpuscope silence add node=n3 --for 2h --comment "new power supply"
+  gpuscope silence add alertname=GpuHot 'gpu=~"0|1"' --for 1d --comment "known"
+  gpuscope silence list
+  gpuscope silence expire 13db969f-0ea0-40b8-b51d-b731c5010945
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("add", "list", "expire"), help="what to do")
+    parser.add_argument(
+        "words", nargs="*", metavar="MATCHER|ID", help="matchers of add and list, ids of expire"
+    )
+    parser.add_argument("--for", dest="length", metavar="1h", default="1h", help="how long (1h)")
+    parser.add_argument("--comment", metavar="TEXT", default="", help="why, for those who see the silence")
+    parser.add_argument("--author", metavar="NAME", default="", help="who silences (you)")
+    parser.add_argument("--all", action="store_true", help="list: expired silences too")
+    parser.add_argument("--json", action="store_true", help="list: the answer of Alertmanager's API")
+    add_server_arguments(parser)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.action == "add":
+        print(_add(args))
+    elif args.action == "list":
+        _list(args)
+    else:
+        if not args.words:
+            raise UsageError(
+                "gpuscope silence expire: give the id of a silence; `gpuscope silence list` shows them"
+            )
+        for silence_id in args.words:
+            path = f"/api/v2/silence/{quote(silence_id, safe='')}"
+            request_json(args.server, "DELETE", path, token=token_of(args))
+    return 0
+
+
+def _add(args: argparse.Namespace) -> str:
+    from gpuscope.notify.matcher_parser import parse_matcher
+
+    if not args.words:
+        raise UsageError("gpuscope silence add: give at least one matcher, for instance node=n3")
+    if not args.comment:
+        raise UsageError("gpuscope silence add: give a reason with --comment")
+    try:
+        seconds = parse_positive_duration(args.length)
+    except ValueError as error:
+        raise UsageError(f"--for: {args.length!r} is {error}; for example 2h") from None
+    matchers = []
+    for text in args.words:
+        try:
+            one = parse_matcher(text)
+        except ValueError as error:
+            raise UsageError(f"gpuscope silence add: {text!r} is not a matcher: {error}") from None
+        matchers.append(
+            {"name": one.name, "value": one.value, "isRegex": one.is_regex, "isEqual": one.is_equal}
+        )
+    now = time.time()
+    silence = {
+        "matchers": matchers,
+        "startsAt": to_rfc3339(now, "milliseconds"),
+        "endsAt": to_rfc3339(now + seconds, "milliseconds"),
+        "createdBy": args.author or getpass.getuser(),
+        "comment": args.comment,
+    }
+    answer = request_json(args.server, "POST", "/api/v2/silences", silence, token=token_of(args))
+    return printable(str(answer["silenceID"]))
+
+
+def _list(args: argparse.Namespace) -> None:
+    silences = read_json(
+        args.server,
+        f"/api/v2/silences?{urlencode([('filter', text) for text in args.words])}",
+        token=token_of(args),
+    )
+    if not args.all:
+        silences = [one for one in silences if one["status"]["state"] != "expired"]
+    if args.json:
+        print(json.dumps(silences, indent=2))
+    elif not silences:
+        print("no silences")
+    else:
+        rows = [_row(one) for one in silences]
+        print("\n".join(render_table(("ID", "STATE", "ENDS", "AUTHOR", "MATCHERS", "COMMENT"), rows)))
+
+
+def _row(silence: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        printable(str(silence["id"]), 36),
+        printable(str(silence["status"]["state"]), 8),
+        printable(str(silence["endsAt"])[:19].replace("T", " "), 19),
+        printable(str(silence["createdBy"]), 20),
+        printable(" ".join(_matcher(one) for one in silence["matchers"]), 60),
+        printable(str(silence["comment"]), 60),
+    )
+
+
+def _matcher(one: Mapping[str, Any]) -> str:
+    operator = (
+        ("=~" if one["isRegex"] else "=") if one.get("isEqual", True) else "!~" if one["isRegex"] else "!="
+    )
+    return f"{one['name']}{operator}{one['value']}"

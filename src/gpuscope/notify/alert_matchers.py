@@ -1,0 +1,81 @@
+"""Label matchers of routes, inhibition rules, silences and API filters.
+
+A missing label has the value "". A regular expression is RE2's and must match the whole value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuscope.anchored_regex import compile_anchored
+from gpuscope.promql.labels import quote
+from gpuscope.series import MatchOp
+
+RESERVED = "{}!=~,\\\"'`"
+_OP_ORDER = {
+    op: at for at, op in enumerate((MatchOp.EQUAL, MatchOp.NOT_EQUAL, MatchOp.REGEX, MatchOp.NOT_REGEX))
+}
+_OPENMETRICS = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+
+
+def is_reserved(character: str) -> bool:
+    """Whitespace as Go counts it, or a character of the syntax."""
+    return character in RESERVED or is_space(character)
+
+
+def is_space(character: str) -> bool:
+    return character.isspace() and character not in "\x1c\x1d\x1e\x1f"  # which Go does not count
+
+
+@dataclass(frozen=True, slots=True)
+class AlertMatcher:
+    """Raises ValueError for a regular expression that RE2 refuses."""
+
+    name: str
+    op: MatchOp
+    value: str
+    _regex: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
+            object.__setattr__(self, "_regex", compile_anchored(self.value, captures=False))
+
+    @property
+    def is_regex(self) -> bool:
+        return self._regex is not None
+
+    @property
+    def is_equal(self) -> bool:
+        return self.op in (MatchOp.EQUAL, MatchOp.REGEX)
+
+    def matches_value(self, value: str) -> bool:
+        if self._regex is None:
+            return (value == self.value) is self.is_equal
+        try:
+            found = self._regex.fullmatch(value) is not None
+        except UnicodeEncodeError:  # bytes that are not UTF-8 match no pattern
+            found = False
+        return found is self.is_equal
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return self.matches_value(labels.get(self.name, ""))
+
+    def __str__(self) -> str:
+        """As Alertmanager prints it, because it is part of a group's key."""
+        if any(map(is_reserved, self.name)):
+            return f"{quote(self.name)}{self.op}{quote(self.value)}"
+        return f'{self.name}{self.op}"{self.value.translate(_OPENMETRICS)}"'
+
+
+def match_all(matchers: Iterable[AlertMatcher], labels: Mapping[str, str]) -> bool:
+    return all(matcher.matches(labels) for matcher in matchers)
+
+
+def sorted_matchers(matchers: Iterable[AlertMatcher]) -> tuple[AlertMatcher, ...]:
+    return tuple(sorted(matchers, key=lambda one: (one.name, one.value, _OP_ORDER[one.op])))
+
+
+def matchers_text(matchers: Iterable[AlertMatcher]) -> str:
+    return "{" + ",".join(map(str, matchers)) + "}"

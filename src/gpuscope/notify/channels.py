@@ -1,0 +1,45 @@
+"""A channel is one entry of a receiver: `email_configs[0]` of `oncall`. Here is what its sender must do.
+
+A sender blocks, in the channel's own thread. It raises SendError; every other exception is a defect and counts
+as an error that is not retried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from gpuscope.notify.notification import Notification
+
+
+class SendError(Exception):
+    """`reason` is one of Alertmanager's: clientError, serverError, contextDeadlineExceeded, other."""
+
+    def __init__(self, message: str, *, may_retry: bool, reason: str = "other") -> None:
+        super().__init__(message)
+        self.may_retry = may_retry
+        self.reason = reason
+
+
+class Sender(Protocol):
+    def send(self, notification: Notification, timeout_seconds: float) -> None:
+        """Return when the channel has accepted the message."""
+        ...
+
+
+class ChannelKey(NamedTuple):
+    receiver: str
+    kind: str
+    """`webhook`, `email`, `slack`, …"""
+    position: int
+    """Among the receiver's channels of this kind."""
+
+    def __str__(self) -> str:
+        return f"{self.receiver}/{self.kind}[{self.position}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    key: ChannelKey
+    sends_resolved: bool
+    sender: Sender

@@ -1,0 +1,201 @@
+"""The messages that are sent without a template: which GPU, whose, since when, what it means, what to do.
+
+Rows whose label is absent are left out. Every channel has its own escaping, applied to every label and
+annotation (`Markup`); markup of the message itself is added after it.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote as quote_url
+from urllib.parse import urlsplit
+
+from gpuscope.notify.notification import FIRING, MessageAlert, Notification
+from gpuscope.rfc3339 import to_rfc3339
+
+MAX_LISTED_ALERTS = 20
+"""A message with 10,000 alerts would be refused by most channels."""
+MAX_VALUE_CHARACTERS = 1000
+Escape = Callable[[str], str]
+
+ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Node", ("node", "hostname", "Hostname", "instance")),
+    ("GPU", ("gpu", "minor_number")),
+    ("Model", ("model", "modelName", "gpu_model")),
+    ("UUID", ("uuid", "UUID")),
+    ("Owner", ("owner", "user", "account")),
+    ("Job", ("job_id", "slurm_job_id", "jobid")),
+    ("Namespace", ("namespace", "exported_namespace")),
+    ("Pod", ("pod", "exported_pod")),
+    ("Container", ("container", "exported_container")),
+    ("XID", ("xid",)),
+    ("Severity", ("severity",)),
+)
+"""A row's title, and the labels it is taken from: the first one that the alert has."""
+MEANING = ("summary", "description", "message")
+NEXT_STEP = ("next", "next_step", "action", "remedy")
+RUNBOOK = ("runbook_url", "runbook")
+
+
+SUBJECT_LABELS = ("severity", "node", "instance", "gpu", "user", "namespace", "pod", "job_id")
+
+
+def subject(notification: Notification) -> str:
+    """`[FIRING:2] GpuXidHardware (critical node-3)`: one line, with the labels that all alerts share."""
+    count = f":{len(notification.firing)}" if notification.status == FIRING else ""
+    group, common = notification.group_labels, notification.common_labels
+    words = [group[name] for name in sorted(group, key=lambda name: (name != "alertname", name))]
+    rest = [common[name] for name in SUBJECT_LABELS if name in common and name not in group]
+    extra = f"({' '.join(rest)})" if rest else ""
+    return _cut(f"[{notification.status.upper()}{count}] {' '.join(words)} {extra}")
+
+
+def page_link(notification: Notification) -> str:
+    return f"{notification.external_url}/#/alerts?receiver={quote_url(notification.receiver, safe='')}"
+
+
+def rows_of(alert: MessageAlert) -> Iterator[tuple[str, str]]:
+    """Title and text: what it is about, since when, what it means, the next step."""
+    for title, names in ROWS:
+        value = next((alert.labels[name] for name in names if alert.labels.get(name)), "")
+        if value:
+            yield title, _cut(value)
+    yield "Since", to_rfc3339(alert.starts_at, "seconds")
+    if alert.ends_at is not None:
+        yield "Resolved", to_rfc3339(alert.ends_at, "seconds")
+    for name in MEANING:
+        if alert.annotations.get(name):
+            yield ("Meaning" if name != "summary" else "Summary"), _cut(alert.annotations[name])
+    for title, names in (("Next step", NEXT_STEP), ("Runbook", RUNBOOK)):
+        value = next((alert.annotations[name] for name in names if alert.annotations.get(name)), "")
+        if value:
+            yield title, _cut(value)
+
+
+def _cut(value: str) -> str:
+    """One line without control characters, not too long."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in value).split())
+    return text if len(text) <= MAX_VALUE_CHARACTERS else text[: MAX_VALUE_CHARACTERS - 1] + "…"
+
+
+def alert_name(alert: MessageAlert) -> str:
+    return _cut(alert.labels.get("alertname", "alert"))
+
+
+def web_link(url: str) -> str:
+    """The URL if a browser may be sent there; a rule's expression could be `javascript:…`."""
+    try:
+        return url if urlsplit(url).scheme in ("http", "https") else ""
+    except ValueError:
+        return ""
+
+
+def escape_slack(text: str) -> str:
+    """No link, mention or `<!channel>` can start without a `<`."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def escape_markdown(text: str) -> str:
+    """Of Discord and Teams."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]()#<>|~@" else c for c in text)
+
+
+def _quote_link(url: str) -> str:
+    """Without the characters that could end a link."""
+    return "".join(c if c.isalnum() or c in "-._~:/?#@!$&*+,;=%" else quote_url(c, safe="") for c in url)
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """How a channel writes text, bold text and links; `link` gets a title and a URL."""
+
+    escape: Escape = str
+    bold: Escape = str
+    link: Callable[[str, str], str] = lambda title, url: f"{title}: {url}"
+
+
+PLAIN = Markup()
+SLACK = Markup(
+    escape_slack, lambda text: f"*{text}*", lambda title, url: f"<{escape_slack(_quote_link(url))}|{title}>"
+)
+MARKDOWN = Markup(
+    escape_markdown, lambda text: f"**{text}**", lambda title, url: f"[{title}]({_quote_link(url)})"
+)
+TELEGRAM = Markup(
+    html.escape,
+    lambda text: f"<b>{text}</b>",
+    lambda title, url: f'<a href="{html.escape(url)}">{title}</a>',
+)
+
+
+def alert_lines(alerts: Sequence[MessageAlert], markup: Markup = PLAIN) -> str:
+    """One paragraph per alert."""
+    paragraphs = []
+    for alert in alerts[:MAX_LISTED_ALERTS]:
+        lines = [markup.bold(markup.escape(alert_name(alert)))]
+        lines += [f"- {title}: {markup.escape(text)}" for title, text in rows_of(alert)]
+        if link := web_link(alert.generator_url):
+            lines.append(f"- {markup.link('Source', link)}")
+        paragraphs.append("\n".join(lines))
+    if len(alerts) > MAX_LISTED_ALERTS:
+        paragraphs.append(f"and {len(alerts) - MAX_LISTED_ALERTS} more")
+    return "\n\n".join(paragraphs)
+
+
+def body(notification: Notification, markup: Markup = PLAIN) -> str:
+    """The whole message: firing alerts, resolved ones, and the link to the page."""
+    parts = []
+    for title, alerts in (("Firing", notification.firing), ("Resolved", notification.resolved)):
+        if alerts:
+            parts.append(f"{markup.bold(title)}\n{alert_lines(alerts, markup)}")
+    if link := web_link(page_link(notification)):
+        parts.append(markup.link("Open in gpuscope", link))
+    return "\n\n".join(parts)
+
+
+def plain_body(notification: Notification) -> str:
+    return body(notification)
+
+
+def slack_body(notification: Notification) -> str:
+    return body(notification, SLACK)
+
+
+def markdown_body(notification: Notification) -> str:
+    return body(notification, MARKDOWN)
+
+
+def telegram_body(notification: Notification) -> str:
+    return body(notification, TELEGRAM)
+
+
+def html_body(notification: Notification) -> str:
+    """A whole HTML document, with styles inline: mail programs drop the others."""
+    parts = [
+        '<!doctype html><html><head><meta charset="utf-8"></head>'
+        '<body style="font-family:sans-serif;font-size:14px;color:#222">',
+        f"<h2>{html.escape(subject(notification))}</h2>",
+    ]
+    groups = (("Firing", "#c62828", notification.firing), ("Resolved", "#2e7d32", notification.resolved))
+    for title, colour, alerts in groups:
+        if not alerts:
+            continue
+        parts.append(f'<h3 style="color:{colour}">{title}</h3>')
+        parts += [_html_alert(alert) for alert in alerts[:MAX_LISTED_ALERTS]]
+        if len(alerts) > MAX_LISTED_ALERTS:
+            parts.append(f"<p>and {len(alerts) - MAX_LISTED_ALERTS} more</p>")
+    link = html.escape(web_link(page_link(notification)))
+    parts.append(f'<p><a href="{link}">Open in gpuscope</a></p></body></html>')
+    return "\n".join(parts)
+
+
+def _html_alert(alert: MessageAlert) -> str:
+    rows = "".join(
+        f'<tr><td style="padding-right:1em;color:#666">{title}</td><td>{html.escape(text)}</td></tr>'
+        for title, text in rows_of(alert)
+    )
+    link = html.escape(web_link(alert.generator_url))
+    source = f'<p><a href="{link}">Source</a></p>' if link else ""
+    return f"<p><b>{html.escape(alert_name(alert))}</b></p><table>{rows}</table>{source}"

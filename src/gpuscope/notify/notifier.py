@@ -1,0 +1,364 @@
+"""Takes alerts, groups them, and says which messages are due: the counterpart of Alertmanager.
+
+`take` only queues, so that rule evaluation never waits for it; `flush_due`, called by the timer thread, does
+the work; `finished` takes a message's outcome from a channel's thread. One lock guards all state, and nothing
+is sent while it is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuscope.clock import Clock
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.metrics.sample import MetricFamily
+from gpuscope.notify.alert_store import AlertStore
+from gpuscope.notify.alerting_config import AlertingConfig
+from gpuscope.notify.channels import Channel, ChannelKey, SendError
+from gpuscope.notify.delivery import Delivery
+from gpuscope.notify.groups import AggregationGroup, AlertGroups
+from gpuscope.notify.inhibition import Inhibitor
+from gpuscope.notify.notification import MessageAlert, Notification
+from gpuscope.notify.notification_log import (
+    LogEntry,
+    LogKeeper,
+    LogKey,
+    NotificationLog,
+    Reason,
+    reason_to_notify,
+)
+from gpuscope.notify.notify_counters import ChannelStatus, NotifyCounters
+from gpuscope.notify.silences import Silence, SilenceKeeper, Silences
+from gpuscope.notify.stored_alert import StoredAlert, message_order, store_alert
+from gpuscope.rules.alert import Alert
+
+MAINTENANCE_SECONDS = 900.0
+"""How often expired silences, log entries and resolved alerts are forgotten."""
+MIN_SEND_SECONDS = 10.0
+"""For all attempts of a message, even if the group interval is shorter."""
+
+
+class StateKeeper(SilenceKeeper, LogKeeper, Protocol):
+    """Where silences and the log are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertStatus:
+    alert: StoredAlert
+    receivers: tuple[str, ...]
+    silenced_by: tuple[str, ...]
+    inhibited_by: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        return "suppressed" if self.silenced_by or self.inhibited_by else "active"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    labels: Mapping[str, str]
+    receiver: str
+    route_labels: Mapping[str, str]
+    muted_by: tuple[str, ...]
+    alerts: tuple[AlertStatus, ...]
+
+
+class Notifier:
+    """For several threads at once. An `AlertSink`."""
+
+    def __init__(
+        self,
+        config: AlertingConfig,
+        channels: Mapping[str, Sequence[Channel]],
+        clock: Clock,
+        keeper: StateKeeper,
+        limits: Limits,
+        *,
+        kept_silences: Sequence[Silence] = (),
+        kept_log: Sequence[tuple[LogKey, LogEntry]] = (),
+        external_url: str = "",
+        on_take: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.counters = NotifyCounters()
+        self.silences = Silences(keeper, kept_silences, max_silences=limits.max_silences)
+        self.external_url = external_url
+        self.started_at = clock.now()
+        self.reload_error = ""
+        """Why the last reload was refused."""
+        self._clock = clock
+        self._limits = limits
+        self._log = NotificationLog(keeper, kept_log)
+        self._inbox: deque[Sequence[Alert]] = deque()
+        self._inbox_lock = threading.Lock()  # held for moments only, by threads that must not wait
+        self._on_take = on_take
+        self._alerts = AlertStore(max_alerts=limits.max_alerts)
+        self._maintained_at = self.started_at
+        self.counters.reloaded_at = self.started_at
+        self._use(config, channels)
+
+    def _use(self, config: AlertingConfig, channels: Mapping[str, Sequence[Channel]]) -> None:
+        self.config = config
+        self._channels = channels
+        self._inhibitor = Inhibitor(config.inhibit_rules)
+        self._groups = AlertGroups(config.route, max_groups=self._limits.max_alert_groups)
+        known = {channel.key for many in channels.values() for channel in many}
+        for gone in self.counters.channels.keys() - known:
+            del self.counters.channels[gone]
+        for key in sorted(known):
+            self.counters.channels.setdefault(key, ChannelStatus())
+            self.counters.notifications.setdefault(key.kind, 0)
+
+    def use(self, config: AlertingConfig, channels: Mapping[str, Sequence[Channel]]) -> None:
+        """A reloaded configuration. Alerts, silences and the log stay; groups are built anew."""
+        with self.lock:
+            now = self._clock.now()
+            self._use(config, channels)
+            self._inhibitor.rebuild(self._alerts)
+            for alert in self._alerts:
+                self._groups.insert(alert, now)
+            self.counters.is_reload_good, self.counters.reloaded_at = True, now
+            self.reload_error = ""
+        self._on_take()
+
+    def reload_failed(self, why: str) -> None:
+        """The file is wrong; the configuration in use stays."""
+        with self.lock:
+            self.counters.is_reload_good = False
+            self.reload_error = why
+
+    def count_invalid(self, count: int) -> None:
+        with self.lock:
+            self.counters.invalid += count
+
+    def take(self, alerts: Sequence[Alert]) -> None:
+        """From the evaluation thread: returns at once."""
+        if not alerts:
+            return
+        with self._inbox_lock:
+            # A rule engine sends again what was lost here, so the oldest batches may go.
+            while self._inbox and sum(map(len, self._inbox)) + len(alerts) > self._limits.max_alerts:
+                LIMITS_REACHED.count("max_alerts")
+                self._inbox.popleft()
+            self._inbox.append(alerts)
+        self._on_take()
+
+    def put(self, alerts: Sequence[Alert]) -> int:
+        """As `take`, but done on return: for the API. The number of alerts there was no room for."""
+        with self.lock:
+            self._empty_inbox()
+            refused = self._put(alerts)
+        self._on_take()
+        return refused
+
+    def _empty_inbox(self) -> None:
+        with self._inbox_lock:
+            batches, self._inbox = self._inbox, deque()
+        for batch in batches:
+            self._put(batch)
+
+    def _put(self, alerts: Sequence[Alert]) -> int:
+        now, refused = self._clock.now(), 0
+        for alert in alerts:
+            stored = self._alerts.put(store_alert(alert, now, self.config.resolve_timeout), now)
+            if stored is None:
+                refused += 1
+                continue
+            self.counters.received["resolved" if stored.is_resolved(now) else "firing"] += 1
+            self._inhibitor.update(stored)
+            self._groups.insert(stored, now)
+        return refused
+
+    def next_flush_at(self) -> float | None:
+        """When `flush_due` has something to do; None until an alert comes."""
+        with self.lock:
+            return self._groups.next_due()
+
+    def flush_due(self) -> list[Delivery]:
+        """The messages to send now."""
+        with self.lock:
+            self._empty_inbox()
+            now = self._clock.now()
+            if now - self._maintained_at >= MAINTENANCE_SECONDS:
+                self._maintain(now)
+            return [delivery for group in self._groups.take_due(now) for delivery in self._flush(group, now)]
+
+    def _maintain(self, now: float) -> None:
+        self._maintained_at = now
+        self.silences.forget_expired(now)
+        self._log.forget_expired(now)
+        self._alerts.forget_resolved(now)
+        self._inhibitor.rebuild(self._alerts)
+
+    def _flush(self, group: AggregationGroup, now: float) -> list[Delivery]:
+        alerts = sorted(group.alerts.values(), key=message_order)
+        group.resolved_in_flush = [alert for alert in alerts if alert.is_resolved(now)]
+        group.has_failed = False
+        told = self._unmuted(group, alerts, now)
+        channels = self._channels.get(group.route.receiver, ()) if told else ()
+        deliveries = [one for channel in channels for one in self._deliver(group, channel, told, now)]
+        group.waiting_for = len(deliveries)
+        if not deliveries:
+            self._groups.finished(group, now)
+        return deliveries
+
+    def _unmuted(self, group: AggregationGroup, alerts: list[StoredAlert], now: float) -> list[StoredAlert]:
+        """The alerts that neither inhibition nor a time interval nor a silence holds back."""
+        suppressed = self.counters.suppressed
+        told = [alert for alert in alerts if not self._inhibitor.inhibited_by(alert.labels, now)]
+        suppressed["inhibition"] += len(alerts) - len(told)
+        route = group.route
+        group.muted_by = ()
+        if told and route.active_time_intervals and not self._inside(route.active_time_intervals, now):
+            suppressed["active_time_interval"] += len(told)
+            group.muted_by = route.active_time_intervals
+            return []
+        if told and (muted_by := self._inside(route.mute_time_intervals, now)):
+            suppressed["mute_time_interval"] += len(told)
+            group.muted_by = muted_by
+            return []
+        heard = [alert for alert in told if not self.silences.silenced_by(alert.labels, now)]
+        suppressed["silence"] += len(told) - len(heard)
+        return heard
+
+    def _inside(self, names: tuple[str, ...], now: float) -> tuple[str, ...]:
+        intervals = self.config.time_intervals
+        return tuple(name for name in names if any(one.contains(now) for one in intervals[name]))
+
+    def _deliver(
+        self, group: AggregationGroup, channel: Channel, alerts: list[StoredAlert], now: float
+    ) -> list[Delivery]:
+        resolved = frozenset(alert.fingerprint for alert in alerts if alert.is_resolved(now))
+        firing = frozenset(alert.fingerprint for alert in alerts) - resolved
+        key = LogKey(group.key, *channel.key)
+        reason = reason_to_notify(
+            self._log.get(key),
+            firing,
+            resolved,
+            sends_resolved=channel.sends_resolved,
+            repeat_interval=group.route.repeat_interval,
+            now=now,
+        )
+        if reason is Reason.NONE:
+            return []
+        self.counters.notifications[channel.key.kind] += 1
+        if not channel.sends_resolved and not firing:
+            self._log.set(key, firing, resolved, group.route.repeat_interval, now)
+            return []
+        told = [one for one in alerts if channel.sends_resolved or one.fingerprint in firing]
+        notification = Notification(
+            receiver=group.route.receiver,
+            group_key=group.key,
+            group_labels=group.labels,
+            alerts=[_message_alert(alert, alert.fingerprint in resolved) for alert in told],
+            reason=reason.value,
+            external_url=self.external_url,
+            sent_at=now,
+            route_labels=dict(group.route.labels),
+        )
+        timeout = max(group.route.group_interval, MIN_SEND_SECONDS)
+        return [Delivery(channel, notification, group, firing, resolved, timeout, group.flush_number)]
+
+    def attempted(self, delivery: Delivery, seconds: float, error: SendError | None) -> None:
+        """One attempt is over; the message may be tried again."""
+        with self.lock:
+            kind = delivery.channel.key.kind
+            self.counters.requests[kind] += 1
+            self.counters.latency_seconds[kind] += seconds  # type: ignore[assignment]  # a Counter of floats
+            status = self.counters.channels.setdefault(delivery.channel.key, ChannelStatus())
+            now = self._clock.now()
+            if error is None:
+                status.is_up, status.last_error, status.failing_since = True, "", 0.0
+                status.last_sent_at = now
+                status.sent += 1
+                return
+            self.counters.failed_requests[kind] += 1
+            status.failed += 1
+            status.last_error = str(error)
+            if status.is_up is not False:
+                status.is_up, status.failing_since = False, now
+
+    def finished(self, delivery: Delivery, error: SendError | None) -> None:
+        """The message was accepted, or given up: then it is tried again at the group's next flush."""
+        with self.lock:
+            now = self._clock.now()
+            group, channel = delivery.group, delivery.channel
+            if error is None:
+                key = LogKey(group.key, *channel.key)
+                repeat_interval = group.route.repeat_interval
+                self._log.set(key, delivery.firing, delivery.resolved, repeat_interval, now)
+            else:
+                group.has_failed = True
+                self.counters.failed[channel.key.kind, error.reason] += 1
+            group.waiting_for -= 1
+            if group.waiting_for == 0:
+                self._groups.finished(group, now)
+        self._on_take()
+
+    def alert_statuses(self) -> list[AlertStatus]:
+        """Alerts that are not resolved, sorted by fingerprint."""
+        with self.lock:
+            self._empty_inbox()
+            now = self._clock.now()
+            firing = [alert for alert in self._alerts if not alert.is_resolved(now)]
+            return [self._status(one, now) for one in sorted(firing, key=lambda one: one.fingerprint)]
+
+    def _status(self, alert: StoredAlert, now: float) -> AlertStatus:
+        inhibitor = self._inhibitor.inhibited_by(alert.labels, now)
+        return AlertStatus(
+            alert,
+            tuple(route.receiver for route in self.config.route.match(alert.labels)),
+            tuple(self.silences.silenced_by(alert.labels, now)),
+            (inhibitor,) if inhibitor else (),
+        )
+
+    def group_statuses(self) -> list[GroupStatus]:
+        """Groups by labels, then receiver; without resolved alerts."""
+        with self.lock:
+            self._empty_inbox()
+            now = self._clock.now()
+            groups = sorted(self._groups, key=lambda one: (sorted(one.labels.items()), one.route.receiver))
+            return [
+                GroupStatus(
+                    group.labels,
+                    group.route.receiver,
+                    dict(group.route.labels),
+                    group.muted_by,
+                    tuple(
+                        self._status(alert, now)
+                        for alert in sorted(group.alerts.values(), key=message_order)
+                        if not alert.is_resolved(now)
+                    ),
+                )
+                for group in groups
+            ]
+
+    def channels_of(self, receiver: str) -> Sequence[Channel]:
+        return self._channels.get(receiver, ())
+
+    def channel_statuses(self) -> dict[ChannelKey, ChannelStatus]:
+        with self.lock:
+            return dict(self.counters.channels)
+
+    def families(self) -> Iterator[MetricFamily]:
+        with self.lock:
+            now = self._clock.now()
+            states = {"active": 0, "suppressed": 0, "unprocessed": 0}
+            for status in self.alert_statuses():
+                states[status.state] += 1
+            silences = {"active": 0, "pending": 0, "expired": 0}
+            for silence in self.silences.all():
+                silences[silence.state(now)] += 1
+            gauges = {"alerts": states, "silences": silences}
+            yield from list(self.counters.families(gauges, len(self._groups)))
+
+
+def _message_alert(alert: StoredAlert, is_resolved: bool) -> MessageAlert:
+    ends_at = alert.ends_at if is_resolved else None
+    return MessageAlert(
+        alert.labels, alert.annotations, alert.starts_at, ends_at, alert.generator_url, alert.fingerprint
+    )

@@ -1,0 +1,51 @@
+"""Discord: one embed per message. Mentions are switched off: `@everyone` in a label must notify nobody."""
+
+from __future__ import annotations
+
+from gpuscope.notify.channel_configs import DiscordConfig
+from gpuscope.notify.default_messages import escape_markdown
+from gpuscope.notify.message_templates import Messages, MessageStyle
+from gpuscope.notify.notification import FIRING, Notification
+from gpuscope.notify.senders.json_post import cut, post_json
+
+MAX_TITLE_CHARACTERS = 256
+MAX_DESCRIPTION_CHARACTERS = 4096
+MAX_CONTENT_CHARACTERS = 2000
+RED, GREEN = 0x992D22, 0x2ECC71
+
+
+class DiscordSender:
+    def __init__(self, config: DiscordConfig, messages: Messages) -> None:
+        self._config = config
+        self._messages = messages
+
+    def document(self, notification: Notification) -> dict[str, object]:
+        config = self._config
+
+        def expand(text: str) -> str:
+            return self._messages.expand(text, notification, MessageStyle.MARKDOWN)
+
+        title = expand(config.title)
+        if self._messages.is_default(config.title):
+            title = escape_markdown(title)
+        embed = {
+            "title": cut(title, MAX_TITLE_CHARACTERS),
+            "description": cut(expand(config.message), MAX_DESCRIPTION_CHARACTERS),
+            "color": RED if notification.status == FIRING else GREEN,
+        }
+        document: dict[str, object] = {
+            "content": cut(expand(config.content), MAX_CONTENT_CHARACTERS),
+            "embeds": [embed],
+            "allowed_mentions": {"parse": []},
+        }
+        if config.username:
+            document["username"] = config.username
+        if config.avatar_url:
+            document["avatar_url"] = config.avatar_url
+        return document
+
+    def send(self, notification: Notification, timeout_seconds: float) -> None:
+        document = self.document(notification)
+        post_json(
+            self._config.url.reveal(), document, self._config.http, timeout_seconds, retried_statuses=(429,)
+        )

@@ -1,0 +1,107 @@
+"""Slack: one attachment per message, through an incoming webhook or an app's token.
+
+Labels are escaped, so that a name such as `<!channel>` notifies nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from gpuscope.notify.channel_configs import SlackConfig
+from gpuscope.notify.channels import SendError
+from gpuscope.notify.default_messages import escape_slack
+from gpuscope.notify.message_templates import Messages, MessageStyle
+from gpuscope.notify.notification import Notification
+from gpuscope.notify.senders.json_post import attempt_seconds, cut, post_json
+
+MAX_TITLE_CHARACTERS = 1024
+MAX_TEXT_CHARACTERS = 30_000
+_ATTACHMENT = (
+    "title_link",
+    "pretext",
+    "text",
+    "fallback",
+    "callback_id",
+    "image_url",
+    "thumb_url",
+    "footer",
+    "color",
+)
+_MESSAGE = ("channel", "username", "icon_emoji", "icon_url")
+_ESCAPED_DEFAULTS = ("title", "fallback")
+"""Their default messages are plain text."""
+
+
+class SlackSender:
+    def __init__(self, config: SlackConfig, messages: Messages) -> None:
+        self._config = config
+        self._messages = messages
+
+    def document(self, notification: Notification) -> dict[str, object]:
+        config = self._config
+
+        def expand(text: str) -> str:
+            return self._messages.expand(text, notification, MessageStyle.SLACK)
+
+        texts = {key: cut(expand(text), MAX_TEXT_CHARACTERS) for key, text in config.texts.items()}
+        for key in _ESCAPED_DEFAULTS:
+            if self._messages.is_default(config.texts[key]):
+                texts[key] = escape_slack(texts[key])
+        attachment: dict[str, object] = {"title": cut(texts["title"], MAX_TITLE_CHARACTERS)}
+        attachment |= {key: texts[key] for key in _ATTACHMENT if texts[key]}
+        attachment["mrkdwn_in"] = list(config.mrkdwn_in)
+        if config.fields:
+            attachment["fields"] = [
+                {
+                    "title": expand(one["title"]),
+                    "value": expand(one["value"]),
+                    "short": one.get("short", config.short_fields),
+                }
+                for one in config.fields
+            ]
+        if config.actions:
+            attachment["actions"] = [_expand_action(dict(one), expand) for one in config.actions]
+        message: dict[str, object] = {key: texts[key] for key in _MESSAGE if texts[key]}
+        if config.link_names:
+            message["link_names"] = True
+        if texts["message_text"]:
+            message["text"] = texts["message_text"]
+        return {**message, "attachments": [attachment]}
+
+    def send(self, notification: Notification, timeout_seconds: float) -> None:
+        config = self._config
+        headers = (("authorization", f"Bearer {config.token.reveal()}"),) if config.token else ()
+        response = post_json(
+            config.url.reveal(),
+            self.document(notification),
+            config.http,
+            attempt_seconds(timeout_seconds, config.timeout),
+            retried_statuses=(429,),
+            headers=headers,
+        )
+        _check_answer(response.body)
+
+
+def _expand_action(action: dict[str, object], expand: Callable[[str], str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in action.items():
+        if isinstance(value, dict):
+            found[key] = {name: expand(str(text)) for name, text in value.items() if text}
+        else:
+            found[key] = expand(str(value))
+    return found
+
+
+def _check_answer(body: bytes) -> None:
+    """Slack answers 200 also to what it refuses: `{"ok": false, "error": "…"}`, or a word other than `ok`."""
+    text = body.decode("utf-8", "replace").strip()
+    if text.startswith("{"):
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            return
+        if isinstance(answer, dict) and answer.get("ok") is False:
+            raise SendError(f"Slack: {str(answer.get('error'))[:200]}", may_retry=False, reason="clientError")
+    elif text and text != "ok":
+        raise SendError(f"Slack: {' '.join(text.split())[:200]}", may_retry=False, reason="clientError")

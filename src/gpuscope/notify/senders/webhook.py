@@ -1,0 +1,78 @@
+"""Webhooks: Alertmanager's body, version 4, or a document of the user's own (`payload`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from gpuscope.errors import UsageError
+from gpuscope.notify.channel_configs import WebhookConfig
+from gpuscope.notify.channels import SendError
+from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.notification import Notification
+from gpuscope.notify.senders.json_post import attempt_seconds, post_json
+from gpuscope.yaml_file import parse_yaml
+
+
+def webhook_body(notification: Notification, max_alerts: int = 0) -> dict[str, object]:
+    """Keys in Alertmanager's order."""
+    total = len(notification.alerts)
+    truncated = max(0, total - max_alerts) if max_alerts else 0
+    told = notification.first(max_alerts) if truncated else notification
+    labels = {"routeLabels": dict(notification.route_labels)} if notification.route_labels else {}
+    return {
+        **told.to_json(),
+        **labels,
+        "version": "4",
+        "groupKey": notification.group_key,
+        "truncatedAlerts": truncated,
+    }
+
+
+def expand_document(value: object, messages: Messages, notification: Notification) -> object:
+    """The document with every text expanded, keys too. An expanded text that is YAML for something else than a
+    text, such as 7 or [a, b], becomes that: so it is in Alertmanager."""
+    if isinstance(value, dict):
+        return {
+            messages.expand(str(key), notification): expand_document(inner, messages, notification)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [expand_document(inner, messages, notification) for inner in value]
+    if not isinstance(value, str):
+        return value
+    text = messages.expand(value, notification)
+    if messages.is_default(value) and not text.isdigit():
+        return text
+    return _typed(text)
+
+
+def _typed(text: str) -> object:
+    try:
+        value = parse_yaml(text, "payload", typed=True)
+        json.dumps(value, allow_nan=False)
+    except (UsageError, ValueError, TypeError):  # not YAML, or a date or a number that JSON does not have
+        return text
+    return text if isinstance(value, str) else value
+
+
+class WebhookSender:
+    def __init__(self, config: WebhookConfig, messages: Messages) -> None:
+        self._config = config
+        self._messages = messages
+
+    def send(self, notification: Notification, timeout_seconds: float) -> None:
+        config = self._config
+        document: object = webhook_body(notification, config.max_alerts)
+        if notification.route_labels:
+            labels = {
+                name: self._messages.expand(value, notification)
+                for name, value in notification.route_labels.items()
+            }
+            document = webhook_body(replace(notification, route_labels=labels), config.max_alerts)
+        if config.payload is not None:
+            document = expand_document(config.payload, self._messages, notification)
+        url = self._messages.expand(config.url.reveal(), notification)
+        if not url:
+            raise SendError("the webhook's URL is empty", may_retry=False)
+        post_json(url, document, config.http, attempt_seconds(timeout_seconds, config.timeout))

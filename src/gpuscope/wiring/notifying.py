@@ -1,0 +1,197 @@
+"""Builds the notifier of `up` and `server`, and runs its threads: one for the timers, one per channel.
+
+A channel's thread starts with its first message. A channel that hangs keeps its own thread busy and nothing
+else. SIGHUP reads the file again; an invalid one is logged and the previous one stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuscope.clock import Clock, SystemClock
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.errors import UsageError
+from gpuscope.metrics.sample import MetricFamily
+from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
+from gpuscope.notify.channel_senders import build_channels
+from gpuscope.notify.channels import ChannelKey, SendError
+from gpuscope.notify.delivery import Delivery, DeliveryQueue
+from gpuscope.notify.notifier import Notifier
+from gpuscope.notify.notify_state import FILE_NAME, NotifyState
+from gpuscope.notify.notify_urls import default_alerting
+from gpuscope.server.api.alertmanager import AlertmanagerApi
+from gpuscope.server.api.notify_status import notify_status_route
+from gpuscope.server.http.routing import Route
+from gpuscope.settings import Settings, home_path
+from gpuscope.wiring.login import address_text
+
+log = logging.getLogger("gpuscope.notify")
+MAX_TIMER_SECONDS = 60.0
+"""The clock may be set: a timer is looked at again at least this often."""
+STOP_SECONDS = 3.0
+"""How long a channel may finish its message when the server stops; the log keeps it from being lost."""
+
+
+def read_alerting(settings: Settings) -> AlertingConfig:
+    """From --alerting, or from --notify and --heartbeat, or neither: then nothing is sent."""
+    if not settings.alerting:
+        return default_alerting(settings.notify, settings.heartbeat)
+    if settings.notify:
+        raise UsageError("--alerting and --notify: give only one of them; the file can have every receiver")
+    if settings.heartbeat:
+        raise UsageError(
+            "--alerting and --heartbeat: give only one of them; the file can send Watchdog to a receiver"
+        )
+    return load_alerting(home_path(settings.alerting, "alerting"), settings)
+
+
+class ChannelThread:
+    """The thread of one channel and the messages that wait for it."""
+
+    def __init__(self, key: ChannelKey, notifier: Notifier) -> None:
+        self._queue = DeliveryQueue()
+        self._notifier = notifier
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._episode = EpisodeLog(log, f"channel {key}")
+        self._thread = threading.Thread(target=self._run, name=f"gpuscope-notify-{key.kind}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, delivery: Delivery) -> None:
+        with self._changed:
+            self._queue.add(delivery, time.monotonic())
+            self._changed.notify()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                attempt = self._queue.take(time.monotonic())
+                if attempt is None:
+                    if self._is_stopping:
+                        return
+                    self._changed.wait(self._queue.seconds_to_next(time.monotonic()))
+                    continue
+            started = time.monotonic()
+            error = self._send(attempt.delivery, attempt.give_up_at - started)
+            self._notifier.attempted(attempt.delivery, time.monotonic() - started, error)
+            if error is not None:
+                self._episode.failed(str(error))
+                with self._changed:
+                    if not self._is_stopping and self._queue.failed(attempt, error, time.monotonic()):
+                        continue
+            else:
+                self._episode.succeeded()
+            self._notifier.finished(attempt.delivery, error)
+
+    def _send(self, delivery: Delivery, seconds: float) -> SendError | None:
+        try:
+            if seconds <= 0:
+                return SendError("not sent in time", may_retry=False, reason="contextDeadlineExceeded")
+            delivery.channel.sender.send(delivery.notification, seconds)
+        except SendError as error:
+            return error
+        except Exception as error:
+            log.exception("channel %s", delivery.channel.key)
+            return SendError(f"{type(error).__name__}: {error}", may_retry=False)
+        return None
+
+
+class Notifying:
+    """A notifier with its file, threads and API."""
+
+    def __init__(self, settings: Settings, listen: tuple[str, int], clock: Clock | None = None) -> None:
+        self._settings = settings
+        clock = clock or SystemClock()
+        config = read_alerting(settings)
+        channels = build_channels(config)
+        self._state = NotifyState(Path(home_path(settings.data, "data")) / FILE_NAME)
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self.notifier = Notifier(
+            config,
+            channels,
+            clock,
+            self._state,
+            settings,
+            kept_silences=self._state.silences(),
+            kept_log=self._state.entries(),
+            external_url=(settings.external_url or f"http://{address_text(listen)}").rstrip("/"),
+            on_take=self._wake.set,
+        )
+        self._clock = clock
+        self._api = AlertmanagerApi(self.notifier, clock, settings)
+        self._channels: dict[ChannelKey, ChannelThread] = {}
+        self._timer = threading.Thread(target=self._run, name="gpuscope-notify", daemon=True)
+
+    def routes(self) -> list[Route]:
+        return [*self._api.routes(), notify_status_route(self.notifier)]
+
+    def families(self) -> Iterator[MetricFamily]:
+        return self.notifier.families()
+
+    def start(self) -> None:
+        self._timer.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+        if self._timer.is_alive():
+            self._timer.join()
+        for channel in self._channels.values():
+            channel.stop()
+        give_up_at = time.monotonic() + STOP_SECONDS
+        for channel in self._channels.values():
+            channel.join(max(0.0, give_up_at - time.monotonic()))
+        with self.notifier.lock:
+            self._state.close()
+
+    def __enter__(self) -> Notifying:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def reload(self) -> None:
+        """Read the file again. A wrong one is logged, shown in status and metrics, and the old one stays."""
+        try:
+            config = read_alerting(self._settings)
+        except UsageError as error:
+            self.notifier.reload_failed(str(error))
+            log.error("the alerting configuration was not reloaded: %s; the previous one stays", error)
+            return
+        self.notifier.use(config, build_channels(config))
+        log.info("the alerting configuration was reloaded")
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                for delivery in self.notifier.flush_due():
+                    self._channel(delivery.channel.key).add(delivery)
+            except Exception:
+                log.exception("notifications")  # the next round may work; without this thread none would
+            due = self.notifier.next_flush_at()
+            seconds = MAX_TIMER_SECONDS if due is None else due - self._clock.now()
+            self._wake.wait(min(max(seconds, 0.0), MAX_TIMER_SECONDS))
+
+    def _channel(self, key: ChannelKey) -> ChannelThread:
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = ChannelThread(key, self.notifier)
+            channel.start()
+        return channel

@@ -1,0 +1,105 @@
+"""A small SMTP server for tests: EHLO, STARTTLS, AUTH PLAIN and CRAM-MD5, and it keeps every mail."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Mail:
+    sender: str = ""
+    recipients: list[str] = field(default_factory=list)
+    content: bytes = b""
+    is_encrypted: bool = False
+    user: str = ""
+
+
+class SmtpSink:
+    def __init__(
+        self, tls: ssl.SSLContext | None = None, *, refuse: str = "", with_login: bool = False
+    ) -> None:
+        self.mails: list[Mail] = []
+        self._tls = tls
+        self._refuse = refuse
+        """The command that is answered with 451, as DATA."""
+        self._with_login = with_login
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _talk(self, connection: socket.socket) -> None:
+        mail = Mail()
+        file = connection.makefile("rb")
+
+        def say(text: str) -> None:
+            connection.sendall(text.encode() + b"\r\n")
+
+        say("220 sink ready")
+        try:
+            while line := file.readline():
+                words = line.decode().strip()
+                command = words.split(" ")[0].upper()
+                if command == self._refuse:
+                    say("451 try again later")
+                elif command == "EHLO":
+                    offers = ["STARTTLS"] if self._tls and not mail.is_encrypted else []
+                    offers += ["AUTH PLAIN"] if self._with_login else []
+                    say("\r\n".join([f"250-{one}" for one in ["sink", *offers]] + ["250 8BITMIME"]))
+                elif command == "STARTTLS" and self._tls:
+                    say("220 go on")
+                    connection = self._tls.wrap_socket(connection, server_side=True)
+                    file, mail.is_encrypted = connection.makefile("rb"), True
+                elif command == "AUTH":
+                    mail.user = base64.b64decode(words.split(" ")[2]).replace(b"\0", b" ").decode().strip()
+                    say("235 welcome")
+                elif command == "MAIL":
+                    mail.sender = words.partition("<")[2].partition(">")[0]
+                    say("250 ok")
+                elif command == "RCPT":
+                    mail.recipients.append(words.partition("<")[2].partition(">")[0])
+                    say("250 ok")
+                elif command == "DATA":
+                    say("354 go on")
+                    lines = []
+                    while (part := file.readline()) not in (b".\r\n", b""):
+                        lines.append(part[1:] if part.startswith(b"..") else part)
+                    mail.content = b"".join(lines)
+                    self.mails.append(mail)
+                    say("250 kept")
+                else:
+                    say("221 bye" if command == "QUIT" else "250 ok")
+        except OSError:
+            pass
+        finally:
+            connection.close()
+
+
+@contextmanager
+def running_smtp(
+    tls: ssl.SSLContext | None = None, *, refuse: str = "", with_login: bool = False
+) -> Iterator[SmtpSink]:
+    sink = SmtpSink(tls, refuse=refuse, with_login=with_login)
+    thread = threading.Thread(target=sink.serve, daemon=True)
+    thread.start()
+    try:
+        yield sink
+    finally:
+        sink.close()
+        thread.join()

@@ -1,0 +1,242 @@
+"""The notifier on a clock that the test moves: failures, limits, reload, ten thousand alerts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.notify.alerting_config import load_alerting
+from gpuscope.notify.channels import SendError
+from gpuscope.notify.delivery import Delivery, DeliveryQueue
+from gpuscope.notify.notifier import Notifier
+from gpuscope.notify.notify_state import FILE_NAME, MemoryState, NotifyState
+from gpuscope.notify.notify_urls import default_alerting
+from gpuscope.rules.alert import Alert
+from tests.notify.timeline import START, ManualClock, advance, recording_channels
+
+CONFIG = """
+route:
+  receiver: hook
+  group_by: [alertname]
+  group_wait: 1s
+  group_interval: 10s
+  repeat_interval: 1h
+receivers:
+- name: hook
+  webhook_configs: [{url: 'http://127.0.0.1:1/hook'}]
+"""
+
+
+def firing(name: str = "A", *, resolved: bool = False, **labels: str) -> Alert:
+    pairs = {"alertname": name, **labels}
+    return Alert(tuple(sorted(pairs.items())), (), START, START + 5 if resolved else None, "", START + 1e6)
+
+
+class Bench:
+    """A notifier, its clock, and what it sends."""
+
+    def __init__(
+        self, folder: Path, *, group_by: str = "alertname", limits: Limits | None = None, state: bool = False
+    ):
+        self.path = folder / "alertmanager.yml"
+        self.path.write_text(CONFIG)
+        self.config = load_alerting(self.path)
+        self.clock = ManualClock()
+        self.requests: list[tuple[float, str, bytes]] = []
+        self.state = NotifyState(folder / FILE_NAME) if state else None
+        self.channels = recording_channels(self.config, self.clock, self.requests)
+        self.notifier = Notifier(
+            self.config,
+            self.channels,
+            self.clock,
+            self.state or MemoryState(),
+            limits or Limits(),
+            kept_silences=self.state.silences() if self.state else (),
+            kept_log=self.state.entries() if self.state else (),
+        )
+
+    def advance(self, seconds: float) -> None:
+        advance(self.notifier, self.clock, START + seconds)
+
+    def due(self, seconds: float) -> list[Delivery]:
+        self.clock.time = START + seconds
+        return self.notifier.flush_due()
+
+    def told(self) -> list[list[str]]:
+        return [
+            [one["labels"]["alertname"] for one in json.loads(body)["alerts"]] for _, _, body in self.requests
+        ]
+
+
+def test_a_failed_message_is_due_again_at_the_next_flush(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing()])
+    [delivery] = bench.due(1.0)
+    assert bench.due(11.0) == []  # still being sent: no second message overtakes it
+    bench.notifier.finished(delivery, SendError("no", may_retry=True))
+    [again] = bench.due(11.0)
+    assert again.flush_number == 2
+    assert again.notification.reason == "first notification"
+    bench.notifier.finished(again, None)
+    assert bench.due(30.0) == []
+
+
+def test_a_resolution_that_could_not_be_sent_is_not_lost(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing()])
+    bench.advance(2.0)
+    bench.clock.time = START + 6.0
+    bench.notifier.put([firing(resolved=True)])
+    [delivery] = bench.due(11.1)
+    assert delivery.notification.reason == "all alerts resolved"
+    bench.notifier.finished(delivery, SendError("no", may_retry=False))
+    [again] = bench.due(21.2)
+    bench.notifier.finished(again, None)
+    assert bench.notifier.next_flush_at() is None
+    assert bench.notifier.group_statuses() == []
+
+
+def test_an_alert_that_fires_again_while_its_resolution_is_sent_stays(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing()])
+    bench.advance(2.0)
+    bench.clock.time = START + 6.0
+    bench.notifier.put([firing(resolved=True)])
+    [delivery] = bench.due(11.1)
+    bench.notifier.put([Alert((("alertname", "A"),), (), START + 11, None, "", START + 1e6)])
+    bench.notifier.finished(delivery, None)
+    [again] = bench.due(21.2)
+    assert again.notification.status == "firing"
+
+
+def test_ten_thousand_alerts_at_once_are_one_message_and_none_is_lost(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.take([firing(gpu=str(n)) for n in range(10_000)])
+    bench.advance(2.0)
+    [told] = bench.told()
+    assert len(told) == 10_000
+    assert len(bench.notifier.alert_statuses()) == 10_000
+
+
+def test_groups_are_bounded_and_what_still_fires_gets_its_turn(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limits=Limits(max_alert_groups=2))
+    before = LIMITS_REACHED.counts()["max_alert_groups"]
+    bench.notifier.put([firing("A"), firing("B"), firing("C"), firing("D", resolved=True)])
+    assert LIMITS_REACHED.counts()["max_alert_groups"] == before + 2
+    bench.advance(6.0)
+    assert sorted(map(tuple, bench.told())) == [("A",), ("B",)]
+    bench.notifier.put([firing("A", resolved=True)])
+    bench.advance(13.0)  # A's resolution is sent and its group goes: C, which still fires, takes its place
+    assert ["C"] in bench.told()
+    assert ["D"] not in bench.told()
+
+
+def test_alerts_are_bounded_and_room_comes_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limits=Limits(max_alerts=2))
+    before = LIMITS_REACHED.counts()["max_alerts"]
+    assert bench.notifier.put([firing("A"), firing("B"), firing("C")]) == 1
+    assert LIMITS_REACHED.counts()["max_alerts"] == before + 1
+    bench.clock.time = START + 6.0
+    assert bench.notifier.put([firing("A", resolved=True), firing("C")]) == 0
+
+
+def test_what_the_rule_engine_sends_is_bounded_before_it_is_looked_at(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limits=Limits(max_alerts=2))
+    before = LIMITS_REACHED.counts()["max_alerts"]
+    for name in "ABCD":
+        bench.notifier.take([firing(name)])
+    assert LIMITS_REACHED.counts()["max_alerts"] == before + 2
+    assert {one.alert.labels["alertname"] for one in bench.notifier.alert_statuses()} == {"C", "D"}
+
+
+def test_a_reload_keeps_alerts_silences_and_the_log(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing()])
+    [delivery] = bench.due(1.0)
+    bench.notifier.use(bench.config, bench.channels)  # while a message is on its way
+    bench.notifier.finished(delivery, None)
+    bench.advance(60.0)
+    assert bench.told() == []  # the new group knows from the log that it was told
+    assert len(bench.notifier.alert_statuses()) == 1
+    bench.notifier.reload_failed("alertmanager.yml: line 3")
+    families = {family.name: family for family in bench.notifier.families()}
+    assert [value for _, value in families["alertmanager_config_last_reload_successful"].samples] == [0]
+
+
+def test_a_restart_repeats_nothing_and_forgets_nothing(tmp_path: Path) -> None:
+    first = Bench(tmp_path, state=True)
+    first.notifier.put([firing("A"), firing("B")])
+    first.advance(2.0)
+    assert len(first.requests) == 2
+    del first  # as kill -9: nothing is closed
+    second = Bench(tmp_path, state=True)
+    second.clock.time = START + 60
+    second.notifier.put([firing("A"), firing("B", resolved=True), firing("C")])
+    advance(second.notifier, second.clock, START + 62)
+    assert sorted(map(tuple, second.told())) == [("B",), ("C",)]
+
+
+def test_maintenance_forgets_what_is_old(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, state=True)
+    bench.notifier.put([firing(resolved=True)])
+    bench.clock.time = START + 6
+    bench.notifier.put([firing("B")])
+    bench.advance(20.0)
+    bench.notifier.put([Alert((("alertname", "B"),), (), START, START + 21, "")])
+    bench.advance(40.0)
+    assert bench.state is not None
+    assert len(bench.state.entries()) == 1
+    bench.clock.time = START + 7300
+    bench.notifier.flush_due()
+    assert bench.state.entries() == []
+
+
+@pytest.mark.parametrize("may_retry", [True, False])
+def test_attempts_back_off_until_the_deadline(may_retry: bool, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing()])
+    [delivery] = bench.due(1.0)
+    queue = DeliveryQueue(jitter=lambda: 0.5)
+    queue.add(delivery, 0.0)
+    pauses, now = [], 0.0
+    for _ in range(100):
+        attempt = queue.take(now)
+        assert attempt is not None
+        if not queue.failed(attempt, SendError("no", may_retry=may_retry), now):
+            break
+        wait = queue.seconds_to_next(now)
+        assert wait is not None
+        pauses.append(wait)
+        now += wait
+    assert pauses == (pytest.approx([0.5, 0.75, 1.125, 1.6875, 2.53125]) if may_retry else [])
+    assert len(queue) == 0
+
+
+def test_a_message_that_waits_for_its_next_attempt_delays_no_other(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing("A"), firing("B")])
+    first, second = bench.due(1.0)
+    queue = DeliveryQueue(jitter=lambda: 0.5)
+    queue.add(first, 0.0)
+    attempt = queue.take(0.0)
+    assert attempt is not None
+    queue.failed(attempt, SendError("no", may_retry=True), 0.0)
+    queue.add(second, 0.0)
+    ready = queue.take(0.0)
+    assert ready is not None
+    assert ready.delivery is second
+
+
+def test_the_heartbeat_is_sent_each_minute_and_goes_nowhere_else() -> None:
+    clock, requests = ManualClock(), list[tuple[float, str, bytes]]()
+    config = default_alerting(["http://127.0.0.1:1/all"], "http://127.0.0.1:1/beat")
+    channels = recording_channels(config, clock, requests)
+    notifier = Notifier(config, channels, clock, MemoryState(), Limits())
+    notifier.put([firing("Watchdog")])
+    advance(notifier, clock, START + 200)
+    assert [(round(at - START), path) for at, path, _ in requests] == [
+        (0, "/beat"), (60, "/beat"), (120, "/beat"), (180, "/beat"),
+    ]  # fmt: skip

@@ -1,0 +1,46 @@
+"""The file of silences and the notification log: damaged, read-only, and absent until it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuscope.errors import UsageError
+from gpuscope.notify.matcher_parser import parse_matchers
+from gpuscope.notify.notification_log import LogEntry, LogKey
+from gpuscope.notify.notify_state import NotifyState
+from gpuscope.notify.silences import Silence, SilenceError
+
+KEY = LogKey('{}:{a="é"}', "r", "webhook", 0)
+ENTRY = LogEntry(1.5, 2.5, frozenset({"a", "b"}), frozenset())
+SILENCE = Silence(parse_matchers("a=b"), 1.0, 2.0, "me", "why", id="x")
+
+
+def test_nothing_is_created_before_the_first_change(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "n.sqlite"
+    state = NotifyState(path)
+    assert (state.silences(), state.entries()) == ([], [])
+    assert not path.parent.exists()
+    state.save_entry(KEY, ENTRY)
+    assert path.stat().st_mode & 0o077 == 0
+    assert NotifyState(path).entries() == [(KEY, ENTRY)]
+
+
+def test_a_damaged_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "n.sqlite"
+    path.write_text("not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(UsageError, match="move the file away"):
+        NotifyState(path)
+
+
+def test_where_nothing_can_be_written_the_log_goes_on_and_silences_are_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = NotifyState(Path("/proc/gpuscope/n.sqlite"))  # no folder can be made there, not even by root
+    state.save_entry(KEY, ENTRY)
+    state.save_entry(KEY, ENTRY)
+    assert caplog.text.count("notification log") == 1
+    with pytest.raises(SilenceError, match="could not be stored"):
+        state.save_silence(SILENCE)
+    state.close()

@@ -1,0 +1,144 @@
+"""A running server: amtool, our commands, SIGHUP, and kill -9 in the middle of a flush."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpuscope.cli import main
+from tests.engines import engine, running
+from tests.notify.timeline import Sink, call, running_sink
+from tests.ports import free_port
+from tests.waiting import wait_for
+
+CONFIG = """
+route:
+  receiver: hook
+  group_by: [alertname]
+  group_wait: 0s
+  group_interval: 5m
+  routes: [{receiver: pager, matchers: [severity=crit]}]
+receivers:
+- name: hook
+  webhook_configs: [{url: 'SINK/hook'}]
+- name: pager
+"""
+
+
+@contextmanager
+def running_server(folder: Path, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        sys.executable, "-m", "gpuscope", "server", "--alerting", folder / "alertmanager.yml",
+        "--data", folder / "data", "--listen", f"127.0.0.1:{port}",
+    ]  # fmt: skip
+    with running(command, f"{url}/-/ready") as process:
+        yield url, process
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[Sink]:
+    with running_sink() as sink:
+        (tmp_path / "alertmanager.yml").write_text(CONFIG.replace("SINK", sink.url))
+        yield sink
+
+
+def metric(url: str, name: str) -> str:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as reply:
+        text = reply.read().decode()
+    match = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    assert match is not None, name
+    return match[1]
+
+
+def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.CaptureFixture[str]) -> None:
+    with running_server(tmp_path, free_port()) as (url, process):
+
+        def amtool(*words: str) -> str:
+            command = [engine("amtool"), f"--alertmanager.url={url}", "--no-version-check", *words]
+            answer = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert answer.returncode == 0, answer.stderr
+            return answer.stdout
+
+        amtool("alert", "add", "GpuHot", "node=n1", "--annotation=summary=hot")
+        amtool("alert", "add", "GpuLost", "node=n2", "severity=crit")
+        sink.wait_for(1)
+        assert "GpuHot" in amtool("alert", "query", "node=n1")
+        assert "GpuLost" not in amtool("alert", "query", "node=n1")
+        silence_id = amtool("silence", "add", "-a", "me", "-c", "why", "-d", "1h", "node=n1").strip()
+        assert silence_id in amtool("silence", "query")
+        assert "GpuHot" not in amtool("alert", "query")
+        assert "GpuHot" in amtool("alert", "query", "-s")
+        updated = amtool("silence", "update", "-d", "2h", "-c", "new", silence_id, "-o", "json")
+        assert json.loads(updated)[0]["comment"] == "new"
+        exported = amtool("silence", "query", "-o", "json")
+        amtool("silence", "expire", silence_id)
+        assert silence_id not in amtool("silence", "query")
+        (tmp_path / "silences.json").write_text(exported)
+        amtool("silence", "import", "--force", str(tmp_path / "silences.json"))
+        [imported] = json.loads(amtool("silence", "query", "-o", "json"))
+        amtool("silence", "expire", imported["id"])
+        assert amtool("config", "routes", "test", "severity=crit").strip() == "pager"
+        amtool("config", "routes", "test", "--verify.receivers=hook", "severity=warn")
+        assert "severity" in amtool("config", "routes", "show")
+        assert "disabled" in amtool("cluster", "show")
+
+        assert main(["alerts", "--server", url]) == 1
+        out = capsys.readouterr().out
+        assert "GpuHot" in out
+        assert "node=n2" in out
+        assert main(["silence", "add", "node=n1", "--comment", "x", "--for", "5m", "--server", url]) == 0
+        made = capsys.readouterr().out.strip()
+        assert main(["alerts", "node=n1", "--server", url]) == 0
+        assert "no active alerts" in capsys.readouterr().out
+        assert main(["silence", "list", "--server", url]) == 0
+        assert made in capsys.readouterr().out
+        assert main(["silence", "expire", made, "--server", url]) == 0
+        assert main(["silence", "expire", "unknown", "--server", url]) == 1
+        assert "silence not found" in capsys.readouterr().err
+
+        (tmp_path / "alertmanager.yml").write_text("route: 1\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: metric(url, "alertmanager_config_last_reload_successful") == "0")
+        assert "must be a mapping" in call("GET", f"{url}/api/notify")["reload_error"]
+        assert main(["alerts", "--server", url]) == 1
+        assert "the alerting file was not reloaded" in capsys.readouterr().err
+        assert amtool("config", "routes", "test", "severity=crit").strip() == "pager"
+
+
+@pytest.mark.slow
+def test_kill_9_in_a_flush_repeats_at_most_one_message_and_loses_none(tmp_path: Path, sink: Sink) -> None:
+    alerts = [{"labels": {"alertname": f"A{n}"}} for n in range(5)]
+    port = free_port()
+    with running_server(tmp_path, port) as (url, process):
+        call("POST", f"{url}/api/v2/alerts", alerts[:2])
+        sink.wait_for(2)
+        wait_for(
+            lambda: (
+                metric(url, 'gpuscope_notify_channel_up{receiver="hook",integration="webhook",index="0"}')
+                == "1"
+            )
+        )
+        sink.delay.clear()  # the next message arrives, but its answer does not
+        call("POST", f"{url}/api/v2/alerts", alerts)
+        process.kill()
+    sink.delay.set()
+    with running_server(tmp_path, port) as (url, process):
+        call("POST", f"{url}/api/v2/alerts", alerts)  # a rule engine sends again what fires
+        wait_for(lambda: len({_name(body) for _, _, body in sink.requests}) == 5)
+    names = sorted(_name(body) for _, _, body in sink.requests)
+    assert set(names) == {f"A{n}" for n in range(5)}
+    assert len(names) <= 6
+
+
+def _name(body: bytes) -> str:
+    return str(json.loads(body)["groupLabels"]["alertname"])

@@ -1,0 +1,262 @@
+"""What each kind of channel receives: whole payloads as goldens, kept by an HTTP or SMTP server."""
+
+from __future__ import annotations
+
+import email
+import json
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from email.policy import SMTP
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
+from gpuscope.notify.channel_configs import EmailConfig, NtfyConfig
+from gpuscope.notify.channel_senders import SENDERS, build_channels
+from gpuscope.notify.channel_templates import ChannelTemplates
+from gpuscope.notify.channels import SendError
+from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.notification import MessageAlert, Notification
+from gpuscope.notify.secret_text import SecretText
+from gpuscope.notify.senders.mail import EmailSender
+from tests.goldens import check_golden
+from tests.notify.smtp_sink import running_smtp
+from tests.notify.timeline import Sink, running_sink
+from tests.server.certificates import make_certificate
+
+AT = 1_800_000_000.0
+HOSTILE = (
+    "<!channel> <@U1> @everyone [x](javascript:1) *b* `c` "
+    "\r\nBcc: evil@example.org\n<script>&amp;\u2028\x1b[31m"
+)
+
+CONFIG = """
+global: {slack_api_url: 'SINK/slack', telegram_api_url: 'SINK/telegram', pagerduty_url: 'SINK/pagerduty'}
+route: {receiver: all}
+receivers:
+- name: all
+  webhook_configs:
+  - {url: 'SINK/webhook'}
+  - {url: 'SINK/payload', payload: {who: '{{ .CommonLabels.node }}', list: ['{{ .Status }}', 1]}}
+  slack_configs:
+  - {channel: '#gpus'}
+  - channel: '{{ .CommonLabels.severity }}'
+    title: '{{ .CommonLabels.alertname }} on {{ .CommonLabels.node }}'
+    text: '{{ range .Alerts }}{{ .Annotations.summary }}{{ end }}'
+    fields:
+    - {title: Node, value: '{{ .CommonLabels.node }}'}
+    - {title: GPU, value: '{{ .CommonLabels.gpu }}', short: true}
+    actions: [{type: button, text: Page, url: '{{ .ExternalURL }}'}]
+    link_names: true
+  msteamsv2_configs: [{webhook_url: 'SINK/teams'}]
+  discord_configs: [{webhook_url: 'SINK/discord', username: gpuscope}]
+  telegram_configs:
+  - {bot_token: '1:a', chat_id: -12, message_thread_id: 3, disable_notifications: true}
+  - {bot_token: '1:a', chat_id: 5, parse_mode: MarkdownV2}
+  pagerduty_configs:
+  - routing_key: key
+    severity: '{{ .CommonLabels.severity }}'
+    links: [{href: '{{ .ExternalURL }}', text: page}]
+"""
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with running_sink() as running:
+        yield running
+
+
+def notification(value: str = "node-3", *, is_resolved: bool = False, count: int = 1) -> Notification:
+    alerts = [
+        MessageAlert(
+            {
+                "alertname": "GpuXidHardware", "node": value, "gpu": str(at), "severity": "critical",
+                "user": value, "model": "NVIDIA H100", "job_id": "4711", "pod": value,
+            },
+            {"summary": f"XID 79 on {value}", "description": "Off the bus.", "next_step": "Drain, reboot."},
+            AT - 90.5,
+            AT if is_resolved else None,
+            "http://prometheus.example/graph?g0.expr=x",
+            f"{at:016x}",
+        )
+        for at in range(count)
+    ]  # fmt: skip
+    return Notification(
+        receiver="all",
+        group_key='{}:{alertname="GpuXidHardware"}',
+        group_labels={"alertname": "GpuXidHardware"},
+        alerts=alerts,
+        reason="first notification",
+        external_url="http://gpuscope.example:9470",
+        sent_at=AT,
+        route_labels={},
+    )
+
+
+def load(tmp_path: Path, url: str, text: str = CONFIG) -> AlertingConfig:
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(text.replace("SINK", url))
+    return load_alerting(path)
+
+
+def send_all(config: AlertingConfig, sent: Notification) -> None:
+    for channel in build_channels(config)["all"]:
+        channel.sender.send(sent, 10.0)
+
+
+def received(sink: Sink) -> bytes:
+    found: list[Any] = [[path, json.loads(body)] for _, path, body in sink.requests]
+    return json.dumps(found, indent=1, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("case", ["firing", "resolved", "hostile", "many"])
+def test_payloads(case: str, sink: Sink, tmp_path: Path) -> None:
+    sent = {
+        "firing": notification(),
+        "resolved": notification(is_resolved=True),
+        "hostile": notification(HOSTILE),
+        "many": notification(count=30),
+    }[case]
+    sink.body = b"ok"
+    send_all(load(tmp_path, sink.url), sent)
+    assert all(headers["content-type"] == "application/json" for headers in sink.headers)
+    check_golden(Path(f"notify/payloads_{case}.json"), received(sink))
+
+
+def test_hostile_labels_mention_nobody_and_leave_no_markup(sink: Sink, tmp_path: Path) -> None:
+    sink.body = b"ok"
+    send_all(load(tmp_path, sink.url), notification(HOSTILE))
+    bodies = {path: json.loads(body) for _, path, body in sink.requests}
+    slack = [json.loads(body) for _, path, body in sink.requests if path == "/slack"]
+    assert "<!" not in json.dumps(slack)
+    assert "<@" not in json.dumps(slack)
+    assert bodies["/discord"]["allowed_mentions"] == {"parse": []}
+    assert "[x](" not in bodies["/discord"]["embeds"][0]["description"]
+    assert "[x](" not in json.dumps(bodies["/teams"])
+    telegram = next(json.loads(body) for _, path, body in sink.requests if path.startswith("/telegram"))
+    assert "<script" not in telegram["text"]
+
+
+def test_a_slack_app_uses_its_token_and_its_refusal_is_an_error(sink: Sink, tmp_path: Path) -> None:
+    text = """
+route: {receiver: all}
+receivers:
+- {name: all, slack_configs: [{app_token: xoxb-secret, app_url: 'SINK/api', channel: x}]}
+"""
+    config = load(tmp_path, sink.url, text)
+    sink.body = b'{"ok": true}'
+    send_all(config, notification())
+    assert sink.headers[0]["authorization"] == "Bearer xoxb-secret"
+    sink.body = b'{"ok": false, "error": "channel_not_found"}'
+    with pytest.raises(SendError, match="channel_not_found") as caught:
+        send_all(config, notification())
+    assert not caught.value.may_retry
+
+
+@pytest.mark.parametrize(
+    ("status", "may_retry", "reason"),
+    [(500, True, "serverError"), (429, False, "clientError"), (404, False, "clientError")],
+)
+def test_which_answers_are_worth_another_attempt(
+    status: int, may_retry: bool, reason: str, sink: Sink, tmp_path: Path
+) -> None:
+    text = "route: {receiver: all}\nreceivers: [{name: all, webhook_configs: [{url: 'SINK/secret-path'}]}]\n"
+    sink.answers = [status]
+    sink.body = b"because"
+    with pytest.raises(SendError) as caught:
+        send_all(load(tmp_path, sink.url, text), notification())
+    assert (caught.value.may_retry, caught.value.reason) == (may_retry, reason)
+    assert "because" in str(caught.value)
+    assert "secret-path" not in str(caught.value)
+
+
+def test_an_unreachable_host_is_retried_and_its_url_not_told(tmp_path: Path) -> None:
+    text = "route: {receiver: all}\nreceivers: [{name: all, webhook_configs: [{url: 'http://127.0.0.1:1/secret'}]}]\n"
+    with pytest.raises(SendError) as caught:
+        send_all(load(tmp_path, "", text), notification())
+    assert caught.value.may_retry
+    assert "secret" not in str(caught.value)
+
+
+def test_ntfy(sink: Sink) -> None:
+    config = NtfyConfig(url=SecretText(sink.url + "/"), topic=SecretText("gpus"), token=SecretText("tk_1"))
+    SENDERS["ntfy"](config, Messages(ChannelTemplates())).send(notification(HOSTILE), 10.0)
+    assert sink.headers[0]["authorization"] == "Bearer tk_1"
+    check_golden(Path("notify/ntfy.json"), received(sink))
+
+
+def mail_config(port: int, **more: Any) -> EmailConfig:
+    return EmailConfig(
+        to="Ops <ops@example.org>, b@example.org",
+        sender="gpuscope@example.org",
+        host="127.0.0.1",
+        port=port,
+        **more,
+    )
+
+
+def mail_sender(config: EmailConfig) -> EmailSender:
+    return EmailSender(config, Messages(ChannelTemplates()), lambda domain: f"<1@{domain}>")
+
+
+@pytest.mark.parametrize("case", ["firing", "hostile"])
+def test_mail(case: str) -> None:
+    with running_smtp() as sink:
+        config = mail_config(
+            sink.port,
+            require_tls=False,
+            has_threads=True,
+            headers=(("Subject", "{{ .CommonLabels.node }}"), ("X-Node", "{{ .CommonLabels.node }}")),
+            text="{{ .CommonLabels.node }}" if case == "hostile" else "",
+        )
+        mail_sender(config).send(notification(HOSTILE if case == "hostile" else "node-3"), 10.0)
+    [mail] = sink.mails
+    assert (mail.sender, mail.recipients) == ("gpuscope@example.org", ["ops@example.org", "b@example.org"])
+    parsed = email.message_from_bytes(mail.content, policy=SMTP)
+    assert "Bcc" not in parsed
+    lines = [f"{name}: {value}" for name, value in parsed.items() if name != "Content-Type"]
+    parts = [f"--- {part.get_content_type()}\n{part.get_content()}" for part in parsed.iter_parts()]  # type: ignore[attr-defined]
+    check_golden(Path(f"notify/mail_{case}.txt"), "\n".join([*lines, *parts]).encode())
+    assert "<script>" not in parts[1]
+
+
+def test_mail_by_starttls_with_a_login(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    client = ssl.create_default_context(cafile=str(certificate.cert))
+    with running_smtp(certificate.server_context(), with_login=True) as sink:
+        config = mail_config(sink.port, auth_username="me", auth_password=SecretText("pass word"), tls=client)
+        mail_sender(replace(config, host="localhost")).send(notification(), 10.0)
+    [mail] = sink.mails
+    assert mail.is_encrypted
+    assert mail.user == "me pass word"
+
+
+def test_mail_without_tls_is_not_sent_unless_allowed() -> None:
+    with running_smtp() as sink, pytest.raises(SendError, match="STARTTLS"):
+        mail_sender(mail_config(sink.port)).send(notification(), 10.0)
+    assert sink.mails == []
+
+
+def test_a_mail_server_that_refuses_is_asked_again() -> None:
+    with running_smtp(refuse="DATA") as sink, pytest.raises(SendError, match="451 try again later") as caught:
+        mail_sender(mail_config(sink.port, require_tls=False)).send(notification(), 10.0)
+    assert caught.value.may_retry
+
+
+def test_addresses_come_from_templates_but_stay_addresses() -> None:
+    config = replace(mail_config(1), to="{{ .CommonLabels.node }}@example.org")
+    with pytest.raises(SendError, match="not a mail address"):
+        mail_sender(config).message(notification(HOSTILE))
+
+
+def test_a_secret_in_a_file_is_read_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    secret = SecretText(path=path)
+    with pytest.raises(SendError, match="No such file"):
+        secret.reveal()
+    path.write_text("one\n")
+    assert secret.reveal() == "one"
+    assert "one" not in f"{secret} {secret!r}"

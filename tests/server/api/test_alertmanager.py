@@ -1,0 +1,191 @@
+"""Alertmanager's API v2 on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.notify.alerting_config import load_alerting
+from gpuscope.notify.notifier import Notifier
+from gpuscope.notify.notify_state import MemoryState
+from gpuscope.rfc3339 import to_rfc3339
+from gpuscope.server.api.alertmanager import AlertmanagerApi
+from gpuscope.server.api.notify_status import notify_status_route
+from gpuscope.server.http.routing import Router
+from tests.notify.timeline import START, ManualClock, recording_channels
+from tests.server.client import Client
+
+CONFIG = """
+route: {receiver: a, group_by: [alertname], routes: [{receiver: b, matchers: [severity=crit], continue: true}]}
+inhibit_rules: [{source_matchers: [alertname=Down], target_matchers: [alertname=Hot], equal: [node]}]
+receivers:
+- {name: a, webhook_configs: [{url: 'http://127.0.0.1:1/s3cret'}]}
+- {name: b, labels: {team: x}}
+"""
+LIMITS = Limits(max_alerts=5, max_alert_bytes=1000, max_alerts_request_bytes=4000)
+
+
+@pytest.fixture
+def notifier(tmp_path: Path) -> Notifier:
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(CONFIG)
+    config, clock = load_alerting(path), ManualClock()
+    return Notifier(config, recording_channels(config, clock, []), clock, MemoryState(), LIMITS)
+
+
+@pytest.fixture
+def client(notifier: Notifier) -> Iterator[Client]:
+    api = AlertmanagerApi(notifier, ManualClock(), LIMITS)
+    with Client(Router([*api.routes(), notify_status_route(notifier)])) as client:
+        yield client
+
+
+def post_alerts(client: Client, *labels: dict[str, str], **more: Any) -> tuple[int, Any]:
+    answer = client.post("/api/v2/alerts", json=[{"labels": one, **more} for one in labels])
+    return answer.status_code, answer.text
+
+
+def names(client: Client, query: str = "") -> list[str]:
+    return sorted(one["labels"]["alertname"] for one in client.get(f"/api/v2/alerts{query}").json())
+
+
+def silence(**more: Any) -> dict[str, Any]:
+    return {
+        "matchers": [{"name": "node", "value": "n1", "isRegex": False}],
+        "startsAt": to_rfc3339(START),
+        "endsAt": to_rfc3339(START + 60),
+        "createdBy": "me",
+        "comment": "why",
+        **more,
+    }
+
+
+def test_alerts_and_their_filters(client: Client) -> None:
+    code, text = post_alerts(
+        client,
+        {"alertname": "Down", "node": "n1", "severity": "crit", "empty": ""},
+        {"alertname": "Hot", "node": "n1"},
+        {"alertname": "Hot2", "node": "n2"},
+    )
+    assert (code, text) == (200, "")
+    silence_id = client.post("/api/v2/silences", json=silence(matchers=[
+        {"name": "node", "value": "n2", "isRegex": False, "isEqual": True}])).json()["silenceID"]  # fmt: skip
+    assert names(client) == ["Down", "Hot", "Hot2"]
+    assert names(client, "?inhibited=false&silenced=false") == ["Down"]
+    assert names(client, "?active=false&silenced=false") == ["Hot"]
+    assert names(client, f"?filter={quote('node=~n1')}&filter={quote('alertname!=Hot')}") == ["Down"]
+    assert names(client, f"?filter={quote('empty=')}") == ["Down", "Hot", "Hot2"]
+    assert names(client, f"?filter={quote('severity!=')}") == ["Down"]
+    assert names(client, "?receiver=b") == ["Down"]
+    assert names(client, f"?receiver_matchers={quote('team=x')}") == ["Down"]
+    hot = next(one for one in client.get("/api/v2/alerts").json() if one["labels"]["alertname"] == "Hot")
+    down = next(one for one in client.get("/api/v2/alerts").json() if one["labels"]["alertname"] == "Down")
+    assert hot["status"] == {
+        "inhibitedBy": [down["fingerprint"]], "mutedBy": [], "silencedBy": [], "state": "suppressed",
+    }  # fmt: skip
+    assert hot["endsAt"] == to_rfc3339(START + 300, "milliseconds")
+    assert down["receivers"] == [{"name": "b"}]
+    hot2 = next(one for one in client.get("/api/v2/alerts").json() if one["labels"]["alertname"] == "Hot2")
+    assert hot2["status"]["silencedBy"] == [silence_id]
+
+
+def test_groups(client: Client) -> None:
+    post_alerts(client, {"alertname": "Down", "node": "n1", "severity": "crit"}, {"alertname": "X"})
+    groups = client.get("/api/v2/alerts/groups").json()
+    assert [(one["labels"], one["receiver"]["name"], len(one["alerts"])) for one in groups] == [
+        ({"alertname": "Down"}, "b", 1),
+        ({"alertname": "X"}, "a", 1),
+    ]
+    assert len(client.get("/api/v2/alerts/groups?receiver=a").json()) == 1
+
+
+def test_valid_alerts_are_taken_even_if_others_are_not(client: Client) -> None:
+    body = [{"labels": {"alertname": "A"}}, {"labels": {"a": ""}}, {"labels": {"a": 1}}, 7,
+            {"labels": {"alertname": "B"}, "startsAt": "soon"}]  # fmt: skip
+    answer = client.post("/api/v2/alerts", json=body)
+    assert answer.status_code == 400
+    assert "at least one label pair required" in answer.json()
+    assert names(client) == ["A"]
+
+
+def test_an_end_in_the_past_resolves(client: Client) -> None:
+    post_alerts(client, {"alertname": "A"})
+    post_alerts(client, {"alertname": "A"}, endsAt=to_rfc3339(START), startsAt=to_rfc3339(START - 5))
+    assert names(client) == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"{}", b"[" * 3000, b"null", b'"x"', b'[{"labels": {"\\ud800": "x"}}]']
+)
+def test_what_is_no_list_of_alerts_is_refused(body: bytes, client: Client) -> None:
+    assert client.post("/api/v2/alerts", content=body).status_code == 400
+
+
+def test_limits_on_what_clients_send(client: Client) -> None:
+    before = LIMITS_REACHED.counts()
+    code, text = post_alerts(client, {"alertname": "A", "long": "x" * 1000})
+    assert code == 400
+    assert "max_alert_bytes" in text
+    assert post_alerts(client, *({"alertname": f"A{n}"} for n in range(6)))[0] == 503
+    assert client.post("/api/v2/alerts", content=b" " * 5000).status_code == 413
+    after = LIMITS_REACHED.counts()
+    for name in ("max_alert_bytes", "max_alerts", "max_alerts_request_bytes"):
+        assert after[name] == before[name] + 1
+
+
+def test_silences(client: Client) -> None:
+    answer = client.post("/api/v2/silences", json=silence())
+    silence_id = answer.json()["silenceID"]
+    found = client.get(f"/api/v2/silence/{silence_id}").json()
+    assert found["status"] == {"state": "active"}
+    assert found["matchers"] == [{"isEqual": True, "isRegex": False, "name": "node", "value": "n1"}]
+    later = client.post("/api/v2/silences", json=silence(startsAt=to_rfc3339(START + 30))).json()["silenceID"]
+    assert [one["id"] for one in client.get("/api/v2/silences").json()] == [silence_id, later]
+    assert [one["id"] for one in client.get("/api/v2/silences?active=false").json()] == [later]
+    assert client.get(f"/api/v2/silences?filter={quote('node=n2')}").json() == []
+    assert client.delete(f"/api/v2/silence/{silence_id}").status_code == 200
+    assert client.get(f"/api/v2/silence/{silence_id}").json()["status"] == {"state": "expired"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"matchers": []}, 400),
+        ({"matchers": [{"name": "a", "value": "(", "isRegex": True}]}, 400),
+        ({"matchers": [{"name": "a", "value": "x"}]}, 400),
+        ({"comment": None}, 400),
+        ({"endsAt": "never"}, 400),
+        ({"endsAt": to_rfc3339(START - 5), "startsAt": to_rfc3339(START - 9)}, 400),
+        ({"id": "unknown"}, 404),
+        ({"id": 7}, 400),
+    ],
+)
+def test_wrong_silences(wrong: dict[str, Any], code: int, client: Client) -> None:
+    assert client.post("/api/v2/silences", json=silence(**wrong)).status_code == code
+
+
+def test_unknown_silences_are_not_found(client: Client) -> None:
+    assert client.get("/api/v2/silence/x").status_code == 404
+    assert client.delete("/api/v2/silence/x").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "query", ["filter=%28", "active=maybe", "receiver=(", "filter=%ff", "&".join(["a=1"] * 200)]
+)
+def test_wrong_parameters(query: str, client: Client) -> None:
+    assert client.get(f"/api/v2/alerts?{query}").status_code == 400
+
+
+def test_status_shows_no_secret(client: Client) -> None:
+    status = client.get("/alertmanager/api/v2/status")
+    assert "s3cret" not in status.text
+    assert status.json()["config"]["original"].startswith("route:")
+    assert client.get("/api/v2/receivers").json() == [
+        {"name": "a", "labels": {}}, {"name": "b", "labels": {"team": "x"}},
+    ]  # fmt: skip
+    assert client.get("/api/notify").json()["channels"][0]["up"] is None
