@@ -54,6 +54,7 @@ FOLDERS_WITH_A_REASON = {
     "store": "keeps its files: the SQLite database, its lock and its folder",
     "wiring": "starts everything: signals, listeners, the state folder",
     "cli": "reads arguments and the terminal, prints",
+    "render": "writes the files it renders, and installs units",
     "doctor": "looks at devices, files and ports to say why a number is missing",
 }
 OUTSIDE_ELSEWHERE = {
@@ -69,10 +70,6 @@ OUTSIDE_ELSEWHERE = {
     "collect/xid_state.py": "the file with the XIDs counted so far",
     "exposition/textfile_writer.py": "the textfile itself",
     "metrics/families/dcgm/counters_csv.py": "reads the counters file again when it changes",
-    "render/__init__.py": "reads the shipped files and writes the rendered ones",
-    "render/compose.py": "counts the GPUs' device files",
-    "render/selected_rules.py": "lists the shipped rule files",
-    "render/systemd.py": "finds the program, and looks at the units that are installed",
     "rules/query_adapters.py": "an event loop of its own for an engine behind HTTP",
     "rules/rule_set.py": "finds rule files by their patterns",
     "rules/state_file.py": "the file that keeps alerts over a restart",

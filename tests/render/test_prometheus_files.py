@@ -14,7 +14,7 @@ from gpuscope.render import FILES, RenderedFile, write_files
 from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.render.host_names import parse_host_names
 from gpuscope.render.prometheus import ScrapePlan, prometheus_files, prometheus_text
-from gpuscope.render.selected_rules import METRICS, rule_files
+from gpuscope.render.rendered_rules import METRICS, rule_files
 from tests.engines import engine
 
 CLUSTER = ScrapePlan(nodes=("server-b", "server-c"), slurm_host="server-a", alertmanager_host="server-a")

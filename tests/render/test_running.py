@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from gpuscope.cli import main
 from tests.cli.test_commands import running as running_command
 from tests.engines import engine, running, running_alertmanager, running_node_exporter
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 PATIENCE_SECONDS = 60
 
@@ -29,14 +29,6 @@ def ask(base: str, path: str, **parameters: str) -> Any:
 def health_of_targets(base: str) -> dict[tuple[str, str], str]:
     targets = ask(base, "targets")["activeTargets"]
     return {(t["labels"]["job"], t["labels"]["instance"]): t["health"] for t in targets}
-
-
-def wait_for(base: str, expected: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-    """The targets' health, once it is as expected or time is up."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (found := health_of_targets(base)) != expected and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return found
 
 
 def port_of(url: str) -> str:
@@ -86,7 +78,9 @@ def test_every_target_is_up_and_the_rest_of_the_file_works(prometheus: str, tmp_
         ("gpuscope", "localhost"): "up",
         ("slurm", "127.0.0.1"): "up",
     }
-    assert wait_for(prometheus, expected) == expected
+    wait_for(
+        lambda: health_of_targets(prometheus) == expected, "every target", lambda: health_of_targets(prometheus)
+    )
     joined = (
         'count(gpuscope_gpu_info * on (instance) group_left () (count by (instance) (node_load1{job="node"})))'
     )

@@ -137,7 +137,7 @@ def _parse_labels(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.selected_rules import METRICS
+    from gpuscope.render.rendered_rules import METRICS
 
     parser.add_argument(
         "--for",
@@ -150,7 +150,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_rules(args: argparse.Namespace) -> int:
-    from gpuscope.render.selected_rules import rule_files
+    from gpuscope.render.rendered_rules import rule_files
 
     write_rendered(args, rule_files(args.metrics))
     return 0

@@ -15,7 +15,7 @@ import yaml
 from gpuscope.render import RenderedFile
 from gpuscope.render.host_names import host_and_port
 from gpuscope.render.ports import AGENT_PORT, ALERTMANAGER_PORT, NODE_EXPORTER_PORT, SLURM_EXPORTER_PORT
-from gpuscope.render.selected_rules import rule_files
+from gpuscope.render.rendered_rules import rule_files
 
 GPU_JOBS: Final = ("gpuscope", "dcgm")
 HEADER: Final = (
