@@ -14,8 +14,8 @@ ORDER = (
 )  # fmt: skip
 LEAVES = (
     "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
-    "anchored_regex", "atomic_write", "episode_log", "series", "source_plan", "worker", "yaml_file",
-    "yaml_mistakes",
+    "anchored_regex", "atomic_write", "episode_log", "label_columns", "series", "series_columns", "source_plan",
+    "worker", "yaml_file", "yaml_mistakes",
 )  # fmt: skip
 PURE_FOLDERS = ("readings", "metrics", "promql", "rules")
 OUTSIDE_MODULES = ("subprocess", "socket", "sqlite3", "pynvml", "psutil", "grpc")

@@ -95,7 +95,7 @@ def test_a_read_that_needs_the_file_calls_admit_once(store: Store) -> None:
     store.seal()
     store._reader.use_new_file()  # nothing is cached
     asked: list[tuple[int, int]] = []
-    groups = store._queries._selections.groups(X)
+    groups = store._queries._selections.find(X).groups
     store._reader.read(groups, *SPAN, lambda *some: asked.append(some))
     assert sum(samples for _, samples in asked) == 6
 

@@ -305,6 +305,43 @@ class Head:
             (side.times[:used], side.series[:used], side.values[:used]),
         )
 
+    @property
+    def order(self) -> tuple[Int64s, Int64s]:
+        """Ascending ids and their columns: a new tuple when there are new columns."""
+        return self._order
+
+    def newest_row(self, end: int) -> tuple[int, Float64s] | None:
+        """Return time and cells of the newest row up to `end`; None if there is none, or if samples are not
+        all in ascending rows."""
+        rows = self.rows  # first: all that is read afterwards has at least these rows
+        if self._side_used or not self._ascending:
+            return None
+        times, row = self._times, rows - 1
+        if row >= 0 and times[row] > end:
+            row = int(times[:rows].searchsorted(end, side="right")) - 1
+        if row < 0:
+            return None
+        segment = next(one for one in reversed(self._segments) if one.first <= row)
+        return int(times[row]), segment.cells[row - segment.first]
+
+    def rows_between(self, start: int, end: int) -> tuple[Int64s, list[Float64s]] | None:
+        """Return times and cells, in parts, of the rows in [start, end]; None if samples are not all in
+        ascending rows."""
+        rows = self.rows
+        if self._side_used or not self._ascending:
+            return None
+        times = self._times[:rows]
+        low, high = int(times.searchsorted(start)), int(times.searchsorted(end, side="right"))
+        parts: list[Float64s] = []
+        stop = high
+        for segment in reversed(self._segments):
+            if stop <= low:
+                break
+            if segment.first < stop:
+                parts.append(segment.cells[max(low - segment.first, 0) : stop - segment.first])
+                stop = segment.first
+        return times[low:high], parts[::-1]
+
     def from_time(self, boundary: int) -> Head:
         """Return a new head with the samples at or after a time, and only the series that have some."""
         rest = Head()

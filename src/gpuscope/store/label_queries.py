@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gpuscope.series import Admit, Labels, Matcher, Series
+from gpuscope.series_columns import SeriesColumns
 from gpuscope.store.arrays import distinct
+from gpuscope.store.column_reader import ColumnReader
 from gpuscope.store.contents import Contents
 from gpuscope.store.head_view import Samples
 from gpuscope.store.index import Index
@@ -29,26 +31,37 @@ class LabelQueries:
         self._contents = contents
         self._reader = reader
         self._selections = Selections(index)
+        self._columns = ColumnReader(reader, contents)
 
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:
-        groups = self._selections.groups(matchers)
-        if admit is not None:
-            count = sum(map(len, groups.values()))
-            if count * (end_ms - start_ms) <= MAX_UNCHECKED_SERIES_MS:
-                admit = None
-            else:
-                admit(count, 0)
-        return self._named(self._reader.read(groups, start_ms, end_ms, admit))
+        return self.select_columns(matchers, start_ms, end_ms, admit).series()
 
     def latest(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:
-        groups = self._selections.groups(matchers)
+        return self.latest_columns(matchers, start_ms, end_ms, admit).series()
+
+    def select_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        chosen = self._selections.find(matchers)
         if admit is not None:
-            admit(sum(map(len, groups.values())), 0)
-        return self._named(self._reader.latest(groups, start_ms, end_ms))
+            count = len(chosen.series)
+            if count * (end_ms - start_ms) <= MAX_UNCHECKED_SERIES_MS:
+                admit = None
+            else:
+                admit(count, 0)
+        return self._columns.read(chosen, start_ms, end_ms, admit)
+
+    def latest_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        chosen = self._selections.find(matchers)
+        if admit is not None:
+            admit(len(chosen.series), 0)
+        return self._columns.latest(chosen, start_ms, end_ms)
 
     def any_latest(
         self,
@@ -67,11 +80,11 @@ class LabelQueries:
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
     ) -> tuple[int, int] | None:
         """Return the number of series and at most of samples; None if unknown or not all in memory."""
-        groups = self._selections.known(matchers)
-        if groups is None:
+        known = self._selections.known(matchers)
+        if known is None:
             return None
-        samples = self._reader.count_in_memory(groups, start_ms, end_ms)
-        return None if samples is None else (sum(map(len, groups.values())), samples)
+        samples = self._reader.count_in_memory(known.groups, start_ms, end_ms)
+        return None if samples is None else (len(known.series), samples)
 
     def _named(self, found: dict[int, Samples]) -> list[Series]:
         labels = self._index.labels

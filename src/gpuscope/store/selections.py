@@ -1,4 +1,4 @@
-"""A cache of recent selections: matchers → series, by target.
+"""A cache of recent selections: matchers → series, with their labels and their columns in the heads.
 
 Dashboards repeat the same queries while series rarely change, so a selection is reused until the index changes.
 The cache is limited in entries and in series; the least recently used entries are dropped.
@@ -9,8 +9,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+
+from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Matcher
+from gpuscope.store.head import Head
 from gpuscope.store.index import Index
 from gpuscope.store.tick import Int64s
 
@@ -22,28 +28,78 @@ _MAX_KEY_CHARS = 2_000
 Groups = dict[int, Int64s]
 
 
+@dataclass(frozen=True, slots=True)
+class HeadColumns:
+    """Where a target's head has selected series."""
+
+    order: tuple[Int64s, Int64s]
+    """The `Head.order` for which this is valid."""
+    rows: Int64s
+    """Rows of the selection: of its series that are in the head."""
+    columns: Int64s
+    width: int
+    """Cells that a row must have to contain all columns."""
+
+
+class Selection:
+    """The series that satisfy some matchers, in rows: series of one target are neighbours. Queries share it."""
+
+    def __init__(self, index: Index, series: Int64s) -> None:
+        self._index = index
+        self.groups: Groups = index.by_target(series)
+        """Series by target; a series that several targets write is in several groups."""
+        grouped = np.concatenate(list(self.groups.values())) if self.groups else series[:0]
+        self.is_shared = len(grouped) != len(series)
+        self.series = series if self.is_shared else grouped
+        self.first_rows = np.cumsum([0, *map(len, self.groups.values())]).tolist()
+        self._head_columns: dict[int, HeadColumns] = {}
+
+    @cached_property
+    def labels(self) -> LabelColumns:
+        return self._index.label_columns(self.series)
+
+    @cached_property
+    def _by_id(self) -> Int64s:
+        return np.argsort(self.series)
+
+    def rows_of(self, series: Int64s) -> Int64s:
+        """Return the rows of series, all of which must be in the selection."""
+        return self._by_id[np.searchsorted(self.series, series, sorter=self._by_id)]
+
+    def head_columns(self, target: int, first_row: int, head: Head) -> HeadColumns:
+        """Return where the head has the target's series; found once for all queries."""
+        known = self._head_columns.get(target)
+        order = head.order
+        if known is None or known.order is not order:
+            columns = head.find_columns(self.groups[target])
+            rows = np.flatnonzero(columns >= 0)
+            columns = columns[rows]
+            known = HeadColumns(order, rows + first_row, columns, int(columns.max(initial=-1)) + 1)
+            self._head_columns[target] = known
+        return known
+
+
 class Selections:
-    """Matchers → the series that satisfy them all, grouped by target."""
+    """Matchers → the series that satisfy them all."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._lock = threading.Lock()
         self._version = -1
-        self._known: OrderedDict[tuple[Matcher, ...], tuple[Groups, int]] = OrderedDict()
+        self._known: OrderedDict[tuple[Matcher, ...], Selection] = OrderedDict()
         self._series = 0
 
-    def groups(self, matchers: Sequence[Matcher]) -> Groups:
-        """Return the series by target. Callers share the result and must not change it."""
+    def find(self, matchers: Sequence[Matcher]) -> Selection:
+        """Return the selected series. Callers share the result and must not change it."""
         version = self._index.version
         known = self.known(matchers)
         if known is not None:
             return known
-        series = self._index.select(matchers)
-        groups = self._index.by_target(series)
-        self._keep(tuple(matchers), version, groups, len(series))
-        return groups
+        found = Selection(self._index, self._index.select(matchers))
+        self._keep(tuple(matchers), version, found)
+        return found
 
-    def known(self, matchers: Sequence[Matcher]) -> Groups | None:
+    def known(self, matchers: Sequence[Matcher]) -> Selection | None:
         """Return the cached result; None if there is none."""
         key, version = tuple(matchers), self._index.version
         with self._lock:
@@ -51,19 +107,18 @@ class Selections:
                 self._known.clear()
                 self._version, self._series = version, 0
             found = self._known.get(key)
-            if found is None:
-                return None
-            self._known.move_to_end(key)
-            return found[0]
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
 
-    def _keep(self, key: tuple[Matcher, ...], version: int, groups: Groups, size: int) -> None:
+    def _keep(self, key: tuple[Matcher, ...], version: int, found: Selection) -> None:
         if sum(len(matcher.value) for matcher in key) > _MAX_KEY_CHARS:
             return
         with self._lock:
             # A result computed while the index changed may be of either version: do not cache it.
             if version != self._version or version != self._index.version or key in self._known:
                 return
-            self._known[key] = groups, size
-            self._series += size
+            self._known[key] = found
+            self._series += len(found.series)
             while self._series > _MAX_SERIES or len(self._known) > _MAX_ENTRIES:
-                self._series -= self._known.popitem(last=False)[1][1]
+                self._series -= len(self._known.popitem(last=False)[1].series)

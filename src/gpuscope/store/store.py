@@ -18,6 +18,7 @@ from types import TracebackType
 import numpy as np
 
 from gpuscope.series import Admit, Labels, Matcher, Series
+from gpuscope.series_columns import SeriesColumns
 from gpuscope.store.delete import delete_samples
 from gpuscope.store.export import export_openmetrics
 from gpuscope.store.folder import make_private
@@ -189,9 +190,6 @@ class Store:
 
     # Reading
 
-    supports_admit = True
-    """For the evaluator: `select` and `latest` accept `admit` and call it before they load many samples."""
-
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> Sequence[Series]:
@@ -203,6 +201,18 @@ class Store:
     ) -> Sequence[Series]:
         """As `select`, but with only the newest sample of each series, for instant queries."""
         return self._queries.latest(matchers, start_ms, end_ms, admit)
+
+    def select_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        """As `select`, in flat arrays."""
+        return self._queries.select_columns(matchers, start_ms, end_ms, admit)
+
+    def latest_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        """As `latest`, in flat arrays."""
+        return self._queries.latest_columns(matchers, start_ms, end_ms, admit)
 
     def any_latest(
         self,

@@ -12,11 +12,13 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from itertools import compress
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.series import Labels
@@ -73,11 +75,15 @@ def _metric(labels: Labels) -> bytes:
     return dump_json(dict(labels))
 
 
-def _metrics(every: list[Labels]) -> list[bytes]:
-    try:
-        return [orjson.dumps(dict(labels)) for labels in every]
-    except orjson.JSONEncodeError:
-        return list(map(_metric, every))
+def _metrics(every: Sequence[Labels]) -> Sequence[bytes]:
+    """The JSON of label sets; of those from a store it is kept with the selection."""
+    if isinstance(every, LabelColumns):
+        return every.encoded(_pair)
+    return [_metric(labels) for labels in every]
+
+
+def _pair(pair: tuple[str, str]) -> bytes:
+    return b"%b:%b" % (dump_json(pair[0]), dump_json(pair[1]))
 
 
 def dump_json(value: object) -> bytes:
@@ -134,21 +140,30 @@ def _template(points: NDArray[np.bytes_]) -> bytes:
     return b'{"metric":%%b,"values":[%b]}' % points.tobytes().replace(b"\0", b"")[:-1]
 
 
-def _series(labels: Labels, template: bytes, values: Floats) -> bytes:
+def _series(metric: bytes, template: bytes, values: Floats) -> bytes:
     """All values are put in at once: no bytes object is made for a point."""
-    return template % (_metric(labels), *values_text(values))
+    return template % (metric, *values_text(values))
 
 
 def _matrix(matrix: Matrix) -> Iterator[bytes]:
+    """A portion of series at a time: one call prints all their values."""
     points = _points(matrix.times_ms)
     template = _template(points)
+    steps = len(points)
+    metrics = _metrics(matrix.labels)
     whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
-    rows = zip(matrix.labels, matrix.values, matrix.present, whole.tolist(), strict=True)
-    for labels, values, present, full in rows:
-        if full:
-            yield _series(labels, template, values)
-        else:
-            yield _series(labels, _template(points[present]), values[present])
+    portion = max(1, POINTS_PER_PIECE // max(1, steps))
+    for begin in range(0, len(metrics), portion):
+        rows = slice(begin, begin + portion)
+        full = whole[rows].tolist()
+        texts = values_text(matrix.values[rows].ravel())
+        for number, metric in enumerate(metrics[rows]):
+            here = texts[number * steps : (number + 1) * steps]
+            if full[number]:
+                yield template % (metric, *here)
+            else:
+                present = matrix.present[begin + number]
+                yield _template(points[present]) % (metric, *compress(here, present.tolist()))
 
 
 def _samples(samples: RangeVector) -> Iterator[bytes]:
@@ -163,7 +178,7 @@ def _samples(samples: RangeVector) -> Iterator[bytes]:
             if len(templates) >= MAX_TEMPLATES:
                 templates.clear()
             template = templates[id(times)] = _template(_points(times))
-        yield _series(labels, template, values)
+        yield _series(_metric(labels), template, values)
 
 
 def _long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]:
@@ -178,9 +193,10 @@ def _long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]
 
 def _vector(vector: Vector) -> Iterator[bytes]:
     template = b'{"metric":%%b,"value":[%b,"%%b"]}' % time_text(vector.time_ms)
-    for begin in range(0, len(vector.labels), SERIES_PER_ITEM):
+    metrics = _metrics(vector.labels)
+    for begin in range(0, len(metrics), SERIES_PER_ITEM):
         part = slice(begin, begin + SERIES_PER_ITEM)
-        rows = zip(_metrics(vector.labels[part]), values_text(vector.values[part]), strict=True)
+        rows = zip(metrics[part], values_text(vector.values[part]), strict=True)
         yield b",".join([template % row for row in rows])
 
 
