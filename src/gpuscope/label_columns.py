@@ -23,6 +23,8 @@ Pair = tuple[str, str]
 
 _MAX_DERIVED = 8
 """Kept with the label sets they were derived from: a dashboard groups one selection in a few ways."""
+_MAX_ENCODED = 200_000
+"""Encoded pairs that a table keeps: about 100 bytes each."""
 _MAX_KEY = 1 << 62
 
 
@@ -36,6 +38,7 @@ class PairTable:
     """Its numbers are valid here, too, unless this table has the pair itself."""
     lowest: int = 0
     """The lowest number here and in the base."""
+    encoded: dict[int, bytes] = field(default_factory=dict)
 
     @staticmethod
     def over(base: PairTable) -> PairTable:
@@ -56,6 +59,22 @@ class PairTable:
     def find(self, pair: Pair) -> int | None:
         found = self.numbers.get(pair)
         return self.base.find(pair) if found is None and self.base is not None else found
+
+    def encoded_pairs(self, numbers: Iterable[int], encode: Callable[[Pair], bytes]) -> dict[int, bytes]:
+        """Return at least these pairs' encoded text, b"" for 0. A store's pairs are encoded once."""
+        root = self
+        while root.base is not None:
+            root = root.base
+        if len(root.encoded) > _MAX_ENCODED:
+            root.encoded = {}
+        known = root.encoded
+        if root is not self:
+            known = {number: known[number] for number in numbers if number in known}
+        known[0] = b""
+        for number in numbers:
+            if number not in known:
+                known[number] = encode(self.pair(number))
+        return known
 
     def pair(self, number: int) -> Pair:
         found = self.pairs.get(number)
@@ -289,8 +308,7 @@ class LabelColumns(Sequence[Labels]):
     def _encode(self, encode: Callable[[Pair], bytes]) -> list[bytes]:
         if not self.names:
             return [b"{}"] * len(self)
-        text = {number: encode(self.table.pair(number)) for number in self._used(self.codes) if number}
-        text[0] = b""
+        text = self.table.encoded_pairs(self._used(self.codes), encode)
         lines = [[text[number] for number in line] for line in self.codes.tolist()]
         if self.codes.all():
             return [b"{%b}" % b",".join(row) for row in zip(*lines, strict=True)]

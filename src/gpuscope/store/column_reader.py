@@ -7,7 +7,6 @@ newest row) are read by `Reader`, only for the targets or series that need it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,8 @@ from numpy.typing import NDArray
 
 from gpuscope.series import Admit, Series
 from gpuscope.series_columns import SeriesColumns, TimeAxes, flat_axes
-from gpuscope.store.contents import Contents
+from gpuscope.store.arrays import distinct
+from gpuscope.store.contents import Contents, StoredTargetState
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, Samples, column_lines
 from gpuscope.store.reader import LoadAdmission, Reader
@@ -32,6 +32,8 @@ class _Source:
     target: int
     first_row: int
     """Of the selection."""
+    count: int
+    """Of the target's series in the selection."""
     head: Head
     newest_sealed: int
     is_late: bool
@@ -44,10 +46,8 @@ class _Rows:
     times: Int64s
     parts: list[Float64s]
     found: HeadColumns
-
-    @property
-    def cells(self) -> int:
-        return len(self.times) * len(self.found.rows)
+    cells: int
+    """How many cells these are."""
 
 
 class ColumnReader:
@@ -61,25 +61,31 @@ class ColumnReader:
         """Return the newest sample in [start, end] of each series that has one."""
         if chosen.is_shared:
             return _from_samples(chosen, self._reader.latest(chosen.groups, start, end))
-        times = np.full(len(chosen.series), -1, np.int64)
         values = np.full(len(chosen.series), ABSENT)
+        moments: list[int] = []
+        sources = self._sources(chosen)
         rest: Groups = {}
-        for source in self._sources(chosen):
+        for source in sources:
             row = None if source.is_late else source.head.newest_row(end)
             if row is None or row[0] < source.newest_sealed:
                 # After a clock change, a block may hold newer samples than the head.
                 rest[source.target] = chosen.groups[source.target]
+                moments.append(-1)
                 continue
+            moments.append(row[0])
             found = chosen.head_columns(source.target, source.first_row, source.head)
-            complete = row[0] >= start and _take_row(row, found, times, values)
-            if not complete or len(found.rows) < len(chosen.groups[source.target]):
-                missing = _missing(chosen, source, found, values, start)
-                if len(missing):
-                    rest[source.target] = missing
+            if row[0] >= start and found.width <= len(row[1]):
+                values[found.rows] = row[1][found.columns]
+        times = np.repeat(np.array(moments, np.int64), [source.count for source in sources])
+        absent = np.flatnonzero(values.view(np.int64) == ABSENT_BITS)
+        for source in _owners(sources, absent):
+            if source.target not in rest:
+                rest |= _missing(chosen, source, absent, start)
         if rest:
-            for sid, (own, some) in self._reader.latest(rest, start, end).items():
-                row_number = int(chosen.rows_of(np.array([sid]))[0])
-                times[row_number], values[row_number] = own[-1], some[-1]
+            others = self._reader.latest(rest, start, end)
+            rows = chosen.rows_of(np.fromiter(others, np.int64, len(others)))
+            times[rows] = [own[-1] for own, _ in others.values()]
+            values[rows] = [some[-1] for _, some in others.values()]
         return _one_each(chosen, times, values)
 
     def read(self, chosen: Selection, start: int, end: int, admit: Admit | None) -> SeriesColumns:
@@ -88,54 +94,46 @@ class ColumnReader:
             return _from_samples(chosen, self._reader.read(chosen.groups, start, end, admit))
         rest: Groups = {}
         plain: list[_Rows] = []
+        bounds = np.array((start, end + 1))
         for source in self._sources(chosen):
             rows = None
             if not source.is_late and source.newest_sealed < start:
-                rows = source.head.rows_between(start, end)
+                rows = source.head.rows_between(bounds)
             if rows is None:
                 rest[source.target] = chosen.groups[source.target]
             elif len(rows[0]):
                 found = chosen.head_columns(source.target, source.first_row, source.head)
-                if len(found.rows):
-                    plain.append(_Rows(*rows, found))
+                if found.count:
+                    plain.append(_Rows(*rows, found, len(rows[0]) * found.count))
         if admit is not None:
             LoadAdmission(admit).request(sum(one.cells for one in plain))
         others = self._reader.read(rest, start, end, admit) if rest else {}
         return _join(chosen, plain, others) if plain else _from_samples(chosen, others)
 
-    def _sources(self, chosen: Selection) -> Iterator[_Source]:
+    def _sources(self, chosen: Selection) -> list[_Source]:
         get = self._contents.get
         with self._contents.lock:
-            states = [get(target) for target in chosen.groups]
-            found = [
-                _Source(state.id, first_row, state.head, state.newest_sealed, bool(state.late))
-                for state, first_row in zip(states, chosen.first_rows, strict=False)
-                if state is not None
+            # Of a target that was just removed nothing is read.
+            states = [get(target) or StoredTargetState(target, "") for target in chosen.groups]
+            return [
+                _Source(state.id, first, last - first, state.head, state.newest_sealed, bool(state.late))
+                for state, first, last in zip(states, chosen.first_rows, chosen.first_rows[1:], strict=False)
             ]
-        return iter(found)
 
 
-def _take_row(row: tuple[int, Float64s], found: HeadColumns, times: Int64s, values: Float64s) -> bool:
-    """Copy a row's cells; return False if some are absent."""
-    time, cells = row
-    if found.width > len(cells):
-        return False  # the row is older than a column
-    picked = cells.take(found.columns)
-    values[found.rows] = picked
-    times[found.rows] = time
-    return not bool((picked.view(np.int64) == ABSENT_BITS).any())
+def _owners(sources: list[_Source], rows: _Index) -> list[_Source]:
+    """Return the sources of rows of the selection."""
+    ends = np.cumsum([source.count for source in sources])
+    return [sources[number] for number in distinct(np.searchsorted(ends, rows, side="right")).tolist()]
 
 
-def _missing(chosen: Selection, source: _Source, found: HeadColumns, values: Float64s, start: int) -> Int64s:
+def _missing(chosen: Selection, source: _Source, absent: _Index, start: int) -> Groups:
     """Return the target's series without a value that may have one in an earlier row or in a block."""
-    series = chosen.groups[source.target]
-    is_missing = values[source.first_row : source.first_row + len(series)].view(np.int64) == ABSENT_BITS
+    first = source.first_row
+    rows = absent[absent.searchsorted(first) : absent.searchsorted(first + source.count)]
     if source.newest_sealed < start:  # only the head can have it
-        in_head = np.zeros(len(series), np.bool_)
-        in_head[found.rows - source.first_row] = True
-        is_missing &= in_head
-    missing: Int64s = series[is_missing]
-    return missing
+        rows = np.intersect1d(rows, chosen.head_columns(source.target, first, source.head).all_rows)
+    return {source.target: chosen.series[rows]} if len(rows) else {}
 
 
 def _one_each(chosen: Selection, times: Int64s, values: Float64s) -> SeriesColumns:
@@ -161,9 +159,9 @@ def _is_all(rows: _Index, count: int) -> bool:
 def _join(chosen: Selection, plain: list[_Rows], others: dict[int, Samples]) -> SeriesColumns:
     """Return rows of heads and samples read elsewhere, in the order of the selection."""
     axes = [one.times for one in plain]
-    counts = [len(one.found.rows) for one in plain]
+    counts = [one.found.count for one in plain]
     axis = np.repeat(np.arange(len(axes)), counts)
-    rows = np.concatenate([one.found.rows for one in plain])
+    rows = np.concatenate([one.found.all_rows for one in plain])
     lengths = np.repeat([len(times) for times in axes], counts)
     starts = np.cumsum(lengths) - lengths
     values = _copy_cells(plain)
@@ -190,12 +188,17 @@ def _copy_cells(plain: list[_Rows]) -> Float64s:
     values = np.empty(sum(one.cells for one in plain))
     at = 0
     for one in plain:
-        lines = values[at : at + one.cells].reshape(len(one.found.rows), -1)
+        found = one.found
+        lines = values[at : at + one.cells].reshape(found.count, -1)
         at += one.cells
         begin = 0
         for part in one.parts:
-            lines[:, begin : begin + len(part)] = column_lines(part, one.found.columns)
-            begin += len(part)
+            end = begin + len(part)
+            if found.width <= part.shape[1]:
+                lines[:, begin:end] = part[:, found.columns].T
+            else:  # rows that are older than a column
+                lines[:, begin:end] = column_lines(part, found.all_columns)
+            begin = end
     return values
 
 

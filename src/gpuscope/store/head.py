@@ -321,17 +321,19 @@ class Head:
             row = int(times[:rows].searchsorted(end, side="right")) - 1
         if row < 0:
             return None
-        segment = next(one for one in reversed(self._segments) if one.first <= row)
-        return int(times[row]), segment.cells[row - segment.first]
+        for segment in reversed(self._segments):
+            if segment.first <= row:
+                return int(times[row]), segment.cells[row - segment.first]
+        return None
 
-    def rows_between(self, start: int, end: int) -> tuple[Int64s, list[Float64s]] | None:
-        """Return times and cells, in parts, of the rows in [start, end]; None if samples are not all in
-        ascending rows."""
+    def rows_between(self, bounds: Int64s) -> tuple[Int64s, list[Float64s]] | None:
+        """Return times and cells, in parts, of the rows from the first of two times until before the second;
+        None if samples are not all in ascending rows."""
         rows = self.rows
         if self._side_used or not self._ascending:
             return None
         times = self._times[:rows]
-        low, high = int(times.searchsorted(start)), int(times.searchsorted(end, side="right"))
+        low, high = times.searchsorted(bounds).tolist()
         parts: list[Float64s] = []
         stop = high
         for segment in reversed(self._segments):

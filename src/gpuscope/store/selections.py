@@ -34,11 +34,33 @@ class HeadColumns:
 
     order: tuple[Int64s, Int64s]
     """The `Head.order` for which this is valid."""
-    rows: Int64s
+    all_rows: Int64s
     """Rows of the selection: of its series that are in the head."""
-    columns: Int64s
+    all_columns: Int64s
+    rows: Int64s | slice
+    """As `all_rows`, a slice if possible: copying is much faster with one."""
+    columns: Int64s | slice
+    count: int
     width: int
     """Cells that a row must have to contain all columns."""
+
+    @staticmethod
+    def find(head: Head, series: Int64s, first_row: int) -> HeadColumns:
+        order = head.order
+        columns = head.find_columns(series)
+        rows = np.flatnonzero(columns >= 0)
+        columns = columns[rows]
+        rows += first_row
+        width = int(columns.max(initial=-1)) + 1
+        return HeadColumns(order, rows, columns, _slice(rows), _slice(columns), len(rows), width)
+
+
+def _slice(numbers: Int64s) -> Int64s | slice:
+    """Return consecutive numbers as a slice."""
+    first = int(numbers[0]) if len(numbers) else 0
+    if (numbers == np.arange(first, first + len(numbers))).all():
+        return slice(first, first + len(numbers))
+    return numbers
 
 
 class Selection:
@@ -69,13 +91,8 @@ class Selection:
     def head_columns(self, target: int, first_row: int, head: Head) -> HeadColumns:
         """Return where the head has the target's series; found once for all queries."""
         known = self._head_columns.get(target)
-        order = head.order
-        if known is None or known.order is not order:
-            columns = head.find_columns(self.groups[target])
-            rows = np.flatnonzero(columns >= 0)
-            columns = columns[rows]
-            known = HeadColumns(order, rows + first_row, columns, int(columns.max(initial=-1)) + 1)
-            self._head_columns[target] = known
+        if known is None or known.order is not head.order:
+            known = self._head_columns[target] = HeadColumns.find(head, self.groups[target], first_row)
         return known
 
 
