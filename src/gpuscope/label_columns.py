@@ -185,6 +185,10 @@ class LabelColumns(Sequence[Labels]):
         """Return the distinct values of one label, "" where it is absent."""
         return {self.table.pair(number)[1] for number in np.unique(self.column(name)).tolist()}
 
+    def used_names(self) -> list[str]:
+        """Return the names of labels that any label set has."""
+        return [name for name, line in zip(self.names, self.codes, strict=True) if line.any()]
+
     def take(self, rows: Index) -> LabelColumns:
         """Return the label sets of these rows, each of which occurs at most once."""
         taken = LabelColumns(

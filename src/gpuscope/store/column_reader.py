@@ -110,6 +110,26 @@ class ColumnReader:
         others = self._reader.read(rest, start, end, admit) if rest else {}
         return _join(chosen, plain, others) if plain else _from_samples(chosen, others)
 
+    def rows_with_data(self, chosen: Selection, start: int, end: int) -> _Index:
+        """Return the rows of series in a head or block that overlaps [start, end]."""
+        found: list[_Index] = [np.empty(0, np.intp)]
+        rest: list[int] = []
+        bounds = np.array((start, end + 1))
+        for source in self._sources(chosen):
+            rows = None
+            if not (chosen.is_shared or source.is_late) and source.newest_sealed < start:
+                rows = source.head.rows_between(bounds)
+            if rows is None:
+                rest.append(source.target)
+            elif len(rows[0]):
+                columns = chosen.head_columns(source.target, source.first_row, source.head)
+                found.append(columns.all_rows)
+        if rest:
+            found += [
+                chosen.rows_of(some) for some in self._reader.series_with_data(chosen.groups, rest, start, end)
+            ]
+        return distinct(np.concatenate(found))
+
     def _sources(self, chosen: Selection) -> list[_Source]:
         get = self._contents.get
         with self._contents.lock:

@@ -289,19 +289,15 @@ class Index:
         """How many, and how many label pairs they hold."""
         return len(self._regexes), self._regex_pairs
 
-    def pairs_of(self, sids: Int64s | None = None) -> dict[str, list[str]]:
-        """Return label names and their sorted values, of the given or of all series."""
+    def label_names(self) -> list[str]:
+        """Return all label names, sorted."""
         with self._lock:
-            if sids is None:
-                numbers: Iterable[int] = self._table.pairs
-            else:
-                packed = b"".join(self._pairs_of.get(sid, b"") for sid in sids.tolist())
-                numbers = distinct(np.frombuffer(packed, "<i4")).tolist()
-            found: dict[str, list[str]] = {}
-            for number in numbers:
-                name, value = self._table.pairs[number]
-                found.setdefault(name, []).append(value)
-        return {name: sorted(found[name]) for name in sorted(found)}
+            return sorted(self._pairs_by_name)
+
+    def label_values(self, name: str) -> list[str]:
+        """Return all values of one label, sorted."""
+        with self._lock:
+            return sorted([self._table.pairs[number][1] for number in self._pairs_by_name.get(name, ())])
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (name, value, number of series) for every pair."""

@@ -17,6 +17,7 @@ from types import TracebackType
 
 import numpy as np
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Admit, Labels, Matcher, Series
 from gpuscope.series_columns import SeriesColumns
 from gpuscope.store.delete import delete_samples
@@ -233,7 +234,7 @@ class Store:
 
     def series(
         self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
-    ) -> list[Labels]:
+    ) -> LabelColumns:
         """Return the label sets of matching series that have data in blocks overlapping the time range."""
         return self._queries.series(matchers, start_ms, end_ms)
 
@@ -242,18 +243,9 @@ class Store:
         selectors: Iterable[Sequence[Matcher]],
         start_ms: int | None = None,
         end_ms: int | None = None,
-    ) -> Iterator[Labels]:
+    ) -> LabelColumns:
         """As `series`, for series that match any of the selectors, each once."""
         return self._queries.any_series(selectors, start_ms, end_ms)
-
-    def any_pairs(
-        self,
-        selectors: Iterable[Sequence[Matcher]],
-        start_ms: int | None = None,
-        end_ms: int | None = None,
-    ) -> dict[str, list[str]]:
-        """Return label names and their sorted values, of series that match any of the selectors."""
-        return self._queries.any_pairs(selectors, start_ms, end_ms)
 
     def label_names(
         self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None

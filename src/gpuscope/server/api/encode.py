@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from itertools import compress
+from itertools import chain, compress
 
 import numpy as np
 import orjson
@@ -27,6 +27,8 @@ PIECE_BYTES = 256 * 1024
 POINTS_PER_PIECE = 10_000
 SERIES_PER_ITEM = 500
 """Of a vector, written together."""
+MAX_KEPT_SERIES = 100_000
+"""Of one answer, whose label sets may be encoded at once and kept with the selection: about 20 MB."""
 MAX_TEMPLATES = 100
 """Time axes whose text is kept while the series of one answer are written."""
 
@@ -80,6 +82,15 @@ def _metrics(every: Sequence[Labels]) -> Sequence[bytes]:
     if isinstance(every, LabelColumns):
         return every.encoded(_pair)
     return [_metric(labels) for labels in every]
+
+
+def _metrics_in_parts(every: Sequence[Labels]) -> Iterator[Sequence[bytes]]:
+    """As `_metrics`; of very many in parts, so that they are never in memory as a whole."""
+    if len(every) <= MAX_KEPT_SERIES:
+        yield _metrics(every)
+        return
+    for begin in range(0, len(every), SERIES_PER_ITEM):
+        yield _metrics(every[begin : begin + SERIES_PER_ITEM])
 
 
 def _pair(pair: tuple[str, str]) -> bytes:
@@ -150,16 +161,15 @@ def _matrix(matrix: Matrix) -> Iterator[bytes]:
     points = _points(matrix.times_ms)
     template = _template(points)
     steps = len(points)
-    metrics = _metrics(matrix.labels)
+    metrics = chain.from_iterable(_metrics_in_parts(matrix.labels))
     whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
     portion = max(1, POINTS_PER_PIECE // max(1, steps))
-    for begin in range(0, len(metrics), portion):
+    for begin in range(0, len(whole), portion):
         rows = slice(begin, begin + portion)
-        full = whole[rows].tolist()
         texts = values_text(matrix.values[rows].ravel())
-        for number, metric in enumerate(metrics[rows]):
+        for number, (full, metric) in enumerate(zip(whole[rows].tolist(), metrics, strict=False)):
             here = texts[number * steps : (number + 1) * steps]
-            if full[number]:
+            if full:
                 yield template % (metric, *here)
             else:
                 present = matrix.present[begin + number]
@@ -193,11 +203,13 @@ def _long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]
 
 def _vector(vector: Vector) -> Iterator[bytes]:
     template = b'{"metric":%%b,"value":[%b,"%%b"]}' % time_text(vector.time_ms)
-    metrics = _metrics(vector.labels)
-    for begin in range(0, len(metrics), SERIES_PER_ITEM):
-        part = slice(begin, begin + SERIES_PER_ITEM)
-        rows = zip(metrics[part], values_text(vector.values[part]), strict=True)
-        yield b",".join([template % row for row in rows])
+    first = 0
+    for metrics in _metrics_in_parts(vector.labels):
+        for begin in range(0, len(metrics), SERIES_PER_ITEM):
+            some = metrics[begin : begin + SERIES_PER_ITEM]
+            values = values_text(vector.values[first : first + len(some)])
+            first += len(some)
+            yield b",".join([template % row for row in zip(some, values, strict=True)])
 
 
 def joined(items: Iterable[bytes]) -> Iterator[bytes]:
@@ -245,6 +257,13 @@ def list_pieces(values: Iterable[object]) -> Iterator[bytes]:
     """A JSON array."""
     yield b"["
     yield from joined(map(dump_json, values))
+    yield b"]"
+
+
+def labels_pieces(every: LabelColumns) -> Iterator[bytes]:
+    """A JSON array of label sets."""
+    yield b"["
+    yield from joined(chain.from_iterable(_metrics_in_parts(every)))
     yield b"]"
 
 
