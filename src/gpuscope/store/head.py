@@ -326,6 +326,13 @@ class Head:
                 return int(times[row]), segment.cells[row - segment.first]
         return None
 
+    def overlaps(self, start: int, end: int) -> bool:
+        """Return whether any sample is in [start, end]."""
+        first, last = self.first, self.last
+        if first is None or last is None or last < start or first > end:
+            return False
+        return last <= end or first >= start or self.view().overlaps(start, end)
+
     def rows_between(self, bounds: Int64s) -> tuple[Int64s, list[Float64s]] | None:
         """Return times and cells, in parts, of the rows from the first of two times until before the second;
         None if samples are not all in ascending rows."""
