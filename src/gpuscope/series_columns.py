@@ -94,10 +94,14 @@ class SeriesColumns:
         """Return times and values of all samples, series after series, and where each series begins."""
         lengths = self.lengths
         starts = np.cumsum(lengths) - lengths
+        if isinstance(self.values, list):
+            if not self.values:
+                return self.times[:0], np.empty(0), starts
+            begins = self.axis_starts.tolist()
+            axes = [self.times[begins[axis] : begins[axis + 1]] for axis in self.axis.tolist()]
+            return np.concatenate(axes), np.concatenate(self.values), starts
         inside = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
         times = self.times[np.repeat(self.axis_starts[self.axis], lengths) + inside]
-        if isinstance(self.values, list):
-            return times, np.concatenate(self.values) if self.values else np.empty(0), starts
         return times, self.values.take(np.repeat(self.value_starts, lengths) + inside), starts
 
     def series(self) -> list[Series]:

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from itertools import chain, compress
+from itertools import chain
 
 import numpy as np
 import orjson
@@ -25,6 +25,7 @@ from gpuscope.series import Labels
 
 PIECE_BYTES = 256 * 1024
 POINTS_PER_PIECE = 10_000
+POINTS_PER_CALL = 5_000
 SERIES_PER_ITEM = 500
 """Of a vector, written together."""
 MAX_KEPT_SERIES = 100_000
@@ -157,23 +158,24 @@ def _series(metric: bytes, template: bytes, values: Floats) -> bytes:
 
 
 def _matrix(matrix: Matrix) -> Iterator[bytes]:
-    """A portion of series at a time: one call prints all their values."""
     points = _points(matrix.times_ms)
     template = _template(points)
-    steps = len(points)
-    metrics = chain.from_iterable(_metrics_in_parts(matrix.labels))
     whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
-    portion = max(1, POINTS_PER_PIECE // max(1, steps))
+    metrics = chain.from_iterable(_metrics_in_parts(matrix.labels))
+    portion = max(1, POINTS_PER_CALL // max(1, len(points)))
     for begin in range(0, len(whole), portion):
         rows = slice(begin, begin + portion)
-        texts = values_text(matrix.values[rows].ravel())
-        for number, (full, metric) in enumerate(zip(whole[rows].tolist(), metrics, strict=False)):
-            here = texts[number * steps : (number + 1) * steps]
+        if portion > 1 and whole[rows].all():
+            # Of short series the values of many are printed by one call.
+            texts = zip(*[iter(values_text(matrix.values[rows].ravel()))] * len(points), strict=True)
+            yield b",".join([template % (metric, *row) for row, metric in zip(texts, metrics, strict=False)])
+            continue
+        some = zip(matrix.values[rows], matrix.present[rows], whole[rows].tolist(), metrics, strict=False)
+        for values, present, full, metric in some:
             if full:
-                yield template % (metric, *here)
+                yield _series(metric, template, values)
             else:
-                present = matrix.present[begin + number]
-                yield _template(points[present]) % (metric, *compress(here, present.tolist()))
+                yield _series(metric, _template(points[present]), values[present])
 
 
 def _samples(samples: RangeVector) -> Iterator[bytes]:
