@@ -35,6 +35,17 @@ def test_every_change_of_the_index_invalidates_the_cache() -> None:
     assert _ids(known) == {1: [one], 2: [one]}
 
 
+def test_new_series_that_do_not_match_keep_the_selection() -> None:
+    index = Index()
+    index.resolve(1, labels("x", gpu="0"))
+    known = Selections(index)
+    first = known.find(X)
+    index.resolve(1, labels("y", gpu="0"))
+    assert known.known(X) is None
+    assert known.find(X) is first
+    assert known.known(X) is first
+
+
 def test_a_selection_made_while_the_index_changes_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     index = Index()
     index.resolve(1, labels("x", gpu="0"))

@@ -66,6 +66,8 @@ class Index:
         self.limit: SeriesLimit | None = None
         self.epoch = 0
         """Incremented when series are removed: ids that a caller cached may be invalid."""
+        self.claims = 0
+        """Incremented when a target writes series of another one: groups of `by_target` may have changed."""
         self.version = 0
         """Incremented by every change that can affect the result of `select`."""
 
@@ -190,6 +192,7 @@ class Index:
                 if target not in others:
                     others.add(target)
                     self._new.shared.append((sid, target))
+                    self.claims += 1
                     self.version += 1
 
     def by_target(self, sids: Int64s) -> dict[int, Int64s]:

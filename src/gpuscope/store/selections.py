@@ -1,6 +1,7 @@
 """A cache of recent selections: matchers → series, with their labels and their columns in the heads.
 
-Dashboards repeat the same queries while series rarely change, so a selection is reused until the index changes.
+Dashboards repeat the same queries while series rarely change. When the index has changed, the matchers are
+applied again; if they give the same series, the selection is still used.
 The cache is limited in entries and in series; the least recently used entries are dropped.
 """
 
@@ -21,7 +22,8 @@ from gpuscope.store.index import Index
 from gpuscope.store.tick import Int64s
 
 _MAX_ENTRIES = 256
-_MAX_SERIES = 500_000
+_MAX_SERIES = 300_000
+"""Of all entries: up to 250 bytes each, with the encoded label sets."""
 _MAX_KEY_CHARS = 2_000
 """Total length of the matchers' values; longer keys are not cached, because they could fill the memory."""
 
@@ -68,6 +70,8 @@ class Selection:
 
     def __init__(self, index: Index, series: Int64s) -> None:
         self._index = index
+        self._ids = series
+        self._claims = index.claims
         self.groups: Groups = index.by_target(series)
         """Series by target; a series that several targets write is in several groups."""
         grouped = np.concatenate(list(self.groups.values())) if self.groups else series[:0]
@@ -75,6 +79,10 @@ class Selection:
         self.series = series if self.is_shared else grouped
         self.first_rows = np.cumsum([0, *map(len, self.groups.values())]).tolist()
         self._head_columns: dict[int, HeadColumns] = {}
+
+    def is_of(self, series: Int64s) -> bool:
+        """Return whether these series would give an equal selection."""
+        return self._claims == self._index.claims and np.array_equal(series, self._ids)
 
     @cached_property
     def labels(self) -> LabelColumns:
@@ -102,27 +110,35 @@ class Selections:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._lock = threading.Lock()
-        self._version = -1
-        self._known: OrderedDict[tuple[Matcher, ...], Selection] = OrderedDict()
+        self._epoch = -1
+        self._known: OrderedDict[tuple[Matcher, ...], tuple[int, Selection]] = OrderedDict()
+        """With the version of the index."""
         self._series = 0
 
     def find(self, matchers: Sequence[Matcher]) -> Selection:
         """Return the selected series. Callers share the result and must not change it."""
-        version = self._index.version
-        known = self.known(matchers)
-        if known is not None:
-            return known
-        found = Selection(self._index, self._index.select(matchers))
-        self._keep(tuple(matchers), version, found)
+        key, version = tuple(matchers), self._index.version
+        known = self._get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        series = self._index.select(matchers)
+        # Usually the new series of the index are others: labels and columns of this selection stay valid.
+        is_same = known is not None and known[1].is_of(series)
+        found = known[1] if known is not None and is_same else Selection(self._index, series)
+        self._keep(key, version, found)
         return found
 
     def known(self, matchers: Sequence[Matcher]) -> Selection | None:
-        """Return the cached result; None if there is none."""
-        key, version = tuple(matchers), self._index.version
+        """Return the cached result; None if there is none that is up to date."""
+        known = self._get(tuple(matchers))
+        return known[1] if known is not None and known[0] == self._index.version else None
+
+    def _get(self, key: tuple[Matcher, ...]) -> tuple[int, Selection] | None:
+        epoch = self._index.epoch
         with self._lock:
-            if version != self._version:
+            if epoch != self._epoch:  # series were removed: labels of the selections hold their text
                 self._known.clear()
-                self._version, self._series = version, 0
+                self._epoch, self._series = epoch, 0
             found = self._known.get(key)
             if found is not None:
                 self._known.move_to_end(key)
@@ -133,9 +149,10 @@ class Selections:
             return
         with self._lock:
             # A result computed while the index changed may be of either version: do not cache it.
-            if version != self._version or version != self._index.version or key in self._known:
+            if version != self._index.version or self._epoch != self._index.epoch:
                 return
-            self._known[key] = found
-            self._series += len(found.series)
+            before = self._known.pop(key, None)
+            self._series += len(found.series) - (0 if before is None else len(before[1].series))
+            self._known[key] = version, found
             while self._series > _MAX_SERIES or len(self._known) > _MAX_ENTRIES:
-                self._series -= len(self._known.popitem(last=False)[1].series)
+                self._series -= len(self._known.popitem(last=False)[1][1].series)
