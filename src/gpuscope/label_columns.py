@@ -148,7 +148,7 @@ class LabelColumns(Sequence[Labels]):
     def __getitem__(self, row: slice) -> LabelColumns: ...
     def __getitem__(self, row: int | slice) -> Labels | LabelColumns:
         if isinstance(row, slice):
-            return self.take(np.arange(len(self))[row])
+            return self._part(self.codes[:, row], np.arange(len(self))[row])
         pair = self.table.pair
         return tuple([pair(number) for number in self.codes[:, row].tolist() if number])
 
@@ -191,11 +191,12 @@ class LabelColumns(Sequence[Labels]):
 
     def take(self, rows: Index) -> LabelColumns:
         """Return the label sets of these rows, each of which occurs at most once."""
-        taken = LabelColumns(
-            self.table, self.names, self.codes.take(rows, axis=1), known_distinct=self._known_distinct
-        )
-        taken._source = self, rows
-        return taken
+        return self._part(self.codes.take(rows, axis=1), rows)
+
+    def _part(self, codes: Codes, rows: Index) -> LabelColumns:
+        part = LabelColumns(self.table, self.names, codes, known_distinct=self._known_distinct)
+        part._source = self, rows
+        return part
 
     def repeat(self, rows: Index) -> LabelColumns:
         """As `take`; a row may occur several times."""
