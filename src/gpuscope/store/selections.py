@@ -50,19 +50,22 @@ class HeadColumns:
     def find(head: Head, series: Int64s, first_row: int) -> HeadColumns:
         order = head.order
         columns = head.find_columns(series)
-        rows = np.flatnonzero(columns >= 0)
-        columns = columns[rows]
-        rows += first_row
-        width = int(columns.max(initial=-1)) + 1
-        return HeadColumns(order, rows, columns, _slice(rows), _slice(columns), len(rows), width)
+        rows = np.arange(first_row, first_row + len(series))
+        missing = columns < 0
+        if missing.any():
+            rows, columns = rows[~missing], columns[~missing]
+        numbers = columns.tolist()
+        width = max(numbers, default=-1) + 1
+        return HeadColumns(order, rows, columns, _slice(rows), _slice(columns), len(numbers), width)
 
 
 def _slice(numbers: Int64s) -> Int64s | slice:
     """Return consecutive numbers as a slice."""
-    first = int(numbers[0]) if len(numbers) else 0
-    if (numbers == np.arange(first, first + len(numbers))).all():
-        return slice(first, first + len(numbers))
-    return numbers
+    if not len(numbers):
+        return slice(0)
+    first = int(numbers[0])
+    is_run = int(numbers[-1]) - first == len(numbers) - 1 and bool((numbers[1:] > numbers[:-1]).all())
+    return slice(first, first + len(numbers)) if is_run else numbers
 
 
 class Selection:
