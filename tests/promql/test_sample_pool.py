@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, sample_pool
 from gpuscope.promql.budget import FREE_SAMPLES, Budget
@@ -163,7 +164,7 @@ def test_a_copy_without_empty_rows_is_taken_from_the_pool(pool: SamplePool) -> N
     values = np.ones((2, 2 * FREE_SAMPLES))
     present = np.ones(values.shape, dtype=np.bool_)
     present[1] = False
-    frame = Frame([(), ()], values, present)
+    frame = Frame(LabelColumns.of([(), ()]), values, present)
     one.charge(2 * FREE_SAMPLES)
     before = pool.left
     assert len(one.run(frame.without_empty_rows).labels) == 1

@@ -128,7 +128,8 @@ def test_removed_series_leave_no_trace() -> None:
     with index.removing(ids[:4]) as orphans:
         assert len(orphans) == 4
     assert index.epoch > epoch
-    assert index.pairs_of() == {"__name__": ["m"], "gpu": ["4"]}
+    assert index.label_names() == ["__name__", "gpu"]
+    assert index.label_values("gpu") == ["4"]
     assert index.select([Matcher("gpu", MatchOp.REGEX, "[0-9]")]).tolist() == [ids[4]]
     assert index.unknown(np.array(ids)).tolist() == ids[:4]
     again = index.resolve(1, sets[0])

@@ -95,12 +95,12 @@ def test_a_read_that_needs_the_file_calls_admit_once(store: Store) -> None:
     store.seal()
     store._reader.use_new_file()  # nothing is cached
     asked: list[tuple[int, int]] = []
-    groups = store._queries._selections.groups(X)
+    groups = store._queries._selections.find(X).groups
     store._reader.read(groups, *SPAN, lambda *some: asked.append(some))
     assert sum(samples for _, samples in asked) == 6
 
 
-def test_series_found_by_several_selectors_are_yielded_once_and_lazily(store: Store) -> None:
+def test_series_found_by_several_selectors_are_returned_once(store: Store) -> None:
     gpu = (Matcher("gpu", MatchOp.EQUAL, "1"),)
     assert sorted(store.any_series([X, gpu, X])) == [labels("x", gpu="0"), labels("x", gpu="1")]
     assert list(store.any_series([gpu], *SPAN)) == [labels("x", gpu="1")]

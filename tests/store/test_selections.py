@@ -16,9 +16,9 @@ def test_a_repeated_selection_is_cached(monkeypatch: pytest.MonkeyPatch) -> None
     index = Index()
     index.resolve(1, labels("x", gpu="0"))
     known = Selections(index)
-    first = known.groups(X)
+    first = known.find(X)
     monkeypatch.setattr(index, "select", lambda matchers: pytest.fail("the index was searched again"))
-    assert known.groups(list(X)) is first
+    assert known.find(list(X)) is first
 
 
 def test_every_change_of_the_index_invalidates_the_cache() -> None:
@@ -33,6 +33,17 @@ def test_every_change_of_the_index_invalidates_the_cache() -> None:
     with index.removing([two]):
         pass
     assert _ids(known) == {1: [one], 2: [one]}
+
+
+def test_new_series_that_do_not_match_keep_the_selection() -> None:
+    index = Index()
+    index.resolve(1, labels("x", gpu="0"))
+    known = Selections(index)
+    first = known.find(X)
+    index.resolve(1, labels("y", gpu="0"))
+    assert known.known(X) is None
+    assert known.find(X) is first
+    assert known.known(X) is first
 
 
 def test_a_selection_made_while_the_index_changes_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,12 +68,12 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         index.resolve(1, labels("x", gpu=str(number)))
     known = Selections(index)
-    first = known.groups(X)
-    assert known.groups(X) is first
-    known.groups(
+    first = known.find(X)
+    assert known.find(X) is first
+    known.find(
         (*X, Matcher("gpu", MatchOp.REGEX, "0|1|2"))
     )  # seven series in total: the older entry is dropped
-    assert known.groups(X) is not first
+    assert known.find(X) is not first
 
 
 def test_long_selections_are_not_cached() -> None:
@@ -74,10 +85,10 @@ def test_long_selections_are_not_cached() -> None:
         Matcher("gpu", MatchOp.REGEX, "0|" + "y" * 3000),
         Matcher("gpu", MatchOp.REGEX, "0.?|" + "y" * 3000),
     )
-    assert known.groups(long)[1].tolist() == [one]
+    assert known.find(long).groups[1].tolist() == [one]
     assert known.known(long) is None
     assert not index._regexes
 
 
 def _ids(known: Selections) -> dict[int, list[int]]:
-    return {target: series.tolist() for target, series in known.groups(X).items()}
+    return {target: series.tolist() for target, series in known.find(X).groups.items()}

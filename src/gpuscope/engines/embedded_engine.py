@@ -105,8 +105,8 @@ class EmbeddedEngine:
         def find(_: threading.Event) -> list[str]:
             if not selectors:
                 return sorted(self._store.label_values(label, (), start_ms, end_ms))
-            pairs = self._store.any_pairs(_parse_selectors(selectors), start_ms, end_ms)
-            return sorted(pairs.get(label, ()))
+            found = self._store.any_series(_parse_selectors(selectors), start_ms, end_ms)
+            return sorted(found.values(label) - {""})
 
         found = await self._run(find)
         check_size(len(found), max_values, "values")

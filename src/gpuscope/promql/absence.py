@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.frame import Bools, Frame, Steps
 from gpuscope.promql.syntax import Expr, FunctionCall, MatrixSelector, VectorSelector
@@ -32,7 +33,8 @@ def absent_over_time(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> 
 
 def _absence(expr: Expr, present: Bools, steps: Steps) -> Frame:
     missing = np.logical_not(present.any(axis=0, keepdims=True))
-    frame = Frame([_labels_of_equal_matchers(expr)], np.ones((1, steps.count)), missing)
+    labels = LabelColumns.of([_labels_of_equal_matchers(expr)])
+    frame = Frame(labels, np.ones((1, steps.count)), missing)
     return frame.without_empty_rows()
 
 

@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql import over_time, sums
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Floats, Frame, Ints
 from gpuscope.promql.windows import SampleColumns
-from gpuscope.series import Labels
 
 # Larger groups are summed pairwise, one by one; smaller ones are summed together, row by row.
 _LARGE_GROUP = 64
@@ -28,7 +28,7 @@ _LARGE_GROUP = 64
 class Groups:
     """`order` puts the rows of a group side by side; group g is order[starts[g] : starts[g + 1]]."""
 
-    labels: list[Labels]
+    labels: LabelColumns
     order: NDArray[np.intp]
     starts: NDArray[np.intp]
     budget: Budget
@@ -42,18 +42,15 @@ class Groups:
         return np.diff(self.starts)
 
 
-def group_rows(rows: list[Labels], grouping: tuple[str, ...], without: bool, budget: Budget) -> Groups:
-    if without:
-        dropped = frozenset((*grouping, label_sets.METRIC_NAME))
-        keys = [label_sets.drop(one, dropped) for one in budget.watch(rows)]
-    else:
-        kept = frozenset(grouping)
-        keys = [label_sets.keep(one, kept) for one in budget.watch(rows)] if kept else [()] * len(rows)
-    numbers: dict[Labels, int] = {}
-    member = np.array([numbers.setdefault(key, len(numbers)) for key in budget.watch(keys)], dtype=np.intp)
-    order = np.argsort(member, kind="stable")
-    starts = np.searchsorted(member[order], np.arange(len(numbers) + 1))
-    return Groups(list(numbers), order, starts, budget)
+def group_rows(rows: LabelColumns, grouping: tuple[str, ...], without: bool, budget: Budget) -> Groups:
+    budget.check()
+    keys = rows.drop((*grouping, label_sets.METRIC_NAME)) if without else rows.keep(grouping)
+    groups = keys.groups
+    count = len(groups.first)
+    # numpy sorts 16-bit integers by radix sort, in linear time.
+    order = np.argsort(groups.member.astype(np.uint16) if count < 65536 else groups.member, kind="stable")
+    starts = np.searchsorted(groups.member[order], np.arange(count + 1))
+    return Groups(keys.take(groups.first), order, starts, budget)
 
 
 def aggregate(op: str, frame: Frame, groups: Groups, param: Floats | None) -> Frame:

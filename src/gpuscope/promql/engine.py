@@ -182,15 +182,16 @@ def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
     with _arithmetic():
         if kind is ValueType.SCALAR:
             value = evaluator.scalar(tree, steps)
-            frame = Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
+            frame = Frame.single((), value)
         elif kind is ValueType.VECTOR:
             frame = evaluator.vector(tree, steps).without_empty_rows()
         else:
             raise BadQueryError(
                 f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
             )
-    order = evaluator.budget.sort(range(len(frame.labels)), key=frame.labels.__getitem__)
-    if order != list(range(len(order))):
+    evaluator.budget.check("sorting")
+    order = frame.labels.order()
+    if (order[1:] < order[:-1]).any():
         evaluator.budget.reserve_copy(frame.values.size)
         frame = frame.rows(order)
     annotations = evaluator.annotations

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql import aggregate, calendar, functions, matching, rank, select
 from gpuscope.promql.annotations import Annotations
 from gpuscope.promql.budget import SAMPLES_PER_SERIES, Budget
@@ -36,7 +38,8 @@ from gpuscope.promql.syntax import (
     value_type,
 )
 from gpuscope.promql.windows import Windows
-from gpuscope.series import Labels, Matcher, Series, Storage
+from gpuscope.series import Matcher, Series, Storage
+from gpuscope.series_columns import ColumnStorage, SeriesColumns
 
 # Two months of seconds: more steps are probably a wrong unit.
 MAX_SUBQUERY_STEPS = 5_000_000
@@ -47,7 +50,7 @@ _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
 DAY_MS = 86_400_000
 MAX_PORTION_SAMPLES = 1_000_000
 
-_Select = Callable[[Sequence[Matcher], int, int], Sequence[Series]]
+_Select = Callable[[Sequence[Matcher], int, int], SeriesColumns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +69,15 @@ class Evaluator:
     def __init__(
         self, storage: Storage, settings: EvaluationSettings, budget: Budget, annotations: Annotations
     ) -> None:
-        every: Callable[..., Sequence[Series]] = storage.select
-        # A store may have a faster method for the newest sample of each series.
-        newest: Callable[..., Sequence[Series]] = getattr(storage, "latest", every)
-        if getattr(storage, "supports_admit", False):
+        if hasattr(storage, "select_columns"):
+            columns = cast(ColumnStorage, storage)
             # The budget's method, not one of the evaluator: a reference cycle would delay freeing the samples.
-            every, newest = partial(every, admit=budget.admit), partial(newest, admit=budget.admit)
-        self._all: _Select = every
-        self._newest: _Select = newest
+            self._all: _Select = partial(columns.select_columns, admit=budget.admit)
+            self._newest: _Select = partial(columns.latest_columns, admit=budget.admit)
+        else:
+            self._all = self._newest = partial(_to_columns, storage)
         self._settings = settings
-        self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], Sequence[Series]] = {}
+        self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], SeriesColumns] = {}
         # By identity: the tree lives longer than the evaluator, and hashing a node hashes its whole subtree.
         self._constant: dict[int, bool] = {}
         self.budget = budget
@@ -115,7 +117,7 @@ class Evaluator:
             now, days = days[:period_count], days[period_count:]
             part = Steps(now[0].start_ms, steps.step_ms, sum(one.count for one in now))
             parts.append(self._vector(expr, part))
-            samples = sum(map(_count_samples, self._selected.values()))
+            samples = sum(one.count_samples() for one in self._selected.values())
             series = sum(map(len, self._selected.values()))
             self.budget.release(samples, series * SAMPLES_PER_SERIES)
             self._selected.clear()
@@ -168,7 +170,7 @@ class Evaluator:
         series, at = self._series_and_times(selector, steps)
         return select.latest_times(series, at, self._settings.lookback_ms, self.budget)
 
-    def _series_and_times(self, selector: VectorSelector, steps: Steps) -> tuple[Sequence[Series], Ints]:
+    def _series_and_times(self, selector: VectorSelector, steps: Steps) -> tuple[SeriesColumns, Ints]:
         at = self._reference_times(selector.at, selector.offset_ms, steps)
         if selector.at is not None:
             at = at[:1]
@@ -178,7 +180,7 @@ class Evaluator:
         self.budget.reserve(len(series) * len(at))
         return series, at
 
-    def windows(self, expr: Expr, steps: Steps) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
+    def windows(self, expr: Expr, steps: Steps) -> tuple[LabelColumns, Iterator[tuple[slice, Windows]]]:
         """Return the labels of a range's series, and their windows in portions of rows."""
         if isinstance(expr, Subquery):
             return self._subquery_windows(expr, steps)
@@ -187,18 +189,18 @@ class Evaluator:
         ends = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
         start_ms, end_ms = int(ends[0]) - expr.range_ms + 1, int(ends[-1])
         series = self._select(self._all, expr.vector, start_ms, end_ms)
-        return [one.labels for one in series], select.windows(series, ends, expr.range_ms)
+        return series.labels, select.windows(series, ends, expr.range_ms)
 
     def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
         """Return the stored samples of a range selector at one time, without stale markers."""
         selector = expr.vector
         end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
         series = self._load(self._all, selector, end_ms - expr.range_ms + 1, end_ms)
-        return [select.without_markers(one) for one in self.budget.watch(series)]
+        return [select.without_markers(one) for one in self.budget.watch(series.series())]
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps
-    ) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
+    ) -> tuple[LabelColumns, Iterator[tuple[slice, Windows]]]:
         ends = self._reference_times(expr.at, expr.offset_ms, steps)
         inner = self._subquery_steps(expr, int(ends[0]), int(ends[-1]))
         frame = self.vector(expr.expr, inner) if inner.count else Frame.empty(0)
@@ -240,9 +242,7 @@ class Evaluator:
             return self._settings.start_ms
         return self._settings.end_ms if at == "end" else at
 
-    def _select(
-        self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int
-    ) -> Sequence[Series]:
+    def _select(self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> SeriesColumns:
         """Return the series of a selector; a query may contain the same selector several times."""
         key = (select, selector.matchers, start_ms, end_ms)
         series = self._selected.get(key)
@@ -250,9 +250,9 @@ class Evaluator:
             series = self._selected[key] = self._load(select, selector, start_ms, end_ms)
         return series
 
-    def _load(self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> Sequence[Series]:
+    def _load(self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> SeriesColumns:
         series = select(selector.matchers, start_ms, end_ms)
-        self.budget.charge(_count_samples(series), len(series) * SAMPLES_PER_SERIES)
+        self.budget.charge(series.count_samples(), len(series) * SAMPLES_PER_SERIES)
         return series
 
     def _aggregate(self, expr: Aggregate, steps: Steps) -> Frame:
@@ -317,5 +317,5 @@ class Evaluator:
                 return expr.name not in _CLOCK_FUNCTIONS and all(map(self._is_constant, expr.args))
 
 
-def _count_samples(series: Sequence[Series]) -> int:
-    return sum([len(one.timestamps) for one in series])
+def _to_columns(storage: Storage, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> SeriesColumns:
+    return SeriesColumns.of(storage.select(matchers, start_ms, end_ms))

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.label_columns import LabelColumns, concatenate
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.budget import ITEMS_PER_CHECK, SAMPLES_PER_LABEL_SET, Budget, reserve_running_copy
 from gpuscope.promql.query_errors import ExecutionError
@@ -62,17 +63,22 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    labels: list[Labels]
+    labels: LabelColumns
     values: Floats
     present: Bools
 
     @staticmethod
     def empty(steps: int) -> Frame:
-        return Frame([], np.empty((0, steps)), np.empty((0, steps), dtype=np.bool_))
+        return Frame(LabelColumns.of(()), np.empty((0, steps)), np.empty((0, steps), dtype=np.bool_))
+
+    @staticmethod
+    def single(labels: Labels, values: Floats) -> Frame:
+        """Return one series that is present at every step."""
+        return Frame(LabelColumns.of([labels]), values[None, :], np.ones((1, len(values)), dtype=np.bool_))
 
     def rows(self, chosen: NDArray[np.intp] | Sequence[int]) -> Frame:
         index = np.asarray(chosen, dtype=np.intp)
-        return Frame([self.labels[i] for i in index], self.values[index], self.present[index])
+        return Frame(self.labels.take(index), self.values[index], self.present[index])
 
     def without_empty_rows(self) -> Frame:
         alive = self.present.any(axis=1)
@@ -83,48 +89,53 @@ class Frame:
         return self.rows(kept)
 
     def relabel(self, change: Callable[[Labels], Labels], budget: Budget) -> Frame:
-        return Frame([change(one) for one in budget.watch(self.labels)], self.values, self.present)
+        changed = [change(one) for one in budget.watch(self.labels)]
+        return Frame(LabelColumns.of(changed), self.values, self.present)
+
+    def drop_metric_names(self, budget: Budget) -> Frame:
+        """Remove the metric names; rows may then have equal labels."""
+        if len(self.labels) > ITEMS_PER_CHECK:
+            budget.charge(0, len(self.labels) * SAMPLES_PER_LABEL_SET)
+        return Frame(self.labels.drop(label_sets.IDENTITY), self.values, self.present)
 
     def without_metric_names(self, budget: Budget) -> Frame:
         """Remove the metric names and merge rows that then have equal labels."""
-        if len(self.labels) > ITEMS_PER_CHECK:
-            budget.charge(0, len(self.labels) * SAMPLES_PER_LABEL_SET)
-        return self.relabel(label_sets.drop_name, budget).merged(budget)
+        return self.drop_metric_names(budget).merged()
 
-    def merged(self, budget: Budget) -> Frame:
+    def merged(self) -> Frame:
         """Merge rows with equal labels; two samples at one step are an error."""
-        if len(set(self.labels)) == len(self.labels):
+        if self.labels.distinct:
             return self
-        first: dict[Labels, int] = {}
-        target = [first.setdefault(one, len(first)) for one in budget.watch(self.labels)]
-        values = np.zeros((len(first), self.values.shape[1]))
-        present = np.zeros(values.shape, dtype=np.bool_)
-        for row, to in enumerate(budget.watch(target)):
-            here = self.present[row]
-            if (present[to] & here).any():
-                raise ExecutionError(f"{SAME_LABELS}: {label_sets.render(self.labels[row])}")
-            values[to, here] = self.values[row, here]
-            present[to] |= here
-        return Frame(list(first), values, present)
+        groups = self.labels.groups
+        row, step = np.nonzero(self.present)
+        cell = groups.member[row] * self.values.shape[1] + step
+        reserve_running_copy(4 * len(cell))
+        first = np.full(len(groups.first) * self.values.shape[1], len(row), dtype=np.intp)
+        np.minimum.at(first, cell, np.arange(len(row)))
+        again = np.flatnonzero(first[cell] < np.arange(len(row)))
+        if again.size:
+            raise ExecutionError(f"{SAME_LABELS}: {label_sets.render(self.labels[int(row[again[0]])])}")
+        values = np.zeros((len(groups.first), self.values.shape[1]))
+        values[groups.member[row], step] = self.values[row, step]
+        present = (first < len(row)).reshape(values.shape)
+        return Frame(self.labels.take(groups.first), values, present)
 
     @staticmethod
     def concatenate(parts: Sequence[Frame], budget: Budget) -> Frame:
         """Concatenate frames of consecutive steps; a series may be missing in some of them."""
-        row_of: dict[Labels, int] = {}
-        for part in parts:
-            for one in budget.watch(part.labels):
-                row_of.setdefault(one, len(row_of))
+        every = concatenate(part.labels for part in parts)
+        groups = every.groups
         steps = sum(part.values.shape[1] for part in parts)
-        budget.reserve(len(row_of) * steps)
-        values = np.zeros((len(row_of), steps))
+        budget.reserve(len(groups.first) * steps)
+        values = np.zeros((len(groups.first), steps))
         present = np.zeros(values.shape, dtype=np.bool_)
-        begin = 0
+        begin = row = 0
         for part in parts:
             end = begin + part.values.shape[1]
-            rows = [row_of[one] for one in part.labels]
+            rows = groups.member[row : row + len(part.labels)]
             values[rows, begin:end], present[rows, begin:end] = part.values, part.present
-            begin = end
-        return Frame(list(row_of), values, present)
+            begin, row = end, row + len(part.labels)
+        return Frame(every.take(groups.first), values, present)
 
     def repeat_steps(self, count: int) -> Frame:
         """Repeat the only step `count` times, without copying."""

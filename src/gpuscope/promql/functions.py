@@ -73,7 +73,7 @@ def _timestamp(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
 def _date(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     if not call.args:
         now = calendar.field(call.name, steps.times / 1000)
-        return Frame([()], now[None, :], np.ones((1, steps.count), dtype=np.bool_))
+        return Frame.single((), now)
     frame = evaluator.vector(call.args[0], steps)
     return Frame(frame.labels, calendar.field(call.name, frame.values), frame.present).without_metric_names(
         evaluator.budget
@@ -104,7 +104,7 @@ def _clamp(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
 
 def _vector(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     value = evaluator.scalar(call.args[0], steps)
-    return Frame([()], value[None, :], np.ones((1, steps.count), dtype=np.bool_))
+    return Frame.single((), value)
 
 
 def _of_native_histograms(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.annotations import Annotations
 from gpuscope.promql.budget import Budget
@@ -87,7 +88,8 @@ def _solve_each(
                 values[row, steps] = solve(*_coalesce(bounds, counts), steps)
             else:
                 values[row, steps] = open_ended[steps]
-    return Frame([one.labels for one in histograms], values, present).without_empty_rows().merged(budget)
+    labels = LabelColumns.of([one.labels for one in histograms])
+    return Frame(labels, values, present).without_empty_rows().merged()
 
 
 def _histograms(frame: Frame, annotations: Annotations, budget: Budget) -> Iterator[_Histogram]:

@@ -39,7 +39,7 @@ def label_replace(frame: Frame, target: str, template: str, source: str, pattern
         groups = {part: found.group(part) or "" for part in parts if isinstance(part, int)}
         return _assign(labels, target, "", [groups[p] if isinstance(p, int) else p for p in parts], budget)
 
-    return frame.relabel(change, budget).merged(budget)
+    return frame.relabel(change, budget).merged()
 
 
 def _parse_template(template: str, regex: Any) -> _Template:
@@ -71,7 +71,7 @@ def label_join(frame: Frame, target: str, separator: str, sources: list[str], bu
         by_name = dict(labels)
         return _assign(labels, target, separator, [by_name.get(source, "") for source in sources], budget)
 
-    return frame.relabel(change, budget).merged(budget)
+    return frame.relabel(change, budget).merged()
 
 
 def _assign(labels: Labels, target: str, separator: str, parts: list[str], budget: Budget) -> Labels:

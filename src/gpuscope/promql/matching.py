@@ -6,38 +6,35 @@ result. Two series with equal matching labels are an error only at steps where b
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.label_columns import LabelColumns, concatenate, unified
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Frame
 from gpuscope.promql.operators import OPERATORS
 from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.promql.syntax import COMPARISONS, Binary, Matching
-from gpuscope.series import Labels
 
 Index = NDArray[np.intp]
 
 
-def _signature(matching: Matching) -> Callable[[Labels], Labels]:
+def _signatures(labels: LabelColumns, matching: Matching) -> LabelColumns:
     if matching.on:
-        kept = frozenset(matching.labels)
-        return lambda one: label_sets.keep(one, kept)
-    dropped = frozenset((*matching.labels, label_sets.METRIC_NAME))
-    return lambda one: label_sets.drop(one, dropped)
+        return labels.keep(matching.labels)
+    return labels.drop((*matching.labels, label_sets.METRIC_NAME))
 
 
-def _rows_by_signature(frame: Frame, matching: Matching, budget: Budget) -> dict[Labels, list[int]]:
-    signature = _signature(matching)
-    rows: dict[Labels, list[int]] = defaultdict(list)
-    for row, one in enumerate(budget.watch(frame.labels)):
-        rows[signature(one)].append(row)
-    return rows
+def _match_numbers(left: Frame, right: Frame, matching: Matching, budget: Budget) -> tuple[Index, Index, int]:
+    """Return a number for each row of both sides, equal for rows with equal matching labels, and how many
+    numbers there are."""
+    budget.check()
+    groups = concatenate(_signatures(side.labels, matching) for side in (left, right)).groups
+    count = len(left.labels)
+    return groups.member[:count], groups.member[count:], len(groups.first)
 
 
 def combine_sets(op: str, left: Frame, right: Frame, matching: Matching, budget: Budget) -> Frame:
@@ -45,11 +42,11 @@ def combine_sets(op: str, left: Frame, right: Frame, matching: Matching, budget:
     if op == "or":
         extra = right.present & ~_partner_present(right, left, matching, budget)
         both = Frame(
-            left.labels + right.labels,
+            concatenate((left.labels, right.labels)),
             np.concatenate([left.values, right.values]),
             np.concatenate([left.present, extra]),
         )
-        return both.without_empty_rows().merged(budget)
+        return both.without_empty_rows().merged()
     partner = _partner_present(left, right, matching, budget)
     present = left.present & (partner if op == "and" else ~partner)
     return Frame(left.labels, left.values, present).without_empty_rows()
@@ -57,13 +54,13 @@ def combine_sets(op: str, left: Frame, right: Frame, matching: Matching, budget:
 
 def _partner_present(frame: Frame, other: Frame, matching: Matching, budget: Budget) -> Bools:
     """Return where a row of `frame` has a present partner in `other`."""
-    partners = _rows_by_signature(other, matching, budget)
-    present = np.zeros(frame.present.shape, dtype=np.bool_)
-    # By signature, not by row: with `on ()` all rows of `other` are partners of every row.
-    for key, rows in budget.watch(_rows_by_signature(frame, matching, budget).items()):
-        if key in partners:
-            present[rows] = other.present[partners[key]].any(axis=0)
-    return present
+    numbers, partners, count = _match_numbers(frame, other, matching, budget)
+    present = np.zeros((count, frame.present.shape[1]), dtype=np.bool_)
+    if len(partners):
+        order = np.argsort(partners, kind="stable")
+        first = np.flatnonzero(np.diff(partners[order], prepend=-1))
+        present[partners[order[first]]] = np.logical_or.reduceat(other.present[order], first, axis=0)
+    return present[numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class _Pairs:
     many: Index
     one: Index
     match: Index
-    labels: list[Labels]
+    labels: LabelColumns
 
 
 def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
@@ -83,9 +80,9 @@ def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
     many, one = (right, left) if swapped else (left, right)
     # At a step where one side is empty nothing matches, and nothing is an error.
     active: Bools = np.logical_and(many.present.any(axis=0), one.present.any(axis=0))
-    one_rows = _rows_by_signature(one, matching, budget)
-    _check_unique(one, one_rows, active, "left" if swapped else "right", budget)
-    pairs = _pair_up(many, one, one_rows, expr, budget)
+    many_match, one_match, count = _match_numbers(many, one, matching, budget)
+    _check_unique(one, one_match, matching, active, "left" if swapped else "right", budget)
+    pairs = _pair_up(many, one, many_match, one_match, count, expr, budget)
     budget.reserve(len(pairs.labels) * len(active))
     present = many.present[pairs.many] & one.present[pairs.one]
     first, second = many.values[pairs.many], one.values[pairs.one]
@@ -96,58 +93,72 @@ def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
     if matching.many is None:
         _check_one_to_one(pairs, present)
     else:
-        _check_grouped(pairs, present, budget)
+        _check_grouped(pairs, present)
     if op in COMPARISONS and not returns_bool:
         present &= values != 0
         values = first
-    return Frame(pairs.labels, values, present).without_empty_rows().merged(budget)
+    return Frame(pairs.labels, values, present).without_empty_rows().merged()
 
 
 def _pair_up(
-    many: Frame, one: Frame, one_rows: dict[Labels, list[int]], expr: Binary, budget: Budget
+    many: Frame, one: Frame, many_match: Index, one_match: Index, count: int, expr: Binary, budget: Budget
 ) -> _Pairs:
-    matching = expr.matching
-    signature = _signature(matching)
-    numbers: dict[Labels, int] = {}
-    pairs: list[tuple[int, int, int]] = []
-    labels: list[Labels] = []
+    partners = np.bincount(one_match, minlength=count)[many_match]
+    several = int(np.maximum(partners - 1, 0).sum())
+    if several:  # no error if they are present at different steps, but the pairs multiply
+        budget.charge_labels(0, is_ascii=True, sets=several)
+    order = np.argsort(one_match, kind="stable")
+    begin = np.searchsorted(one_match[order], many_match)
+    many_rows = np.repeat(np.arange(len(many_match)), partners)
+    # The k-th pair of a row of the many side has the row's k-th partner.
+    k = np.arange(len(many_rows)) - np.repeat(np.cumsum(partners) - partners, partners)
+    one_rows = order[begin[many_rows] + k]
     drops_name = expr.op not in COMPARISONS or expr.returns_bool
-    for row, many_labels in enumerate(budget.watch(many.labels)):
-        key = signature(many_labels)
-        partners = one_rows.get(key, ())
-        if len(partners) > 1:  # no error if they are present at different steps, but the pairs multiply
-            budget.charge_labels(0, is_ascii=True, sets=len(partners) - 1)
-        for partner in partners:
-            pairs.append((row, partner, numbers.setdefault(key, len(numbers))))
-            labels.append(_result_labels(many_labels, one.labels[partner], matching, drops_name))
-    table = np.array(pairs, dtype=np.intp).reshape(-1, 3)
-    return _Pairs(table[:, 0], table[:, 1], table[:, 2], labels)
+    labels = _result_labels(many.labels, one.labels, many_rows, one_rows, expr.matching, drops_name)
+    return _Pairs(many_rows, one_rows, many_match[many_rows], labels)
 
 
-def _result_labels(many: Labels, one: Labels, matching: Matching, drops_name: bool) -> Labels:
-    result = label_sets.drop_name(many) if drops_name else many
+def _result_labels(
+    many: LabelColumns,
+    one: LabelColumns,
+    many_rows: Index,
+    one_rows: Index,
+    matching: Matching,
+    drops_name: bool,
+) -> LabelColumns:
+    result = many.drop(label_sets.IDENTITY) if drops_name else many
     if matching.many is None:
-        if matching.on:
-            result = label_sets.keep(result, matching.labels)
-        else:
-            result = label_sets.drop(result, matching.labels)
-    for name in matching.include:
-        result = label_sets.assign(result, name, label_sets.get(one, name))
+        result = result.keep(matching.labels) if matching.on else result.drop(matching.labels)
+    is_once = len(many_rows) < 2 or bool((many_rows[1:] > many_rows[:-1]).all())
+    result = result.take(many_rows) if is_once else result.repeat(many_rows)
+    if matching.include:
+        result, source = unified(result, one.keep(matching.include))
+        for name in matching.include:
+            result = result.with_column(name, source.column(name)[one_rows])
     return result
 
 
-def _check_unique(one: Frame, rows: dict[Labels, list[int]], active: Bools, side: str, budget: Budget) -> None:
-    for key, members in budget.watch(rows.items()):
-        if len(members) < 2:
-            continue
-        several = (one.present[members].sum(axis=0) > 1) & active
-        if several.any():
-            step = int(np.argmax(several))
-            twice = [label_sets.render(one.labels[m]) for m in members if one.present[m, step]][:2]
-            raise ExecutionError(
-                f"many-to-many matching not allowed: {label_sets.render(key)} has several series on the {side} "
-                f"side: {', '.join(twice)}; matching labels must be unique on one side"
-            )
+def _check_unique(
+    one: Frame, one_match: Index, matching: Matching, active: Bools, side: str, budget: Budget
+) -> None:
+    order = np.argsort(one_match, kind="stable")
+    first = np.flatnonzero(np.diff(one_match[order], prepend=-1))
+    if len(first) == len(order):
+        return
+    budget.check()
+    several = (np.add.reduceat(one.present[order], first, axis=0, dtype=np.int64) > 1) & active
+    ambiguous = order[first[several.any(axis=1)]]
+    if not ambiguous.size:
+        return
+    row = int(ambiguous.min())
+    members = np.flatnonzero(one_match == one_match[row])
+    step = int(np.argmax((one.present[members].sum(axis=0) > 1) & active))
+    twice = [label_sets.render(one.labels[m]) for m in members.tolist() if one.present[m, step]][:2]
+    key = label_sets.render(_signatures(one.labels, matching)[row])
+    raise ExecutionError(
+        f"many-to-many matching not allowed: {key} has several series on the {side} "
+        f"side: {', '.join(twice)}; matching labels must be unique on one side"
+    )
 
 
 def _check_one_to_one(pairs: _Pairs, present: Bools) -> None:
@@ -157,11 +168,11 @@ def _check_one_to_one(pairs: _Pairs, present: Bools) -> None:
         )
 
 
-def _check_grouped(pairs: _Pairs, present: Bools, budget: Budget) -> None:
-    numbers: dict[tuple[int, Labels], int] = {}
-    keys = zip(pairs.match.tolist(), budget.watch(pairs.labels), strict=True)
-    result = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
-    if _several(result, present):
+def _check_grouped(pairs: _Pairs, present: Bools) -> None:
+    if pairs.labels.distinct:
+        return
+    key = pairs.labels.groups.member * (int(pairs.match.max(initial=0)) + 1) + pairs.match
+    if _several(key, present):
         raise ExecutionError("multiple matches for labels: grouping labels must ensure unique matches")
 
 

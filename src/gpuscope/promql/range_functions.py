@@ -67,17 +67,15 @@ def over_range(evaluator: Evaluator, call: FunctionCall, argument: Expr, steps: 
         _annotate_non_counters(evaluator, frame)
     if call.name in _KEEPS_NAME:
         return frame
-    nameless = frame.relabel(label_sets.drop_name, evaluator.budget)
+    nameless = frame.drop_metric_names(evaluator.budget)
     # Unlike functions of an instant vector, these do not merge series that then have equal labels.
-    if len(set(nameless.labels)) < len(nameless.labels):
+    if not nameless.labels.distinct:
         raise ExecutionError(SAME_LABELS)
     return nameless
 
 
 def _annotate_non_counters(evaluator: Evaluator, frame: Frame) -> None:
-    for name in sorted(
-        {label_sets.get(one, label_sets.METRIC_NAME) for one in evaluator.budget.watch(frame.labels)}
-    ):
+    for name in sorted(frame.labels.values(label_sets.METRIC_NAME)):
         if name and not name.endswith(_COUNTER_SUFFIXES):
             evaluator.annotations.info(f"{NOT_A_COUNTER}: {label_sets.quote(name)}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.aggregate import Groups, group_rows
 from gpuscope.promql.budget import Budget
@@ -68,11 +69,12 @@ def count_values(frame: Frame, label: str, grouping: tuple[str, ...], without: b
     # One number per pair of row and value: numpy sorts numbers much faster than pairs.
     pairs, pair_of = np.unique(row * len(bits) + kind, return_inverse=True)
     budget.charge_labels(0, is_ascii=True, sets=2 * len(pairs))  # with the value, and as the group's key
+    labels = list(frame.labels)
     source: list[Labels] = [
-        label_sets.assign(frame.labels[pair // len(bits)], label, texts[pair % len(bits)])
+        label_sets.assign(labels[pair // len(bits)], label, texts[pair % len(bits)])
         for pair in budget.watch(pairs.tolist())
     ]
-    groups = group_rows(source, kept_names, without, budget)
+    groups = group_rows(LabelColumns.of(source), kept_names, without, budget)
     group_of_pair = np.empty(len(source), dtype=np.intp)
     group_of_pair[groups.order] = np.repeat(np.arange(len(groups.labels)), groups.sizes)
     budget.reserve(len(groups.labels) * frame.values.shape[1])

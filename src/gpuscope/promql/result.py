@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -38,7 +39,7 @@ class Vector:
 
     result_type: ClassVar[str] = "vector"
     time_ms: int
-    labels: list[Labels]
+    labels: Sequence[Labels]
     values: Floats
     warnings: tuple[str, ...] = ()
     infos: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Matrix:
 
     result_type: ClassVar[str] = "matrix"
     times_ms: Ints
-    labels: list[Labels]
+    labels: Sequence[Labels]
     values: Floats
     present: Bools
     warnings: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ class RangeVector:
     """The result of an instant query for a range (`x[5m]`): each series has its own times."""
 
     result_type: ClassVar[str] = "matrix"
-    labels: list[Labels]
+    labels: Sequence[Labels]
     timestamps: list[Ints]
     values: list[Floats]
     warnings: tuple[str, ...] = ()

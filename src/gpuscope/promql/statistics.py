@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.evaluate import Evaluator
 from gpuscope.promql.frame import Frame, Ints, Steps
 from gpuscope.promql.syntax import Expr, MatrixSelector, Subquery, VectorSelector
 from gpuscope.promql.windows import Windows
-from gpuscope.series import Labels, Series
+from gpuscope.series import Series
 
 
 class _Count:
@@ -115,7 +116,7 @@ class CountingEvaluator(Evaluator):
         self.count.add(steps, frame.present.sum(axis=0))
         return frame
 
-    def windows(self, expr: Expr, steps: Steps) -> tuple[list[Labels], Iterator[tuple[slice, Windows]]]:
+    def windows(self, expr: Expr, steps: Steps) -> tuple[LabelColumns, Iterator[tuple[slice, Windows]]]:
         if not isinstance(expr, Subquery):
             names, chunks = super().windows(expr, steps)
             return names, self._counted_windows(chunks, steps)

@@ -51,6 +51,8 @@ class StoredTargetState:
     """Samples up to this time are sealed: samples that arrive for them now are late."""
     head: Head = field(default_factory=Head)
     blocks: tuple[Block, ...] = ()
+    newest_sealed: int = -1
+    """The newest time in the blocks; -1 if there are none."""
     appended_ms: int = 0
     """Store time of the last append."""
     late: tuple[LateHead, ...] = ()
@@ -119,6 +121,7 @@ class Contents:
         for block in blocks:
             state = self._states[block.target]
             state.blocks = tuple(sorted((*state.blocks, block), key=_read_order))
+            state.newest_sealed = max(state.newest_sealed, block.last)
             self._next_block = max(self._next_block, block.id + 1)
 
     def drop_blocks(self, blocks: Iterable[Block]) -> None:
@@ -126,11 +129,13 @@ class Contents:
         for block in blocks:
             state = self._states[block.target]
             state.blocks = tuple(one for one in state.blocks if one.id != block.id)
+            state.newest_sealed = max((one.last for one in state.blocks), default=-1)
 
     def forget_blocks(self) -> None:
         """Remove all blocks because their file was deleted; the caller holds the lock."""
         for state in self._states.values():
             state.blocks = ()
+            state.newest_sealed = -1
 
     def drop_target(self, target: int) -> None:
         """The caller holds the lock."""

@@ -29,7 +29,7 @@ def export_openmetrics(
     """Yield parts of one exposition, ending with `# EOF`."""
     start = _MIN_TIME_MS if start_ms is None else start_ms
     end = _MAX_TIME_MS if end_ms is None else end_ms
-    for name in index.pairs_of(index.select(matchers)).get("__name__", []):
+    for name in sorted(index.label_columns(index.select(matchers)).values("__name__") - {""}):
         same_name = Matcher("__name__", MatchOp.EQUAL, name)
         sids = index.select((*matchers, same_name))
         first = True

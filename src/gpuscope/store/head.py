@@ -305,6 +305,52 @@ class Head:
             (side.times[:used], side.series[:used], side.values[:used]),
         )
 
+    @property
+    def order(self) -> tuple[Int64s, Int64s]:
+        """Ascending ids and their columns: a new tuple when there are new columns."""
+        return self._order
+
+    def newest_row(self, end: int) -> tuple[int, Float64s] | None:
+        """Return time and cells of the newest row up to `end`; None if there is none, or if samples are not
+        all in ascending rows."""
+        rows = self.rows  # first: all that is read afterwards has at least these rows
+        if self._side_used or not self._ascending:
+            return None
+        times, row = self._times, rows - 1
+        if row >= 0 and times[row] > end:
+            row = int(times[:rows].searchsorted(end, side="right")) - 1
+        if row < 0:
+            return None
+        for segment in reversed(self._segments):
+            if segment.first <= row:
+                return int(times[row]), segment.cells[row - segment.first]
+        return None
+
+    def overlaps(self, start: int, end: int) -> bool:
+        """Return whether any sample is in [start, end]."""
+        first, last = self.first, self.last
+        if first is None or last is None or last < start or first > end:
+            return False
+        return last <= end or first >= start or self.view().overlaps(start, end)
+
+    def rows_between(self, bounds: Int64s) -> tuple[Int64s, list[Float64s]] | None:
+        """Return times and cells, in parts, of the rows from the first of two times until before the second;
+        None if samples are not all in ascending rows."""
+        rows = self.rows
+        if self._side_used or not self._ascending:
+            return None
+        times = self._times[:rows]
+        low, high = times.searchsorted(bounds).tolist()
+        parts: list[Float64s] = []
+        stop = high
+        for segment in reversed(self._segments):
+            if stop <= low:
+                break
+            if segment.first < stop:
+                parts.append(segment.cells[max(low - segment.first, 0) : stop - segment.first])
+                stop = segment.first
+        return times[low:high], parts[::-1]
+
     def from_time(self, boundary: int) -> Head:
         """Return a new head with the samples at or after a time, and only the series that have some."""
         rest = Head()

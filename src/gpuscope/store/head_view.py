@@ -84,7 +84,7 @@ class HeadView:
         for first, cells in self.segments:
             begin, stop = max(low, first), min(high, first + len(cells))
             if begin < stop:
-                matrix[:, begin - low : stop - low] = _lines(cells[begin - first : stop - first], columns)
+                matrix[:, begin - low : stop - low] = column_lines(cells[begin - first : stop - first], columns)
         return self.times[low:high], matrix
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
@@ -96,7 +96,7 @@ class HeadView:
         matrix = np.empty((len(columns), len(rows)))
         for first, cells in self.segments:
             here = np.flatnonzero((rows >= first) & (rows < first + len(cells)))
-            matrix[:, here] = _lines(cells[rows[here] - first], columns)
+            matrix[:, here] = column_lines(cells[rows[here] - first], columns)
         return self.times[rows], matrix
 
     def _rows_by_time(self, start: int, end: int) -> NDArray[np.intp]:
@@ -182,7 +182,7 @@ def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samp
     return found
 
 
-def _lines(rows: Float64s, columns: Int64s) -> Float64s:
+def column_lines(rows: Float64s, columns: Int64s) -> Float64s:
     """Return columns of the rows, each as a line."""
     try:
         # A single column is a slice, which is much faster than indexing with an array.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuscope.label_columns import LabelColumns, PairTable
 from gpuscope.series import Labels, Matcher, MatchOp
 from gpuscope.store.arrays import distinct
 from gpuscope.store.postings import Postings
@@ -47,8 +48,7 @@ class Index:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._pair_ids: dict[tuple[str, str], int] = {}
-        self._pairs: dict[int, tuple[str, str]] = {}
+        self._table = PairTable()
         self._pairs_by_name: dict[str, list[int]] = {}
         self._next_pair = 1
         self._by_pairs: dict[bytes, int] = {}
@@ -66,6 +66,8 @@ class Index:
         self.limit: SeriesLimit | None = None
         self.epoch = 0
         """Incremented when series are removed: ids that a caller cached may be invalid."""
+        self.claims = 0
+        """Incremented when a target writes series of another one: groups of `by_target` may have changed."""
         self.version = 0
         """Incremented by every change that can affect the result of `select`."""
 
@@ -98,7 +100,7 @@ class Index:
         default is the target. Empty values mean "absent" and are dropped."""
         with self._lock:
             pairs = [pair for pair in sorted(labels) if pair[1]]
-            numbers = list(map(self._pair_ids.get, pairs))
+            numbers = list(map(self._table.numbers.get, pairs))
             sid = self._find(numbers)
             if sid is None:
                 if not reserved and not self._has_room(pairs, numbers, target if origin is None else origin):
@@ -128,7 +130,7 @@ class Index:
     def find(self, labels: Labels) -> int | None:
         """Return the id of a label set; None if there is none."""
         with self._lock:
-            return self._find([self._pair_ids.get(pair) for pair in sorted(labels) if pair[1]])
+            return self._find([self._table.numbers.get(pair) for pair in sorted(labels) if pair[1]])
 
     def _find(self, numbers: list[int | None]) -> int | None:
         """Return the series with these pair numbers; None in the list is a pair that does not exist."""
@@ -141,7 +143,7 @@ class Index:
                 name, value = pairs[at]
                 (name + value).encode()  # a lone surrogate cannot be stored: fail here, not in the writer
                 # Looked up again, because the label set may contain the same pair twice.
-                made = self._pair_ids.get(pairs[at])
+                made = self._table.numbers.get(pairs[at])
                 if made is None:
                     made = self._next_pair
                     self._add_pair(made, name, value)
@@ -151,8 +153,8 @@ class Index:
 
     def _add_pair(self, number: int, name: str, value: str) -> None:
         pair = (name, value)
-        self._pair_ids[pair] = number
-        self._pairs[number] = pair
+        self._table.numbers[pair] = number
+        self._table.pairs[number] = pair
         self._pairs_by_name.setdefault(name, []).append(number)
         self._text_bytes += len(name) + len(value)
         self._next_pair = max(self._next_pair, number + 1)
@@ -190,6 +192,7 @@ class Index:
                 if target not in others:
                     others.add(target)
                     self._new.shared.append((sid, target))
+                    self.claims += 1
                     self.version += 1
 
     def by_target(self, sids: Int64s) -> dict[int, Int64s]:
@@ -217,11 +220,18 @@ class Index:
         if found is None:
             with self._lock:
                 packed = self._pairs_of.get(sid, b"")
-                found = tuple(self._pairs[number] for number in np.frombuffer(packed, "<i4").tolist())
+                found = tuple(self._table.pairs[number] for number in np.frombuffer(packed, "<i4").tolist())
                 if len(self._labels) > _MAX_CACHED_LABELS:
                     self._labels.clear()
                 self._labels[sid] = found
         return found
+
+    def label_columns(self, sids: Int64s) -> LabelColumns:
+        """As `labels`, of many series."""
+        with self._lock:
+            return LabelColumns.from_packed(
+                self._table, [self._pairs_of.get(sid, b"") for sid in sids.tolist()]
+            )
 
     def select(self, matchers: Sequence[Matcher]) -> Int64s:
         """Return the ids, ascending, of the series that satisfy all matchers; all series if there are none."""
@@ -252,19 +262,19 @@ class Index:
     def _matching(self, matcher: Matcher) -> list[int]:
         """Return the pairs of the matcher's label with a (non-empty) value that it matches."""
         if matcher.op is MatchOp.EQUAL:
-            number = self._pair_ids.get((matcher.name, matcher.value))
+            number = self._table.numbers.get((matcher.name, matcher.value))
             return [] if number is None else [number]
         if matcher.op is MatchOp.REGEX:
             words = literals(matcher.value)
             if words is not None:
-                found = (self._pair_ids.get((matcher.name, word)) for word in words)
+                found = (self._table.numbers.get((matcher.name, word)) for word in words)
                 return [number for number in found if number is not None]
         key = (matcher.name, matcher.op, matcher.value)
         known = self._pairs_by_name.get(matcher.name, [])
         seen, numbers = self._regexes.get(key, (0, []))
         if seen < len(known):
             test = predicate(matcher)
-            numbers = numbers + [number for number in known[seen:] if test(self._pairs[number][1])]
+            numbers = numbers + [number for number in known[seen:] if test(self._table.pairs[number][1])]
             if len(matcher.value) <= MAX_CACHED_REGEX_CHARACTERS:
                 self._cache_regex(key, len(known), numbers)
         elif key in self._regexes:
@@ -282,25 +292,21 @@ class Index:
         """How many, and how many label pairs they hold."""
         return len(self._regexes), self._regex_pairs
 
-    def pairs_of(self, sids: Int64s | None = None) -> dict[str, list[str]]:
-        """Return label names and their sorted values, of the given or of all series."""
+    def label_names(self) -> list[str]:
+        """Return all label names, sorted."""
         with self._lock:
-            if sids is None:
-                numbers: Iterable[int] = self._pairs
-            else:
-                packed = b"".join(self._pairs_of.get(sid, b"") for sid in sids.tolist())
-                numbers = distinct(np.frombuffer(packed, "<i4")).tolist()
-            found: dict[str, list[str]] = {}
-            for number in numbers:
-                name, value = self._pairs[number]
-                found.setdefault(name, []).append(value)
-        return {name: sorted(found[name]) for name in sorted(found)}
+            return sorted(self._pairs_by_name)
+
+    def label_values(self, name: str) -> list[str]:
+        """Return all values of one label, sorted."""
+        with self._lock:
+            return sorted([self._table.pairs[number][1] for number in self._pairs_by_name.get(name, ())])
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (name, value, number of series) for every pair."""
         with self._lock:
             sizes = self._postings.sizes()
-            return [(*self._pairs[number], count) for number, count in sizes.items()]
+            return [(*self._table.pairs[number], count) for number, count in sizes.items()]
 
     def targets(self) -> set[int]:
         """Return all targets that have series."""
@@ -317,7 +323,7 @@ class Index:
             rest = Counter(self._postings.sizes())
             gone = np.frombuffer(b"".join(self._pairs_of[sid] for sid in going), "<i4")
             rest.subtract(gone.tolist())
-            orphans = sorted(number for number in self._pairs if rest[number] <= 0)
+            orphans = sorted(number for number in self._table.pairs if rest[number] <= 0)
             yield orphans
             for sid in going:
                 del self._by_pairs[self._pairs_of.pop(sid)]
@@ -325,9 +331,11 @@ class Index:
                 self._shared.pop(sid, None)
                 self._target[sid] = 0
             self._postings = Postings(self._pairs_of)
+            # A copy: queries in progress still need the text of these pairs.
+            self._table = PairTable(dict(self._table.numbers), dict(self._table.pairs))
             for number in orphans:
-                name, value = self._pairs.pop(number)
-                del self._pair_ids[name, value]
+                name, value = self._table.pairs.pop(number)
+                del self._table.numbers[name, value]
                 self._text_bytes -= len(name) + len(value)
                 self._pairs_by_name[name].remove(number)
                 if not self._pairs_by_name[name]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
-from gpuscope.series import Admit, Labels, Matcher, Series
-from gpuscope.store.arrays import distinct
+from gpuscope.label_columns import LabelColumns
+from gpuscope.series import Admit, Matcher, Series
+from gpuscope.series_columns import SeriesColumns
+from gpuscope.store.column_reader import ColumnReader
 from gpuscope.store.contents import Contents
 from gpuscope.store.head_view import Samples
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
-from gpuscope.store.selections import Selections
+from gpuscope.store.selections import Selection, Selections
 from gpuscope.store.tick import Int64s
 
 MAX_UNCHECKED_SERIES_MS = 100 * 3_600_000
@@ -29,26 +32,37 @@ class LabelQueries:
         self._contents = contents
         self._reader = reader
         self._selections = Selections(index)
+        self._columns = ColumnReader(reader, contents)
 
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:
-        groups = self._selections.groups(matchers)
-        if admit is not None:
-            count = sum(map(len, groups.values()))
-            if count * (end_ms - start_ms) <= MAX_UNCHECKED_SERIES_MS:
-                admit = None
-            else:
-                admit(count, 0)
-        return self._named(self._reader.read(groups, start_ms, end_ms, admit))
+        return self.select_columns(matchers, start_ms, end_ms, admit).series()
 
     def latest(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:
-        groups = self._selections.groups(matchers)
+        return self.latest_columns(matchers, start_ms, end_ms, admit).series()
+
+    def select_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        chosen = self._selections.find(matchers)
         if admit is not None:
-            admit(sum(map(len, groups.values())), 0)
-        return self._named(self._reader.latest(groups, start_ms, end_ms))
+            count = len(chosen.series)
+            if count * (end_ms - start_ms) <= MAX_UNCHECKED_SERIES_MS:
+                admit = None
+            else:
+                admit(count, 0)
+        return self._columns.read(chosen, start_ms, end_ms, admit)
+
+    def latest_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        chosen = self._selections.find(matchers)
+        if admit is not None:
+            admit(len(chosen.series), 0)
+        return self._columns.latest(chosen, start_ms, end_ms)
 
     def any_latest(
         self,
@@ -67,58 +81,46 @@ class LabelQueries:
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
     ) -> tuple[int, int] | None:
         """Return the number of series and at most of samples; None if unknown or not all in memory."""
-        groups = self._selections.known(matchers)
-        if groups is None:
+        known = self._selections.known(matchers)
+        if known is None:
             return None
-        samples = self._reader.count_in_memory(groups, start_ms, end_ms)
-        return None if samples is None else (sum(map(len, groups.values())), samples)
+        samples = self._reader.count_in_memory(known.groups, start_ms, end_ms)
+        return None if samples is None else (len(known.series), samples)
 
     def _named(self, found: dict[int, Samples]) -> list[Series]:
         labels = self._index.labels
         return [Series(labels(sid), times, values) for sid, (times, values) in found.items()]
 
-    def with_data(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Int64s:
-        """Return matching series; with a time range only those in a head or block that overlaps it."""
-        return self._having_data(self._index.select(matchers), start_ms, end_ms)
+    def _rows_with_data(self, chosen: Selection, start_ms: int | None, end_ms: int | None) -> LabelColumns:
+        """Return the label sets of the series; with a time range only of those in a head or block that
+        overlaps it."""
+        labels = chosen.labels
+        if start_ms is not None or end_ms is not None:
+            start = MIN_TIME_MS if start_ms is None else start_ms
+            end = MAX_TIME_MS if end_ms is None else end_ms
+            rows = self._columns.rows_with_data(chosen, start, end)
+            if len(rows) < len(labels):
+                labels = labels.take(rows)
+        # A series that was removed meanwhile has no labels.
+        known = labels.codes.any(axis=0)
+        return labels if known.all() else labels.take(np.flatnonzero(known))
 
-    def _having_data(self, sids: Int64s, start_ms: int | None, end_ms: int | None) -> Int64s:
-        if start_ms is None and end_ms is None:
-            return sids
-        start = MIN_TIME_MS if start_ms is None else start_ms
-        end = MAX_TIME_MS if end_ms is None else end_ms
-        groups = self._index.by_target(sids)
-        found = [np.empty(0, np.int64)]
-        with self._reader.snapshot(list(groups), start, end) as snapshot:
-            for target, view in snapshot.targets.items():
-                wanted = groups[target]
-                for head in (view.head, *view.late):
-                    if head.overlaps(start, end):
-                        found.append(head.has(wanted))
-                for block in view.blocks:
-                    found.append(wanted[np.isin(wanted, snapshot.blocks.members(block))])
-        return distinct(np.concatenate(found))
-
-    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[Labels]:
-        return [self._index.labels(sid) for sid in self.with_data(matchers, start_ms, end_ms).tolist()]
+    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> LabelColumns:
+        return self._rows_with_data(self._selections.find(matchers), start_ms, end_ms)
 
     def any_series(
         self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
-    ) -> Iterator[Labels]:
-        """Yield the label sets of series that match any of the selectors, each once. Duplicates are removed by
+    ) -> LabelColumns:
+        """Return the label sets of series that match any of the selectors, each once. Duplicates are removed by
         id: that is a hundred times faster than comparing the label sets that 900 selectors may find."""
-        found = self._any_with_data(selectors, start_ms, end_ms).tolist()
-        yield from filter(None, map(self._index.labels, found))  # a series removed meanwhile has no labels
-
-    def any_pairs(
-        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
-    ) -> dict[str, list[str]]:
-        """Return label names and values of the series that match any of the selectors."""
-        return self._index.pairs_of(self._any_with_data(selectors, start_ms, end_ms))
-
-    def _any_with_data(
-        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
-    ) -> Int64s:
-        return self._having_data(self._any(selectors), start_ms, end_ms)
+        every = iter(selectors)
+        first, second = next(every, None), next(every, None)
+        if first is None:
+            return LabelColumns.of(())
+        if second is None:
+            return self.series(first, start_ms, end_ms)
+        found = Selection(self._index, self._any(chain((first, second), every)))
+        return self._rows_with_data(found, start_ms, end_ms)
 
     def _any(self, selectors: Iterable[Sequence[Matcher]]) -> Int64s:
         chosen = np.zeros(0, np.bool_)
@@ -129,17 +131,14 @@ class LabelQueries:
             chosen[sids] = True
         return np.flatnonzero(chosen)
 
-    def _pairs(
-        self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
-    ) -> dict[str, list[str]]:
-        if not matchers and start_ms is None and end_ms is None:
-            return self._index.pairs_of()
-        return self._index.pairs_of(self.with_data(matchers, start_ms, end_ms))
-
     def label_names(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[str]:
-        return list(self._pairs(matchers, start_ms, end_ms))
+        if not matchers and start_ms is None and end_ms is None:
+            return self._index.label_names()
+        return self.series(matchers, start_ms, end_ms).used_names()
 
     def label_values(
         self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
     ) -> list[str]:
-        return self._pairs(matchers, start_ms, end_ms).get(name, [])
+        if not matchers and start_ms is None and end_ms is None:
+            return self._index.label_values(name)
+        return sorted(self.series(matchers, start_ms, end_ms).values(name) - {""})

@@ -38,9 +38,12 @@ class StoreOptions:
     retention_bytes: int | None = None
     window_ms: int = 2 * HOUR_MS
     """How much of each target stays in memory before it is sealed into compressed chunks."""
-    large_window_ms: int = 30 * MINUTE_MS
+    large_window_ms: int = 20 * MINUTE_MS
     large_from_series: int = 20_000
     """With more series than this, `large_window_ms` applies, to bound the memory of the heads."""
+    recent_ms: int = 11 * MINUTE_MS
+    """How much of the newest samples is never sealed, if the window is longer. Dashboards of a fleet mostly ask
+    for five minutes: these and the lookback before them are then read from memory only."""
     cache_bytes: int = 32 << 20
     out_of_order_ms: int = 0
     """Prometheus' `out_of_order_time_window`: how much older than the store's newest sample a late one may
@@ -60,4 +63,4 @@ class StoreOptions:
 
     def grace_ms(self, window_ms: int) -> int:
         """Return how long after its end a window is sealed; samples that arrive later are late (`late`)."""
-        return window_ms // 24
+        return max(window_ms // 24, self.recent_ms if window_ms > self.recent_ms else 0)

@@ -143,6 +143,19 @@ class Reader:
             with self.snapshot(list(groups), start, end) as snapshot:
                 return work(snapshot.blocks, snapshot.targets, groups, start, end)
 
+    def series_with_data(
+        self, groups: dict[int, Int64s], targets: list[int], start: int, end: int
+    ) -> Iterator[Int64s]:
+        """Yield those series of the targets that are in a head or block that overlaps [start, end]."""
+        with self.snapshot(targets, start, end) as snapshot:
+            for target, view in snapshot.targets.items():
+                wanted = groups[target]
+                for head in (view.head, *view.late):
+                    if head.overlaps(start, end):
+                        yield head.has(wanted)
+                for block in view.blocks:
+                    yield wanted[np.isin(wanted, snapshot.blocks.members(block))]
+
     def count_in_memory(self, groups: dict[int, Int64s], start: int, end: int) -> int | None:
         """Return about how many samples a read returns; None if they are not all in memory, if there are many
         series, or if the lock is taken: this call must not wait."""

@@ -1,6 +1,7 @@
-"""A cache of recent selections: matchers → series, by target.
+"""A cache of recent selections: matchers → series, with their labels and their columns in the heads.
 
-Dashboards repeat the same queries while series rarely change, so a selection is reused until the index changes.
+Dashboards repeat the same queries while series rarely change. When the index has changed, the matchers are
+applied again; if they give the same series, the selection is still used.
 The cache is limited in entries and in series; the least recently used entries are dropped.
 """
 
@@ -9,61 +10,152 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+
+from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Matcher
+from gpuscope.store.head import Head
 from gpuscope.store.index import Index
 from gpuscope.store.tick import Int64s
 
 _MAX_ENTRIES = 256
-_MAX_SERIES = 500_000
+_MAX_SERIES = 300_000
+"""Of all entries: up to 250 bytes each, with the encoded label sets."""
 _MAX_KEY_CHARS = 2_000
 """Total length of the matchers' values; longer keys are not cached, because they could fill the memory."""
 
 Groups = dict[int, Int64s]
 
 
+@dataclass(frozen=True, slots=True)
+class HeadColumns:
+    """Where a target's head has selected series."""
+
+    order: tuple[Int64s, Int64s]
+    """The `Head.order` for which this is valid."""
+    all_rows: Int64s
+    """Rows of the selection: of its series that are in the head."""
+    all_columns: Int64s
+    rows: Int64s | slice
+    """As `all_rows`, a slice if possible: copying is much faster with one."""
+    columns: Int64s | slice
+    count: int
+    width: int
+    """Cells that a row must have to contain all columns."""
+
+    @staticmethod
+    def find(head: Head, series: Int64s, first_row: int) -> HeadColumns:
+        order = head.order
+        columns = head.find_columns(series)
+        rows = np.arange(first_row, first_row + len(series))
+        missing = columns < 0
+        if missing.any():
+            rows, columns = rows[~missing], columns[~missing]
+        numbers = columns.tolist()
+        width = max(numbers, default=-1) + 1
+        return HeadColumns(order, rows, columns, _slice(rows), _slice(columns), len(numbers), width)
+
+
+def _slice(numbers: Int64s) -> Int64s | slice:
+    """Return consecutive numbers as a slice."""
+    if not len(numbers):
+        return slice(0)
+    first = int(numbers[0])
+    is_run = int(numbers[-1]) - first == len(numbers) - 1 and bool((numbers[1:] > numbers[:-1]).all())
+    return slice(first, first + len(numbers)) if is_run else numbers
+
+
+class Selection:
+    """The series that satisfy some matchers, in rows: series of one target are neighbours. Queries share it."""
+
+    def __init__(self, index: Index, series: Int64s) -> None:
+        self._index = index
+        self._ids = series
+        self._claims = index.claims
+        self.groups: Groups = index.by_target(series)
+        """Series by target; a series that several targets write is in several groups."""
+        grouped = np.concatenate(list(self.groups.values())) if self.groups else series[:0]
+        self.is_shared = len(grouped) != len(series)
+        self.series = series if self.is_shared else grouped
+        self.first_rows = np.cumsum([0, *map(len, self.groups.values())]).tolist()
+        self._head_columns: dict[int, HeadColumns] = {}
+
+    def is_of(self, series: Int64s) -> bool:
+        """Return whether these series would give an equal selection."""
+        return self._claims == self._index.claims and np.array_equal(series, self._ids)
+
+    @cached_property
+    def labels(self) -> LabelColumns:
+        return self._index.label_columns(self.series)
+
+    @cached_property
+    def _by_id(self) -> Int64s:
+        return np.argsort(self.series)
+
+    def rows_of(self, series: Int64s) -> Int64s:
+        """Return the rows of series, all of which must be in the selection."""
+        return self._by_id[np.searchsorted(self.series, series, sorter=self._by_id)]
+
+    def head_columns(self, target: int, first_row: int, head: Head) -> HeadColumns:
+        """Return where the head has the target's series; found once for all queries."""
+        known = self._head_columns.get(target)
+        if known is None or known.order is not head.order:
+            known = self._head_columns[target] = HeadColumns.find(head, self.groups[target], first_row)
+        return known
+
+
 class Selections:
-    """Matchers → the series that satisfy them all, grouped by target."""
+    """Matchers → the series that satisfy them all."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._lock = threading.Lock()
-        self._version = -1
-        self._known: OrderedDict[tuple[Matcher, ...], tuple[Groups, int]] = OrderedDict()
+        self._epoch = -1
+        self._known: OrderedDict[tuple[Matcher, ...], tuple[int, Selection]] = OrderedDict()
+        """With the version of the index."""
         self._series = 0
 
-    def groups(self, matchers: Sequence[Matcher]) -> Groups:
-        """Return the series by target. Callers share the result and must not change it."""
-        version = self._index.version
-        known = self.known(matchers)
-        if known is not None:
-            return known
-        series = self._index.select(matchers)
-        groups = self._index.by_target(series)
-        self._keep(tuple(matchers), version, groups, len(series))
-        return groups
-
-    def known(self, matchers: Sequence[Matcher]) -> Groups | None:
-        """Return the cached result; None if there is none."""
+    def find(self, matchers: Sequence[Matcher]) -> Selection:
+        """Return the selected series. Callers share the result and must not change it."""
         key, version = tuple(matchers), self._index.version
-        with self._lock:
-            if version != self._version:
-                self._known.clear()
-                self._version, self._series = version, 0
-            found = self._known.get(key)
-            if found is None:
-                return None
-            self._known.move_to_end(key)
-            return found[0]
+        known = self._get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        series = self._index.select(matchers)
+        # Usually the new series of the index are others: labels and columns of this selection stay valid.
+        is_same = known is not None and known[1].is_of(series)
+        found = known[1] if known is not None and is_same else Selection(self._index, series)
+        self._keep(key, version, found)
+        return found
 
-    def _keep(self, key: tuple[Matcher, ...], version: int, groups: Groups, size: int) -> None:
+    def known(self, matchers: Sequence[Matcher]) -> Selection | None:
+        """Return the cached result; None if there is none that is up to date."""
+        known = self._get(tuple(matchers))
+        return known[1] if known is not None and known[0] == self._index.version else None
+
+    def _get(self, key: tuple[Matcher, ...]) -> tuple[int, Selection] | None:
+        epoch = self._index.epoch
+        with self._lock:
+            if epoch != self._epoch:  # series were removed: labels of the selections hold their text
+                self._known.clear()
+                self._epoch, self._series = epoch, 0
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def _keep(self, key: tuple[Matcher, ...], version: int, found: Selection) -> None:
         if sum(len(matcher.value) for matcher in key) > _MAX_KEY_CHARS:
             return
         with self._lock:
             # A result computed while the index changed may be of either version: do not cache it.
-            if version != self._version or version != self._index.version or key in self._known:
+            if version != self._index.version or self._epoch != self._index.epoch:
                 return
-            self._known[key] = groups, size
-            self._series += size
+            before = self._known.pop(key, None)
+            self._series += len(found.series) - (0 if before is None else len(before[1].series))
+            self._known[key] = version, found
             while self._series > _MAX_SERIES or len(self._known) > _MAX_ENTRIES:
-                self._series -= self._known.popitem(last=False)[1][1]
+                self._series -= len(self._known.popitem(last=False)[1][1].series)

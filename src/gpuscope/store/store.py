@@ -17,7 +17,9 @@ from types import TracebackType
 
 import numpy as np
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Admit, Labels, Matcher, Series
+from gpuscope.series_columns import SeriesColumns
 from gpuscope.store.delete import delete_samples
 from gpuscope.store.export import export_openmetrics
 from gpuscope.store.folder import make_private
@@ -189,9 +191,6 @@ class Store:
 
     # Reading
 
-    supports_admit = True
-    """For the evaluator: `select` and `latest` accept `admit` and call it before they load many samples."""
-
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> Sequence[Series]:
@@ -203,6 +202,18 @@ class Store:
     ) -> Sequence[Series]:
         """As `select`, but with only the newest sample of each series, for instant queries."""
         return self._queries.latest(matchers, start_ms, end_ms, admit)
+
+    def select_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        """As `select`, in flat arrays."""
+        return self._queries.select_columns(matchers, start_ms, end_ms, admit)
+
+    def latest_columns(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> SeriesColumns:
+        """As `latest`, in flat arrays."""
+        return self._queries.latest_columns(matchers, start_ms, end_ms, admit)
 
     def any_latest(
         self,
@@ -223,7 +234,7 @@ class Store:
 
     def series(
         self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
-    ) -> list[Labels]:
+    ) -> LabelColumns:
         """Return the label sets of matching series that have data in blocks overlapping the time range."""
         return self._queries.series(matchers, start_ms, end_ms)
 
@@ -232,18 +243,9 @@ class Store:
         selectors: Iterable[Sequence[Matcher]],
         start_ms: int | None = None,
         end_ms: int | None = None,
-    ) -> Iterator[Labels]:
+    ) -> LabelColumns:
         """As `series`, for series that match any of the selectors, each once."""
         return self._queries.any_series(selectors, start_ms, end_ms)
-
-    def any_pairs(
-        self,
-        selectors: Iterable[Sequence[Matcher]],
-        start_ms: int | None = None,
-        end_ms: int | None = None,
-    ) -> dict[str, list[str]]:
-        """Return label names and their sorted values, of series that match any of the selectors."""
-        return self._queries.any_pairs(selectors, start_ms, end_ms)
 
     def label_names(
         self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None

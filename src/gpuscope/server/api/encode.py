@@ -12,19 +12,24 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from itertools import chain
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.series import Labels
 
 PIECE_BYTES = 256 * 1024
 POINTS_PER_PIECE = 10_000
+POINTS_PER_CALL = 5_000
 SERIES_PER_ITEM = 500
 """Of a vector, written together."""
+MAX_KEPT_SERIES = 100_000
+"""Of one answer, whose label sets may be encoded at once and kept with the selection: about 20 MB."""
 MAX_TEMPLATES = 100
 """Time axes whose text is kept while the series of one answer are written."""
 
@@ -73,11 +78,24 @@ def _metric(labels: Labels) -> bytes:
     return dump_json(dict(labels))
 
 
-def _metrics(every: list[Labels]) -> list[bytes]:
-    try:
-        return [orjson.dumps(dict(labels)) for labels in every]
-    except orjson.JSONEncodeError:
-        return list(map(_metric, every))
+def _metrics(every: Sequence[Labels]) -> Sequence[bytes]:
+    """The JSON of label sets; of those from a store it is kept with the selection."""
+    if isinstance(every, LabelColumns):
+        return every.encoded(_pair)
+    return [_metric(labels) for labels in every]
+
+
+def _metrics_in_parts(every: Sequence[Labels]) -> Iterator[Sequence[bytes]]:
+    """As `_metrics`; of very many in parts, so that they are never in memory as a whole."""
+    if len(every) <= MAX_KEPT_SERIES:
+        yield _metrics(every)
+        return
+    for begin in range(0, len(every), SERIES_PER_ITEM):
+        yield _metrics(every[begin : begin + SERIES_PER_ITEM])
+
+
+def _pair(pair: tuple[str, str]) -> bytes:
+    return b"%b:%b" % (dump_json(pair[0]), dump_json(pair[1]))
 
 
 def dump_json(value: object) -> bytes:
@@ -134,21 +152,30 @@ def _template(points: NDArray[np.bytes_]) -> bytes:
     return b'{"metric":%%b,"values":[%b]}' % points.tobytes().replace(b"\0", b"")[:-1]
 
 
-def _series(labels: Labels, template: bytes, values: Floats) -> bytes:
+def _series(metric: bytes, template: bytes, values: Floats) -> bytes:
     """All values are put in at once: no bytes object is made for a point."""
-    return template % (_metric(labels), *values_text(values))
+    return template % (metric, *values_text(values))
 
 
 def _matrix(matrix: Matrix) -> Iterator[bytes]:
     points = _points(matrix.times_ms)
     template = _template(points)
     whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
-    rows = zip(matrix.labels, matrix.values, matrix.present, whole.tolist(), strict=True)
-    for labels, values, present, full in rows:
-        if full:
-            yield _series(labels, template, values)
-        else:
-            yield _series(labels, _template(points[present]), values[present])
+    metrics = chain.from_iterable(_metrics_in_parts(matrix.labels))
+    portion = max(1, POINTS_PER_CALL // max(1, len(points)))
+    for begin in range(0, len(whole), portion):
+        rows = slice(begin, begin + portion)
+        if portion > 1 and whole[rows].all():
+            # Of short series the values of many are printed by one call.
+            texts = zip(*[iter(values_text(matrix.values[rows].ravel()))] * len(points), strict=True)
+            yield b",".join([template % (metric, *row) for row, metric in zip(texts, metrics, strict=False)])
+            continue
+        some = zip(matrix.values[rows], matrix.present[rows], whole[rows].tolist(), metrics, strict=False)
+        for values, present, full, metric in some:
+            if full:
+                yield _series(metric, template, values)
+            else:
+                yield _series(metric, _template(points[present]), values[present])
 
 
 def _samples(samples: RangeVector) -> Iterator[bytes]:
@@ -163,7 +190,7 @@ def _samples(samples: RangeVector) -> Iterator[bytes]:
             if len(templates) >= MAX_TEMPLATES:
                 templates.clear()
             template = templates[id(times)] = _template(_points(times))
-        yield _series(labels, template, values)
+        yield _series(_metric(labels), template, values)
 
 
 def _long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]:
@@ -178,10 +205,13 @@ def _long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]
 
 def _vector(vector: Vector) -> Iterator[bytes]:
     template = b'{"metric":%%b,"value":[%b,"%%b"]}' % time_text(vector.time_ms)
-    for begin in range(0, len(vector.labels), SERIES_PER_ITEM):
-        part = slice(begin, begin + SERIES_PER_ITEM)
-        rows = zip(_metrics(vector.labels[part]), values_text(vector.values[part]), strict=True)
-        yield b",".join([template % row for row in rows])
+    first = 0
+    for metrics in _metrics_in_parts(vector.labels):
+        for begin in range(0, len(metrics), SERIES_PER_ITEM):
+            some = metrics[begin : begin + SERIES_PER_ITEM]
+            values = values_text(vector.values[first : first + len(some)])
+            first += len(some)
+            yield b",".join([template % row for row in zip(some, values, strict=True)])
 
 
 def joined(items: Iterable[bytes]) -> Iterator[bytes]:
@@ -229,6 +259,13 @@ def list_pieces(values: Iterable[object]) -> Iterator[bytes]:
     """A JSON array."""
     yield b"["
     yield from joined(map(dump_json, values))
+    yield b"]"
+
+
+def labels_pieces(every: LabelColumns) -> Iterator[bytes]:
+    """A JSON array of label sets."""
+    yield b"["
+    yield from joined(chain.from_iterable(_metrics_in_parts(every)))
     yield b"]"
 
 

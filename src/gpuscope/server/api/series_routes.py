@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from gpuscope.label_columns import LabelColumns
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.labels import quote
 from gpuscope.series import Matcher
-from gpuscope.server.api.encode import list_pieces, success_pieces
+from gpuscope.server.api.encode import labels_pieces, list_pieces, success_pieces
 from gpuscope.server.api.federate import federate_pieces, find_newest, negotiate
 from gpuscope.server.api.go_values import unescape_name
 from gpuscope.server.api.parameters import ApiError, Parameters, bad
@@ -26,7 +27,7 @@ from gpuscope.server.http.messages import Request, Response, text
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
 
-T = TypeVar("T")
+S = TypeVar("S", LabelColumns, list[str])
 
 
 async def series(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
@@ -42,8 +43,9 @@ async def series(api: EmbeddedApi, request: Request, parameters: Parameters) -> 
             raise bad("match[]", error) from None
         budget = api.engine.budget(None, cancelled)
         found = api.store.any_series(_checked(selectors, budget), *span)
-        first, warnings = _limited(budget.sort(found), limit)
-        return packs.pack(success_pieces(list_pieces(map(dict, first)), warnings), budget)
+        budget.check("sorting")
+        first, warnings = _limited(found.take(found.order()), limit)
+        return packs.pack(success_pieces(labels_pieces(first), warnings), budget)
 
     return await api.answer(request, work)
 
@@ -59,7 +61,9 @@ async def labels(api: EmbeddedApi, request: Request, parameters: Parameters) -> 
     limit, span = parameters.limit(), parameters.span_ms()
 
     def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
-        return api.store.label_names((), *span) if selectors is None else api.store.any_pairs(selectors, *span)
+        if selectors is None:
+            return api.store.label_names((), *span)
+        return api.store.any_series(selectors, *span).used_names()
 
     return await _names(api, request, parameters, limit, find)
 
@@ -70,7 +74,7 @@ async def label_values(api: EmbeddedApi, request: Request, parameters: Parameter
     def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
         if selectors is None:
             return api.store.label_values(name, (), *span)
-        return api.store.any_pairs(selectors, *span).get(name, [])
+        return api.store.any_series(selectors, *span).values(name) - {""}
 
     return await _names(api, request, parameters, limit, find)
 
@@ -105,7 +109,7 @@ def _label_name(request: Request) -> str:
     return name
 
 
-def _limited(found: list[T], limit: int | None) -> tuple[list[T], tuple[str, ...]]:
+def _limited(found: S, limit: int | None) -> tuple[S, tuple[str, ...]]:
     if limit is None or len(found) <= limit:
         return found, ()
     return found[:limit], (TRUNCATED,)

@@ -1,0 +1,200 @@
+"""Compares wide queries, thousands of series with few points, in the embedded store and in Prometheus.
+
+1,000 nodes × 8 GPUs × 12 metrics at 15 s, each node with its own scrape times, seven minutes until now. Both
+engines get the same samples and the same queries: one client in turns, then eight clients one engine after the
+other. Prints milliseconds and ratios to Prometheus; `--nodes 100` for a short run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import http.client
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+
+from benchmarks.measure import MIB, cpu_seconds, machine, rss_bytes, table
+from benchmarks.query_bench import OURS, PROMETHEUS, Query, Server, measure, peers, percentiles, server
+from benchmarks.query_data import STEP_MS, Fleet, fill_store, send, tick_requests
+from gpuscope.series import Labels
+
+GPUS = 8
+TICKS = 28
+CLIENTS = 8
+PAUSE_SECONDS = 0.1
+"""Between two queries of a client: like an open page, not a load generator."""
+GAUGES = tuple(f"metric_1{number}" for number in range(10))
+METRICS = (*GAUGES, "energy_total", "gpu_info")
+
+
+def labels_of(node: int) -> list[Labels]:
+    """Return the label sets of one node: metric by metric, GPU by GPU."""
+    found: list[Labels] = []
+    for metric in METRICS:
+        for gpu in range(GPUS):
+            extra = (("model", f"H{node % 3}00"), ("node", f"node{node:04d}")) if metric == "gpu_info" else ()
+            pairs = (
+                ("__name__", metric),
+                ("gpu", str(gpu)),
+                ("instance", f"node{node:04d}:9400"),
+                ("job", "gpu"),
+                *extra,
+                ("uuid", f"GPU-{node * GPUS + gpu:08x}-1f2e"),
+            )
+            found.append(pairs)
+    return found
+
+
+def make_wide_fleet(nodes: int, end_ms: int) -> Fleet:
+    rng = np.random.default_rng(18)
+    values = []
+    for _ in range(nodes):
+        gauges = np.round(rng.random((TICKS, len(GAUGES) * GPUS)), 4)
+        energy = np.cumsum(rng.integers(1_000, 9_000, (TICKS, GPUS)), axis=0).astype(np.float64)
+        values.append(np.hstack((gauges, energy, np.ones((TICKS, GPUS)))))
+    offsets = -rng.integers(100, STEP_MS - 100, (nodes, 1)) + rng.integers(-3, 4, (nodes, TICKS))
+    times = end_ms - STEP_MS * np.arange(TICKS - 1, -1, -1)[None, :] + offsets
+    return Fleet(times, values, [labels_of(node) for node in range(nodes)])
+
+
+def queries(end_ms: int, runs: int) -> list[Query]:
+    end = end_ms // 1000
+
+    def instant(name: str, query: str) -> Query:
+        return Query(name, f"`{query}`", "/api/v1/query", {"query": query, "time": str(end)}, runs)
+
+    def short(name: str, query: str) -> Query:
+        span = {"start": str(end - 300), "end": str(end), "step": "15s"}
+        return Query(name, f"`{query}`, 5 min @ 15 s", "/api/v1/query_range", {"query": query, **span}, runs)
+
+    x = GAUGES[3]
+    join = f"{x} * on (uuid) group_left (node, model) gpu_info"
+    span = {"start": str(end - 300), "end": str(end)}
+    return [
+        short("avg", f"avg by (instance) ({x})"),
+        short("rate", "sum by (gpu) (rate(energy_total[1m]))"),
+        short("raw", x),
+        instant("regex", '{__name__=~"metric_1.", gpu="0"}'),
+        instant("topk", f"topk(5, {x})"),
+        instant("filter", f"{x} > 0.95"),
+        instant("join", join),
+        short("join, range", join),
+        instant("and", f"count by (instance) ({x} and on (uuid) {GAUGES[4]})"),
+        Query("series", f"/series `{x}`", "/api/v1/series", {"match[]": x}, runs),
+        Query("series, span", f"/series `{x}`, 5 min", "/api/v1/series", {"match[]": x, **span}, runs),
+        Query("values", "/label/instance/values", "/api/v1/label/instance/values", {}, runs),
+        instant("live", '{__name__=~"metric_1[0-6]"}'),
+        instant("rules", f"max by (instance) ({x}) > 0.99 and on (instance) min by (instance) ({x}) < 0.01"),
+    ]
+
+
+DASHBOARD = ("avg", "rate", "regex", "topk", "series")
+
+
+def fill(servers: Sequence[Server], fleet: Fleet) -> None:
+    for one in servers:
+        if one.name != OURS:
+            spent = send(one.port, tick_requests(fleet, TICKS))
+            print(f"filled {one.name} in {spent:.0f} s", file=sys.stderr, flush=True)
+
+
+def one_client(servers: Sequence[Server], chosen: Sequence[Query]) -> str:
+    rows = []
+    for query in chosen:
+        cold = {one.name: 1000 * one.request(query.path, query.parameters)[0] for one in servers}
+        found = measure(servers, query)
+        ours, theirs = found[OURS], found.get(PROMETHEUS)
+        ratio = f"{ours.p50 / theirs.p50:.2f}" if theirs else "-"
+        cpu = f"{ours.cpu / theirs.cpu:.2f}" if theirs else "-"
+        first = f"{cold[OURS]:.0f}"
+        rows.append([query.what, first, *map(str, found.values()), ratio, cpu])
+        print(f"{query.name:14} p50 ratio {ratio}, CPU ratio {cpu}, {found[OURS]}", file=sys.stderr, flush=True)
+    head = [f"{one.name}: best / p50 / p95, CPU, ms" for one in servers]
+    return table(["one client", "first, ms", *head, "p50 ratio", "CPU ratio"], rows)
+
+
+class Client(threading.Thread):
+    """Asks the dashboard's queries in turn until told to stop."""
+
+    def __init__(self, port: int, number: int, chosen: Sequence[Query], stop: threading.Event) -> None:
+        super().__init__()
+        self._port, self._number, self._queries, self._stop_asking = port, number, chosen, stop
+        self.seconds: list[float] = []
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        number = self._number
+        while not self._stop_asking.is_set():
+            query = self._queries[number % len(self._queries)]
+            number += 1
+            before = time.perf_counter()
+            connection.request(
+                "GET", f"{query.path}?{urlencode(query.parameters)}", headers={"Accept-Encoding": "gzip"}
+            )
+            answer = connection.getresponse()
+            body = answer.read()
+            self.seconds.append(time.perf_counter() - before)
+            if answer.status != 200:
+                raise RuntimeError(f"{query.name}: {answer.status} {gzip.decompress(body)[:200]!r}")
+            self._stop_asking.wait(PAUSE_SECONDS)
+        connection.close()
+
+
+def eight_clients(servers: Sequence[Server], chosen: Sequence[Query], seconds: float) -> str:
+    rows = []
+    for one in servers:
+        stop = threading.Event()
+        clients = [Client(one.port, number, chosen, stop) for number in range(CLIENTS)]
+        before = cpu_seconds(one.pid)
+        began = time.monotonic()
+        for client in clients:
+            client.start()
+        stop.wait(seconds)
+        stop.set()
+        for client in clients:
+            client.join()
+        elapsed = time.monotonic() - began
+        spent = [second for client in clients for second in client.seconds]
+        p50, p95 = percentiles(spent)
+        cpu = 1000 * (cpu_seconds(one.pid) - before) / len(spent)
+        rows.append([one.name, f"{len(spent) / elapsed:.1f}", f"{p50:.0f} / {p95:.0f}", f"{cpu:.1f}"])
+        print(f"{CLIENTS} clients, {one.name}: {rows[-1][1]} q/s, {p50:.0f}/{p95:.0f}", file=sys.stderr)
+    return table([f"{CLIENTS} clients", "queries/s", "p50 / p95, ms", "CPU per query, ms"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1_000)
+    parser.add_argument("--runs", type=int, default=15, help="times each query is asked")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long eight clients ask each engine")
+    parser.add_argument("--alone", action="store_true", help="only the embedded store")
+    parser.add_argument("--only", default="", help="names of the queries, separated by `;`")
+    given = parser.parse_args()
+    fleet = make_wide_fleet(given.nodes, time.time_ns() // 1_000_000)
+    chosen = queries(fleet.end_ms, given.runs)
+    asked = [one for one in chosen if not given.only or one.name in given.only.split(";")]
+    with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        fill_store(folder / OURS, fleet)
+        others = [one for one in ([] if given.alone else peers()) if one == PROMETHEUS]
+        servers = [stack.enter_context(server(one, folder / one)) for one in (OURS, *others)]
+        fill(servers, fleet)
+        print(machine(), f"{given.nodes} nodes, {fleet.samples // TICKS} series\n", flush=True)
+        print(one_client(servers, asked), "\n", flush=True)
+        if given.seconds:
+            dashboard = [one for one in chosen if one.name in DASHBOARD]
+            print(eight_clients(servers, dashboard, given.seconds), "\n", flush=True)
+        memory = [f"{one.name} {rss_bytes(one.pid) / MIB:.0f} MiB" for one in servers]
+        print("RSS afterwards:", ", ".join(memory), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,353 @@
+"""Label sets of many series as integers: one column per label name, one number per label pair.
+
+Operations on thousands of label sets (group, match, sort, drop a label) are array operations on the columns;
+text is read only for the pairs that occur. A `LabelColumns` is also a sequence of `Labels`. Number 0 means that
+the label is absent. Numbers of different `PairTable`s are not comparable: `unified` translates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.series import Labels
+
+Codes = NDArray[np.int32]
+Index = NDArray[np.intp]
+Pair = tuple[str, str]
+
+_MAX_DERIVED = 8
+"""Kept with the label sets they were derived from: a dashboard groups one selection in a few ways."""
+_MAX_ENCODED = 200_000
+"""Encoded pairs that a table keeps: about 100 bytes each."""
+_MAX_KEY = 1 << 62
+
+
+@dataclass(slots=True)
+class PairTable:
+    """Numbers label pairs. A number keeps its meaning; new pairs get negative numbers, which no store uses."""
+
+    numbers: dict[Pair, int] = field(default_factory=dict)
+    pairs: dict[int, Pair] = field(default_factory=dict)
+    base: PairTable | None = None
+    """Its numbers are valid here, too, unless this table has the pair itself."""
+    lowest: int = 0
+    """The lowest number here and in the base."""
+    encoded: dict[int, bytes] = field(default_factory=dict)
+
+    @staticmethod
+    def over(base: PairTable) -> PairTable:
+        return PairTable(base=base, lowest=base.lowest)
+
+    def number(self, pair: Pair) -> int:
+        """Return the pair's number; assign one if it is new."""
+        # The own pairs first: the base may have got the pair after this table did.
+        found = self.numbers.get(pair)
+        if found is None and self.base is not None:
+            found = self.base.find(pair)
+        if found is None:
+            self.lowest -= 1
+            found = self.numbers[pair] = self.lowest
+            self.pairs[found] = pair
+        return found
+
+    def find(self, pair: Pair) -> int | None:
+        found = self.numbers.get(pair)
+        return self.base.find(pair) if found is None and self.base is not None else found
+
+    def encoded_pairs(self, numbers: Iterable[int], encode: Callable[[Pair], bytes]) -> dict[int, bytes]:
+        """Return at least these pairs' encoded text, b"" for 0. A store's pairs are encoded once."""
+        root = self
+        while root.base is not None:
+            root = root.base
+        if len(root.encoded) > _MAX_ENCODED:
+            root.encoded = {}
+        known = root.encoded
+        if root is not self:
+            known = {number: known[number] for number in numbers if number in known}
+        known[0] = b""
+        for number in numbers:
+            if number not in known:
+                known[number] = encode(self.pair(number))
+        return known
+
+    def pair(self, number: int) -> Pair:
+        found = self.pairs.get(number)
+        if found is None and self.base is not None:
+            return self.base.pair(number)
+        return ("", "") if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Rows with equal label sets. Groups are numbered by first appearance."""
+
+    member: Index
+    """Group of each row."""
+    first: Index
+    """First row of each group."""
+
+
+class LabelColumns(Sequence[Labels]):
+    """See the module docstring. Never changes, so that queries can share one."""
+
+    def __init__(
+        self, table: PairTable, names: tuple[str, ...], codes: Codes, *, known_distinct: bool = False
+    ) -> None:
+        self.table = table
+        self.names = names
+        """Ascending."""
+        self.codes = codes
+        """One line per name, one column per label set."""
+        self._known_distinct = known_distinct
+        self._derived: dict[tuple[bool, frozenset[str]], LabelColumns] = {}
+        self._source: tuple[LabelColumns, Index] | None = None
+        self._encoded: list[bytes] | None = None
+
+    @staticmethod
+    def of(every: Sequence[Labels]) -> LabelColumns:
+        """Return the columns of label sets; the pairs of each are sorted by name."""
+        if isinstance(every, LabelColumns):
+            return every
+        table = PairTable()
+        names = tuple(sorted({pair[0] for labels in every for pair in labels}))
+        line = {name: number for number, name in enumerate(names)}
+        codes = np.zeros((len(names), len(every)), np.int32)
+        for row, labels in enumerate(every):
+            for pair in labels:
+                codes[line[pair[0]], row] = table.number(pair)
+        return LabelColumns(table, names, codes)
+
+    @staticmethod
+    def from_packed(table: PairTable, packed: Sequence[bytes]) -> LabelColumns:
+        """Return the columns of distinct label sets, each given as its pairs' numbers in 32 bits."""
+        lengths = np.fromiter((len(one) >> 2 for one in packed), np.int64, len(packed))
+        flat = np.frombuffer(b"".join(packed), "<i4")
+        used = np.flatnonzero(np.bincount(flat)) if len(flat) else np.empty(0, np.int64)
+        name_of = [table.pair(number)[0] for number in used.tolist()]
+        names = tuple(sorted(set(name_of)))
+        line = {name: number for number, name in enumerate(names)}
+        line_of = np.zeros(int(used[-1]) + 1 if len(used) else 1, np.intp)
+        line_of[used] = [line[name] for name in name_of]
+        codes = np.zeros((len(names), len(packed)), np.int32)
+        codes[line_of[flat], np.repeat(np.arange(len(packed)), lengths)] = flat
+        # A series that was removed meanwhile has no pairs.
+        return LabelColumns(table, names, codes, known_distinct=bool(lengths.all()))
+
+    def __len__(self) -> int:
+        return int(self.codes.shape[1])
+
+    @overload
+    def __getitem__(self, row: int) -> Labels: ...
+    @overload
+    def __getitem__(self, row: slice) -> LabelColumns: ...
+    def __getitem__(self, row: int | slice) -> Labels | LabelColumns:
+        if isinstance(row, slice):
+            return self._part(self.codes[:, row], np.arange(len(self))[row])
+        pair = self.table.pair
+        return tuple([pair(number) for number in self.codes[:, row].tolist() if number])
+
+    def __iter__(self) -> Iterator[Labels]:
+        if not self.names:
+            return iter([()] * len(self))
+        text = {number: self.table.pair(number) for number in self._used(self.codes)}
+        lines = [[text[number] for number in line] for line in self.codes.tolist()]
+        if 0 not in text:
+            return zip(*lines, strict=True)
+        absent = text[0]
+        return (tuple([pair for pair in row if pair is not absent]) for row in zip(*lines, strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"LabelColumns({list(self)!r})"
+
+    @staticmethod
+    def _used(codes: Codes) -> list[int]:
+        return sorted({*codes.ravel().tolist()})
+
+    def column(self, name: str) -> Codes:
+        """Return the numbers of one label."""
+        if name in self.names:
+            line: Codes = self.codes[self.names.index(name)]
+            return line
+        return np.zeros(len(self), np.int32)
+
+    def values(self, name: str) -> set[str]:
+        """Return the distinct values of one label, "" where it is absent."""
+        return {self.table.pair(number)[1] for number in np.unique(self.column(name)).tolist()}
+
+    def used_names(self) -> list[str]:
+        """Return the names of labels that any label set has."""
+        return [name for name, line in zip(self.names, self.codes, strict=True) if line.any()]
+
+    def take(self, rows: Index) -> LabelColumns:
+        """Return the label sets of these rows, each of which occurs at most once."""
+        return self._part(self.codes.take(rows, axis=1), rows)
+
+    def _part(self, codes: Codes, rows: Index) -> LabelColumns:
+        part = LabelColumns(self.table, self.names, codes, known_distinct=self._known_distinct)
+        part._source = self, rows
+        return part
+
+    def repeat(self, rows: Index) -> LabelColumns:
+        """As `take`; a row may occur several times."""
+        return LabelColumns(self.table, self.names, self.codes.take(rows, axis=1))
+
+    def keep(self, names: Collection[str]) -> LabelColumns:
+        return self._derive(True, frozenset(names))
+
+    def drop(self, names: Collection[str]) -> LabelColumns:
+        return self._derive(False, frozenset(names))
+
+    def _derive(self, keep: bool, names: frozenset[str]) -> LabelColumns:
+        chosen = [number for number, name in enumerate(self.names) if (name in names) is keep]
+        if len(chosen) == len(self.names):
+            return self
+        key = keep, names
+        found = self._derived.get(key)
+        if found is None:
+            kept = tuple([self.names[number] for number in chosen])
+            dropped = [line for number, line in enumerate(self.codes) if number not in chosen]
+            # A label that all label sets share does not distinguish them.
+            same = self._known_distinct and all(len(line) == 0 or (line == line[0]).all() for line in dropped)
+            found = LabelColumns(self.table, kept, self.codes[chosen], known_distinct=same)
+            while len(self._derived) >= _MAX_DERIVED:
+                self._derived.pop(next(iter(self._derived)), None)
+            self._derived[key] = found
+        return found
+
+    def with_column(self, name: str, numbers: Codes) -> LabelColumns:
+        """Set one label to pairs of this table; 0 removes it."""
+        at = sum(one < name for one in self.names)
+        after = at + (name in self.names)
+        codes = np.concatenate((self.codes[:at], numbers[None, :], self.codes[after:]))
+        names = (*self.names[:at], name, *self.names[after:])
+        return LabelColumns(self.table, names, codes, known_distinct=self._known_distinct and after == at)
+
+    @cached_property
+    def groups(self) -> RowGroups:
+        count = len(self)
+        key = np.zeros(count, np.int64)
+        size = 1
+        for line in self.codes:
+            low, high = (int(line.min()), int(line.max())) if count else (0, 0)
+            span = high - low + 1
+            if span == 1:
+                continue
+            if size * span > _MAX_KEY:
+                distinct, key = np.unique(key, return_inverse=True)
+                size = len(distinct)
+            key = key * span + (line - low)
+            size *= span
+        if size == 1:
+            return RowGroups(np.zeros(count, np.intp), np.zeros(min(count, 1), np.intp))
+        _, first, member = np.unique(key, return_index=True, return_inverse=True)
+        by_first = np.argsort(first)
+        number = np.empty(len(first), np.intp)
+        number[by_first] = np.arange(len(first))
+        return RowGroups(number[member], first[by_first])
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no two rows are equal."""
+        return self._known_distinct or len(self) < 2 or len(self.groups.first) == len(self)
+
+    @cached_property
+    def rank(self) -> Index:
+        """Position of each row in the order of the label sets as tuples."""
+        if self._source is not None and len(self) > 1 and "rank" in vars(self._source[0]):
+            source, rows = self._source
+            order = np.argsort(source.rank[rows], kind="stable")
+        elif self.names:
+            order = np.lexsort(self._sort_keys()[::-1])
+        else:
+            order = np.arange(len(self))
+        rank = np.empty(len(order), np.intp)
+        rank[order] = np.arange(len(order))
+        return rank
+
+    def _sort_keys(self) -> list[Index]:
+        """For each label the position of its value among all values of the label."""
+        keys: list[Index] = []
+        more = np.zeros(len(self), np.bool_)  # whether a later label is present
+        for line in self.codes[::-1]:
+            used, where = np.unique(line, return_inverse=True)
+            texts = [self.table.pair(number)[1] for number in used.tolist()]
+            place = np.empty(len(used), np.intp)
+            place[sorted(range(len(used)), key=texts.__getitem__)] = np.arange(1, len(used) + 1)
+            key = place[where]
+            absent = line == 0
+            # A label set that ends here comes first; one that goes on has a name that comes later.
+            key[absent] = np.where(more[absent], len(used) + 1, 0)
+            keys.append(key)
+            more |= ~absent
+        return keys[::-1]
+
+    def order(self) -> Index:
+        """Return the rows in the order of their label sets as tuples."""
+        order = np.empty(len(self), np.intp)
+        order[self.rank] = np.arange(len(self))
+        return order
+
+    def encoded(self, encode: Callable[[Pair], bytes]) -> list[bytes]:
+        """Return each label set as `{`, its encoded pairs with commas between them, and `}`. The first result
+        is kept, and later calls must pass the same function."""
+        if self._encoded is None:
+            source = self._source
+            if source is not None and (source[0]._encoded is not None or len(self) * 2 > len(source[0])):
+                every = source[0].encoded(encode)
+                self._encoded = [every[row] for row in source[1].tolist()]
+            else:
+                self._encoded = self._encode(encode)
+        return self._encoded
+
+    def _encode(self, encode: Callable[[Pair], bytes]) -> list[bytes]:
+        if not self.names:
+            return [b"{}"] * len(self)
+        text = self.table.encoded_pairs(self._used(self.codes), encode)
+        lines = [[text[number] for number in line] for line in self.codes.tolist()]
+        if self.codes.all():
+            return [b"{%b}" % b",".join(row) for row in zip(*lines, strict=True)]
+        return [b"{%b}" % b",".join(filter(None, row)) for row in zip(*lines, strict=True)]
+
+    def translated(self, table: PairTable) -> LabelColumns:
+        """Return the same label sets with the numbers of another table."""
+        used = self._used(self.codes)
+        number_of = np.array([table.number(self.table.pair(one)) if one else 0 for one in used], np.int32)
+        codes = number_of[np.searchsorted(np.array(used, np.int32), self.codes)] if used else self.codes
+        return LabelColumns(table, self.names, codes, known_distinct=self._known_distinct)
+
+
+def unified(left: LabelColumns, right: LabelColumns) -> tuple[LabelColumns, LabelColumns]:
+    """Return both with the numbers of one table."""
+    if left.table is right.table or not right.codes.size:
+        return left, LabelColumns(left.table, right.names, right.codes) if not right.codes.size else right
+    if not left.codes.size:
+        return LabelColumns(right.table, left.names, left.codes), right
+    table = PairTable.over(left.table)
+    renamed = LabelColumns(table, left.names, left.codes, known_distinct=left._known_distinct)
+    return renamed, right.translated(table)
+
+
+def concatenate(parts: Iterable[LabelColumns]) -> LabelColumns:
+    """Return the rows of all parts, one after the other."""
+    whole: LabelColumns | None = None
+    for part in parts:
+        if whole is None:
+            whole = part
+            continue
+        one, two = unified(whole, part)
+        names = tuple(sorted({*one.names, *two.names}))
+        lines = [np.concatenate((one.column(name), two.column(name))) for name in names]
+        codes = np.array(lines, np.int32) if lines else np.zeros((0, len(one) + len(two)), np.int32)
+        whole = LabelColumns(one.table, names, codes)
+    return LabelColumns.of([]) if whole is None else whole
