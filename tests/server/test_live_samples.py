@@ -12,7 +12,7 @@ from gpuscope.health.facts import Sample
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.families.native.table import GPU_UP, PROCESS_INFO
-from gpuscope.metrics.selection import Selection
+from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import Pid, Snapshot
 from gpuscope.server.live_metrics import LIVE_METRICS
 from gpuscope.server.live_samples import LiveSamples
@@ -84,7 +84,7 @@ def test_a_gpu_that_is_lost_a_second_later_has_no_old_numbers(
 
 def test_only_what_is_shown_is_built(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
     snapshot = fleet[1][0][0]
-    only = Selection(LIVE_METRICS)
+    only = MetricSelection(LIVE_METRICS)
     built = [family.name for b in (NativeBuilder(only), HostFamily(only)) for family in b.to_families(snapshot)]
     assert set(built) <= set(LIVE_METRICS)
     assert len(built) == len(set(built))
@@ -95,7 +95,7 @@ def test_one_metric_alone_is_as_among_all(
     fleet: tuple[list[Collector], list[list[Snapshot]]], name: str
 ) -> None:
     snapshot = fleet[1][0][0]
-    only = Selection([name])
+    only = MetricSelection([name])
     alone = [
         (family.name, {**dict(labels.pairs), "instance": snapshot.node}, value)
         for builder in (NativeBuilder(only), HostFamily(only))

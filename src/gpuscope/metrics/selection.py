@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Selection:
+class MetricSelection:
     """A set of metric names; without names it contains every name."""
 
     __slots__ = ("_names",)
@@ -25,4 +25,4 @@ class Selection:
         return self._names is None or any(name.startswith(prefix) for name in self._names)
 
 
-EVERY_METRIC = Selection()
+EVERY_METRIC = MetricSelection()

@@ -16,7 +16,7 @@ from gpuscope.metrics.families import Builder
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet
-from gpuscope.metrics.selection import Selection
+from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import Snapshot
 from gpuscope.server.live_metrics import LIVE_METRICS, NONZERO_METRICS, SLOW_METRICS
 
@@ -28,7 +28,7 @@ def snapshot_samples(snapshot: Snapshot) -> list[Sample]:
     """The samples of one snapshot that a judgement needs."""
     return [
         (family.name, {**dict(labels.pairs), "instance": snapshot.node}, value)
-        for family in NativeBuilder(Selection(LIVE_METRICS)).to_families(snapshot)
+        for family in NativeBuilder(MetricSelection(LIVE_METRICS)).to_families(snapshot)
         for labels, value in family.samples
     ]
 
@@ -90,5 +90,5 @@ class _Node:
 
 
 def _builders(names: Iterable[str]) -> tuple[Builder, ...]:
-    only = Selection(tuple(names))
+    only = MetricSelection(tuple(names))
     return NativeBuilder(only), HostFamily(only)

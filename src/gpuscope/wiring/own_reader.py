@@ -9,7 +9,7 @@ from gpuscope.collect.collector import Collector
 from gpuscope.health.facts import Sample
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.metrics.selection import Selection
+from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import Snapshot
 from gpuscope.server.fleet_judge import FleetJudge
 from gpuscope.wiring.live_readers import SHOWN_METRICS, Picture, to_picture
@@ -24,7 +24,7 @@ class OwnReader:
 
     def __init__(self, collector: Collector) -> None:
         self._threads = CollectorThreads(collector)
-        only = Selection(SHOWN_METRICS)
+        only = MetricSelection(SHOWN_METRICS)
         self._builders = (NativeBuilder(only), HostFamily(only))
         self._judge = FleetJudge()
         self._started = False

@@ -13,7 +13,7 @@ from typing import Final
 from gpuscope.metrics.families import FamilySpec
 from gpuscope.metrics.number_text import go_float
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
-from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.readings import ABSENT, HostReading, Maybe, Snapshot
 
 MAX_LABEL_SETS = 50_000
@@ -65,7 +65,7 @@ CpuKey = tuple[str, ...]  # (cpu, mode)
 
 
 class HostFamily:
-    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+    def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
         self._groups = {group for group in GROUPS if only.any_under(f"node_{group}_")}
         self._host: Maybe[HostReading] = ABSENT

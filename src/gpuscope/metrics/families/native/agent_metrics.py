@@ -21,12 +21,12 @@ from gpuscope.metrics.families.native.table import (
     SOURCE_UP,
 )
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample, label_texts
-from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.readings import ABSENT, Snapshot
 
 
 class AgentMetrics:
-    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+    def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:

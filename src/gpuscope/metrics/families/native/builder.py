@@ -11,7 +11,7 @@ from gpuscope.metrics.families.native.device_metrics import DeviceMetrics
 from gpuscope.metrics.families.native.owner_metrics import OwnerMetrics
 from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
 from gpuscope.metrics.sample import MetricFamily
-from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.readings import ABSENT, Snapshot
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class _SlurmPart:
     """Loads the metrics of Slurm when there is a cluster: the agents of compute nodes do without their code."""
 
-    def __init__(self, only: Selection) -> None:
+    def __init__(self, only: MetricSelection) -> None:
         self._only = only
         self._metrics: SlurmMetrics | None = None
 
@@ -36,7 +36,7 @@ class _SlurmPart:
 
 
 class NativeBuilder:
-    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+    def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._parts = (
             DeviceMetrics(only),
             ProcessMetrics(only),

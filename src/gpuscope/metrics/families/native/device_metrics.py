@@ -18,7 +18,7 @@ from gpuscope.metrics.families.native.table import (
     NativeMetric,
 )
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
-from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.readings import ABSENT, Counters, Device, Maybe, MigInstance, Snapshot, Uuid
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
@@ -30,7 +30,7 @@ class _Rows:
 
     __slots__ = ("read", "rows")
 
-    def __init__(self, rows: Iterable[NativeMetric], only: Selection) -> None:
+    def __init__(self, rows: Iterable[NativeMetric], only: MetricSelection) -> None:
         self.rows = tuple(row for row in rows if row.name in only)
         self.read: Callable[[object], tuple[Any, ...]] = _reader([row.reading for row in self.rows])
 
@@ -81,7 +81,7 @@ def _to_samples(row: NativeMetric, labels: LabelSet, value: Any) -> list[Pair]:
 class DeviceMetrics:
     """Converts devices to families; keeps each device's labels and samples between cycles."""
 
-    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+    def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
         self._gpu_rows = _Rows(GPU_METRICS, only)
         self._counter_rows = _Rows(COUNTER_METRICS, only)

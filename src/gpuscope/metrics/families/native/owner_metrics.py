@@ -20,7 +20,7 @@ from gpuscope.metrics.families.native.owner_table import (
     UNATTRIBUTED_METRICS,
 )
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
-from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.metrics.unit_processes import unit_names
 from gpuscope.readings import ABSENT, Allocation, OwnerKey, OwnerUse, Snapshot, Unattributed, Uuid, unit_uuid
 
@@ -31,7 +31,7 @@ _COUNTERS = frozenset(row.name for row in OWNER_METRICS if row.type == "counter"
 
 
 class OwnerMetrics:
-    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+    def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
         self._wanted = any(row.name in only for row in OWNERSHIP_METRICS)
         self._labels: dict[tuple[str, ...], LabelSet] = {}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from gpuscope.metrics.families.native.table import GPU_PROCESSES, PROCESS_INFO, PROCESS_LABELS, PROCESS_METRICS
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
-from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.metrics.unit_processes import REST, UnitProcesses, processes_by_unit, unit_names
 from gpuscope.readings import (
     ABSENT,
@@ -34,7 +34,7 @@ _SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "
 
 
 class ProcessMetrics:
-    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+    def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
         self._rows = [row for row in PROCESS_METRICS if row.name in only]
         self._labels: dict[tuple[object, ...], LabelSet] = {}

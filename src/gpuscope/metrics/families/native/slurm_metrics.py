@@ -15,7 +15,7 @@ from gpuscope.metrics.families.native.metric import LabelCache
 from gpuscope.metrics.families.native.slurm_job_series import held_gres, job_families
 from gpuscope.metrics.families.native.slurm_node_metrics import node_families
 from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
-from gpuscope.metrics.selection import EVERY_METRIC, Selection
+from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.metrics.slurm_counts import sum_jobs
 from gpuscope.readings import ABSENT, Maybe, Snapshot
 from gpuscope.readings.slurm import (
@@ -34,7 +34,7 @@ _EVENTS = ("submitted", "started", "completed", "canceled", "failed")
 
 
 class SlurmMetrics:
-    def __init__(self, only: Selection = EVERY_METRIC) -> None:
+    def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
         self._wanted = any(row.name in only for row in rows.SLURM_CLUSTER_METRICS)
         self._cache = LabelCache()
