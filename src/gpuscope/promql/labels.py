@@ -32,10 +32,6 @@ def drop(labels: Labels, names: Collection[str]) -> Labels:
     return tuple(pair for pair in labels if pair[0] not in names)
 
 
-def keep(labels: Labels, names: Collection[str]) -> Labels:
-    return tuple(pair for pair in labels if pair[0] in names)
-
-
 def assign(labels: Labels, name: str, value: str) -> Labels:
     """Set `name` to `value`; an empty value removes the label."""
     others = [pair for pair in labels if pair[0] != name]

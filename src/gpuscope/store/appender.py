@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpuscope.store.arrays import distinct
 from gpuscope.store.contents import Contents, StoredTargetState
-from gpuscope.store.head import Layout
+from gpuscope.store.head_parts import Layout
 from gpuscope.store.index import Index
 from gpuscope.store.late import INSERT_LATE, LateRow, add_late
 from gpuscope.store.lost_folder import FolderWatch

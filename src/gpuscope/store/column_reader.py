@@ -19,7 +19,7 @@ from gpuscope.store.contents import Contents, StoredTargetState
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, Samples, column_lines
 from gpuscope.store.reader import LoadAdmission, Reader
-from gpuscope.store.selections import Groups, HeadColumns, Selection
+from gpuscope.store.selections import Groups, HeadColumns, SeriesSelection
 from gpuscope.store.tick import Float64s, Int64s
 
 _Index = NDArray[np.intp]
@@ -56,7 +56,7 @@ class ColumnReader:
         self._reader = reader
         self._contents = contents
 
-    def latest(self, chosen: Selection, start: int, end: int) -> SeriesColumns:
+    def latest(self, chosen: SeriesSelection, start: int, end: int) -> SeriesColumns:
         """Return the newest sample in [start, end] of each series that has one."""
         if chosen.is_shared:
             return _from_samples(chosen, self._reader.latest(chosen.groups, start, end))
@@ -87,7 +87,7 @@ class ColumnReader:
             values[rows] = [some[-1] for _, some in others.values()]
         return _one_each(chosen, times, values)
 
-    def read(self, chosen: Selection, start: int, end: int, admit: Admit | None) -> SeriesColumns:
+    def read(self, chosen: SeriesSelection, start: int, end: int, admit: Admit | None) -> SeriesColumns:
         """Return the samples in [start, end] of each series that has some."""
         if chosen.is_shared:
             return _from_samples(chosen, self._reader.read(chosen.groups, start, end, admit))
@@ -109,7 +109,7 @@ class ColumnReader:
         others = self._reader.read(rest, start, end, admit) if rest else {}
         return _join(chosen, plain, others) if plain else _from_samples(chosen, others)
 
-    def rows_with_data(self, chosen: Selection, start: int, end: int) -> _Index:
+    def rows_with_data(self, chosen: SeriesSelection, start: int, end: int) -> _Index:
         """Return the rows of series in a head or block that overlaps [start, end]."""
         found: list[_Index] = [np.empty(0, np.intp)]
         rest: list[int] = []
@@ -125,7 +125,7 @@ class ColumnReader:
             ]
         return distinct(np.concatenate(found))
 
-    def _sources(self, chosen: Selection) -> list[_Source]:
+    def _sources(self, chosen: SeriesSelection) -> list[_Source]:
         get = self._contents.get
         with self._contents.lock:
             # Of a target that was just removed nothing is read.
@@ -142,7 +142,7 @@ def _owners(sources: list[_Source], rows: _Index) -> list[_Source]:
     return [sources[number] for number in distinct(np.searchsorted(ends, rows, side="right")).tolist()]
 
 
-def _missing(chosen: Selection, source: _Source, absent: _Index, start: int) -> Groups:
+def _missing(chosen: SeriesSelection, source: _Source, absent: _Index, start: int) -> Groups:
     """Return the target's series without a value that may have one in an earlier row or in a block."""
     first = source.first_row
     rows = absent[absent.searchsorted(first) : absent.searchsorted(first + source.series_count)]
@@ -151,7 +151,7 @@ def _missing(chosen: Selection, source: _Source, absent: _Index, start: int) -> 
     return {source.target: chosen.series[rows]} if len(rows) else {}
 
 
-def _one_each(chosen: Selection, times: Int64s, values: Float64s) -> SeriesColumns:
+def _one_each(chosen: SeriesSelection, times: Int64s, values: Float64s) -> SeriesColumns:
     labels = chosen.labels
     found = values.view(np.int64) != ABSENT_BITS
     if not found.all():
@@ -161,7 +161,7 @@ def _one_each(chosen: Selection, times: Int64s, values: Float64s) -> SeriesColum
     return SeriesColumns(labels, each[:-1], times, each, values, each[:-1])
 
 
-def _from_samples(chosen: Selection, found: dict[int, Samples]) -> SeriesColumns:
+def _from_samples(chosen: SeriesSelection, found: dict[int, Samples]) -> SeriesColumns:
     rows = chosen.rows_of(np.fromiter(found, np.int64, len(found)))
     labels = chosen.labels if _is_all(rows, len(chosen.series)) else chosen.labels.take(rows)
     return SeriesColumns.of([Series((), *samples) for samples in found.values()], labels)
@@ -171,7 +171,7 @@ def _is_all(rows: _Index, count: int) -> bool:
     return len(rows) == count and bool((rows == np.arange(count)).all())
 
 
-def _join(chosen: Selection, plain: list[_Rows], others: dict[int, Samples]) -> SeriesColumns:
+def _join(chosen: SeriesSelection, plain: list[_Rows], others: dict[int, Samples]) -> SeriesColumns:
     """Return rows of heads and samples read elsewhere, in the order of the selection."""
     axes = [one.times for one in plain]
     counts = [one.found.count for one in plain]

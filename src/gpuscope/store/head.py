@@ -9,10 +9,10 @@ replaces the head and never shortens it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpuscope.store.head_parts import Layout, Segment, SideList
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, HeadView
 from gpuscope.store.tick import Float64s, Int64s
 
@@ -24,48 +24,6 @@ _MAX_LAYOUTS = 8
 _BEFORE_ALL = -(1 << 63)
 
 
-@dataclass(slots=True)
-class Layout:
-    """The distinct series of a tick, with their columns and the id of their row in table `layout`."""
-
-    series: Int64s
-    columns: Int64s
-    whole: bool
-    """Whether the columns are 0, 1, 2, … in order."""
-    epoch: int
-    """The index epoch in which the series were last known to exist."""
-    row_id: int | None = None
-
-
-@dataclass(slots=True)
-class _Segment:
-    first: int
-    """Number of its first row."""
-    cells: Float64s
-    used: int = 0
-
-
-@dataclass(slots=True)
-class _Side:
-    times: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    series: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    values: Float64s = field(default_factory=lambda: np.empty(0, np.float64))
-
-    def add(self, used: int, times: Int64s, series: Int64s, values: Float64s) -> _Side:
-        need = used + len(times)
-        side = self
-        if need > len(self.times):
-            size = max(64, need, 2 * len(self.times))
-            side = _Side(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float64))
-            side.times[:used] = self.times[:used]
-            side.series[:used] = self.series[:used]
-            side.values[:used] = self.values[:used]
-        side.times[used:need] = times
-        side.series[used:need] = series
-        side.values[used:need] = values
-        return side
-
-
 class Head:
     """See the module docstring. `append_row` is the fast path; `insert` accepts samples in any order."""
 
@@ -73,10 +31,10 @@ class Head:
         # Ascending ids and their columns, in one attribute so that a reader never sees half an update.
         self._order = (np.empty(0, np.int64), np.empty(0, np.int64))
         self._times = np.empty(_MIN_ROWS, np.int64)
-        self._segments: list[_Segment] = []
+        self._segments: list[Segment] = []
         self._layouts: OrderedDict[bytes, Layout] = OrderedDict()
         self._latest_layout: Layout | None = None
-        self._side = _Side()
+        self._side = SideList()
         self._side_used = 0
         self._cells = 0
         self._ascending = True
@@ -165,7 +123,7 @@ class Head:
             for time, row in zip(times.tolist(), values, strict=True):
                 self.append_row(time, layout, row)
 
-    def _segment_with_room(self) -> _Segment:
+    def _segment_with_room(self) -> Segment:
         width = max(1, self.series_count)
         if self._segments:
             segment = self._segments[-1]
@@ -175,16 +133,16 @@ class Head:
         width += max(4, width // 16) if self._segments else 0
         limit = min(_MAX_ROWS, max(_MIN_ROWS, _SEGMENT_BYTES // (8 * width)))
         rows = min(limit, max(_MIN_ROWS, self.rows))
-        segment = _Segment(self.rows, np.empty((rows, width), np.float64))
+        segment = Segment(self.rows, np.empty((rows, width), np.float64))
         self._segments.append(segment)
         return segment
 
-    def _close(self, segment: _Segment) -> None:
+    def _close(self, segment: Segment) -> None:
         """Cut the unused rows off a segment that ends early; readers keep the old arrays."""
         if segment.used < len(segment.cells) // 2:
-            self._segments[-1] = _Segment(segment.first, segment.cells[: segment.used].copy(), segment.used)
+            self._segments[-1] = Segment(segment.first, segment.cells[: segment.used].copy(), segment.used)
 
-    def _finish_row(self, segment: _Segment, time: int, count: int) -> None:
+    def _finish_row(self, segment: Segment, time: int, count: int) -> None:
         self._make_room_for_times(1)
         self._times[self.rows] = time
         # Before the row becomes visible: a reader must not assume ascending rows when they no longer are.
@@ -241,7 +199,7 @@ class Head:
         filled = self.samples - self._side_used
         return self._cells + width <= 4 * (filled + count) + _FREE_ROWS * width
 
-    def _find_row(self, moment: int) -> tuple[_Segment, int] | None:
+    def _find_row(self, moment: int) -> tuple[Segment, int] | None:
         rows = np.flatnonzero(self._times[: self.rows] == moment)
         if not len(rows):
             return None
@@ -374,14 +332,14 @@ class Head:
             chosen = np.ascontiguousarray(cells[:, np.flatnonzero(alive[: cells.shape[1]])])
             rest._append_segment(times, chosen, int(np.count_nonzero(chosen.view(np.int64) != ABSENT_BITS)))
         if late.any():
-            rest._side = _Side(side_times[late], side_series[late], side_values[late])
+            rest._side = SideList(side_times[late], side_series[late], side_values[late])
             rest._side_used = int(np.count_nonzero(late))
             rest._extend_range(int(side_times[late].min()), int(side_times[late].max()), rest._side_used)
         return rest
 
     def _append_segment(self, times: Int64s, cells: Float64s, samples: int) -> None:
         """Append existing rows as a full segment."""
-        self._segments.append(_Segment(self.rows, cells, len(times)))
+        self._segments.append(Segment(self.rows, cells, len(times)))
         self._make_room_for_times(len(times))
         self._times[self.rows : self.rows + len(times)] = times
         self._ascending &= bool(times[0] > self._last_row and (times[1:] > times[:-1]).all())

@@ -15,7 +15,7 @@ from gpuscope.store.contents import Contents
 from gpuscope.store.head_view import Samples
 from gpuscope.store.index import Index
 from gpuscope.store.reader import Reader
-from gpuscope.store.selections import Selection, Selections
+from gpuscope.store.selections import Selections, SeriesSelection
 from gpuscope.store.tick import Int64s
 
 MAX_UNCHECKED_SERIES_MS = 100 * 3_600_000
@@ -91,7 +91,9 @@ class LabelQueries:
         labels = self._index.labels
         return [Series(labels(sid), times, values) for sid, (times, values) in found.items()]
 
-    def _rows_with_data(self, chosen: Selection, start_ms: int | None, end_ms: int | None) -> LabelColumns:
+    def _rows_with_data(
+        self, chosen: SeriesSelection, start_ms: int | None, end_ms: int | None
+    ) -> LabelColumns:
         """Return the label sets of the series; with a time range only of those in a head or block that
         overlaps it."""
         labels = chosen.labels
@@ -119,7 +121,7 @@ class LabelQueries:
             return LabelColumns.of(())
         if second is None:
             return self.series(first, start_ms, end_ms)
-        found = Selection(self._index, self._any(chain((first, second), every)))
+        found = SeriesSelection(self._index, self._any(chain((first, second), every)))
         return self._rows_with_data(found, start_ms, end_ms)
 
     def _any(self, selectors: Iterable[Sequence[Matcher]]) -> Int64s:

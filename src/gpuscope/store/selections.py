@@ -68,7 +68,7 @@ def _slice(numbers: Int64s) -> Int64s | slice:
     return slice(first, first + len(numbers)) if is_run else numbers
 
 
-class Selection:
+class SeriesSelection:
     """The series that satisfy some matchers, in rows: series of one target are neighbours. Queries share it."""
 
     def __init__(self, index: Index, series: Int64s) -> None:
@@ -114,11 +114,11 @@ class Selections:
         self._index = index
         self._lock = threading.Lock()
         self._epoch = -1
-        self._known: OrderedDict[tuple[Matcher, ...], tuple[int, Selection]] = OrderedDict()
+        self._known: OrderedDict[tuple[Matcher, ...], tuple[int, SeriesSelection]] = OrderedDict()
         """With the version of the index."""
         self._series = 0
 
-    def find(self, matchers: Sequence[Matcher]) -> Selection:
+    def find(self, matchers: Sequence[Matcher]) -> SeriesSelection:
         """Return the selected series. Callers share the result and must not change it."""
         key, version = tuple(matchers), self._index.version
         known = self._get(key)
@@ -127,16 +127,16 @@ class Selections:
         series = self._index.select(matchers)
         # Usually the new series of the index are others: labels and columns of this selection stay valid.
         is_same = known is not None and known[1].is_of(series)
-        found = known[1] if known is not None and is_same else Selection(self._index, series)
+        found = known[1] if known is not None and is_same else SeriesSelection(self._index, series)
         self._keep(key, version, found)
         return found
 
-    def known(self, matchers: Sequence[Matcher]) -> Selection | None:
+    def known(self, matchers: Sequence[Matcher]) -> SeriesSelection | None:
         """Return the cached result; None if there is none that is up to date."""
         known = self._get(tuple(matchers))
         return known[1] if known is not None and known[0] == self._index.version else None
 
-    def _get(self, key: tuple[Matcher, ...]) -> tuple[int, Selection] | None:
+    def _get(self, key: tuple[Matcher, ...]) -> tuple[int, SeriesSelection] | None:
         epoch = self._index.epoch
         with self._lock:
             if epoch != self._epoch:  # series were removed: labels of the selections hold their text
@@ -147,7 +147,7 @@ class Selections:
                 self._known.move_to_end(key)
             return found
 
-    def _keep(self, key: tuple[Matcher, ...], version: int, found: Selection) -> None:
+    def _keep(self, key: tuple[Matcher, ...], version: int, found: SeriesSelection) -> None:
         if sum(len(matcher.value) for matcher in key) > _MAX_KEY_CHARS:
             return
         with self._lock:

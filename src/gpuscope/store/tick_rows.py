@@ -10,7 +10,8 @@ import sqlite3
 
 import numpy as np
 
-from gpuscope.store.head import Head, Layout
+from gpuscope.store.head import Head
+from gpuscope.store.head_parts import Layout
 from gpuscope.store.schema import TICK_BITS
 from gpuscope.store.tick import Float64s, Int64s
 
