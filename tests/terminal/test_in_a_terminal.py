@@ -9,10 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests.fake_nvml.fixtures import driver
 from tests.goldens import check_golden
 from tests.terminal.fake_server import Answer, fake_server
 from tests.terminal.scene import fleet
+from tests.waiting import wait_for
 
 __all__ = ["driver"]
 
@@ -61,14 +62,14 @@ class Tmux:
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self._tmux("capture-pane", "-p").splitlines()]
 
-    def wait(self, condition: Callable[[str], object], tries: int = 600) -> list[str]:
+    def wait(self, condition: Callable[[str], object]) -> list[str]:
         """The screen once the condition holds for its text."""
-        for _ in range(tries):
+
+        def look() -> list[str] | None:
             lines = self.lines()
-            if condition("\n".join(lines)):
-                return lines
-            time.sleep(0.05)
-        pytest.fail("not shown:\n" + "\n".join(lines))
+            return lines if condition("\n".join(lines)) else None
+
+        return cast(list[str], wait_for(look, "the screen", lambda: "\n".join(self.lines())))
 
     def close(self) -> None:
         subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True, check=False)

@@ -6,9 +6,9 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -28,6 +28,7 @@ from tests.fake_nvml.driver import FakeDriver, Mig
 from tests.fake_nvml.fixtures import driver
 from tests.terminal.fake_server import Answer, fake_server
 from tests.terminal.scene import one_node
+from tests.waiting import wait_for
 
 __all__ = ["driver"]
 
@@ -59,15 +60,15 @@ def agent(driver: FakeDriver) -> Iterator[str]:
 
 def first_picture(reader: AgentReader) -> Picture:
     """An agent answers 503 before its first cycle."""
-    for _ in range(400):
+
+    def look() -> Picture | None:
         try:
             picture = reader.read()
         except GpuscopeError:
-            picture = {"gpus": []}
-        if any("busy" in gpu for gpu in picture["gpus"]) and picture["links"]:
-            return picture
-        time.sleep(0.05)
-    pytest.fail("no numbers")
+            return None
+        return picture if any("busy" in gpu for gpu in picture["gpus"]) and picture["links"] else None
+
+    return cast(Picture, wait_for(look, "the first numbers"))
 
 
 def test_an_agent_gives_what_a_server_would(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
