@@ -22,7 +22,7 @@ ORDER = (
 )  # fmt: skip
 LEAVES = (
     "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
-    "anchored_regex", "atomic_write", "command_runner", "episode_log", "label_columns", "series",
+    "anchored_regex", "atomic_write", "command_runner", "episode_log", "go_quote", "label_columns", "series",
     "series_columns", "source_plan", "worker", "yaml_file", "yaml_mistakes",
 )  # fmt: skip
 # These import nothing of ours: everything else rests on them.

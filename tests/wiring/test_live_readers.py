@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -67,9 +68,7 @@ def first_picture(reader: AgentReader) -> Picture:
             return None
         return picture if any("busy" in gpu for gpu in picture["gpus"]) and picture["links"] else None
 
-    picture = wait_for(look, "numbers of the agent")
-    assert picture is not None
-    return picture
+    return cast(Picture, wait_for(look, "the first numbers"))
 
 
 def test_an_agent_gives_what_a_server_would(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:

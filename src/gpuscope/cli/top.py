@@ -85,9 +85,10 @@ def _run_app(args: argparse.Namespace, settings: Settings, source: _Source) -> i
             app.post_message(TopApp.FailedReading(str(error)))
 
     def start() -> None:
-        # A window that is closed, or `kill`, must leave the terminal as it was.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, app.exit, 128 + number, 128 + number)
+        loop = asyncio.get_running_loop()
+        # `kill` must leave the terminal as it was. After a hangup there is none, and textual would wait for it.
+        loop.add_signal_handler(signal.SIGTERM, app.exit, 128 + signal.SIGTERM, 128 + signal.SIGTERM)
+        loop.add_signal_handler(signal.SIGHUP, os._exit, 128 + signal.SIGHUP)
         poll.start()
 
     app = TopApp(

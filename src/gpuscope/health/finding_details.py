@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.go_quote import quote
 from gpuscope.health.check import Check, Subject
 from gpuscope.health.facts import GpuFacts
 from gpuscope.health.finding import Argument
@@ -20,7 +21,6 @@ from gpuscope.health.xids import (
     XidClass,
     explain_xid,
 )
-from gpuscope.promql.labels import quote
 from gpuscope.readings import ABSENT, Maybe
 
 XID_TIMES: Final = "gpuscope_gpu_xid_last_timestamp_seconds"

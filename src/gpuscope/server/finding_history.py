@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from gpuscope.go_quote import quote
 from gpuscope.health.check import Subject
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.facts import ProcessFacts
@@ -19,7 +20,6 @@ from gpuscope.health.finding_details import one_of
 from gpuscope.health.finding_owners import main_owner
 from gpuscope.health.idle_times import ProcessKey
 from gpuscope.health.thresholds import WORKING_RATIO
-from gpuscope.promql.labels import quote
 from gpuscope.server.gone_history import Ask
 
 MAX_UUIDS_PER_QUERY: Final = 100

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.go_quote import quote
 from gpuscope.health.facts import Sample
 from gpuscope.health.finding_details import one_of
-from gpuscope.promql.labels import quote
 
 DAY_SECONDS: Final = 86400.0
 SNAPSHOT_METRIC: Final = "gpuscope_agent_snapshot_timestamp_seconds"
