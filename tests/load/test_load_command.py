@@ -121,7 +121,8 @@ def test_a_gpu_that_fails_is_named_and_the_exit_code_is_1(
     assert "Traceback" not in done.stderr
 
 
-def test_a_signal_ends_it_at_once_and_leaves_nothing(cuda: FakeCuda) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_at_once_and_leaves_nothing(cuda: FakeCuda, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "gpuscope", "load", "--duration", "600", "--gpus", "0"]
     with subprocess.Popen(
         command, env={**os.environ, **cuda.env}, stdout=subprocess.PIPE, text=True
@@ -129,7 +130,7 @@ def test_a_signal_ends_it_at_once_and_leaves_nothing(cuda: FakeCuda) -> None:
         assert running.stdout is not None
         while "FLOP/s" not in running.stdout.readline():
             pass
-        running.send_signal(signal.SIGTERM)
+        running.send_signal(number)
         running.stdout.read()
         assert running.wait() == 130
     assert cuda.leaks() == []

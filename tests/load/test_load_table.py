@@ -1,0 +1,84 @@
+"""What the command prints, from fixed readings: the lines of a second, the comparison, the JSON document."""
+
+from __future__ import annotations
+
+import json
+
+from gpuscope.load.comparison import LoadedGpu
+from gpuscope.load.duty_cycle import Progress
+from gpuscope.load.kinds import KINDS
+from gpuscope.load.load_table import agrees, comparison_lines, header, second_line, to_json
+from gpuscope.readings import ABSENT, Device, Uuid
+
+TENSOR = KINDS["tensor"]
+SECONDS = range(1, 11)
+
+
+def device(**more: object) -> Device:
+    values: dict[str, object] = {
+        "utilization_ratio": 0.61,
+        "sm_active_ratio": 0.6,
+        "graphics_engine_active_ratio": 0.6,
+        "tensor_active_ratio": 0.47,
+        "dram_active_ratio": 0.01,
+        "power_watts": 431.6,
+        "clock_hertz": {"sm": 1.98e9},
+        "temperature_celsius": {"gpu": 61.0},
+        "throttle_reasons": 0x004 | 0x001,
+    }
+    return Device(uuid=Uuid("GPU-0"), index=0, **(values | more))  # type: ignore[arg-type]
+
+
+def gpu(reading: Device, error: str = "") -> LoadedGpu:
+    loaded = LoadedGpu("0", "GPU-0", "NVIDIA H100", error=error)
+    loaded.progress = [Progress(float(s), 3.0e14 * s, 0.6 * s) for s in SECONDS]
+    loaded.samples = [(float(s), reading) for s in SECONDS]
+    return loaded
+
+
+def test_the_lines() -> None:
+    loaded = gpu(device())
+    assert [header(), second_line(10.0, loaded, TENSOR, device()), second_line(11.0, loaded, TENSOR, None)] == [
+        "    s    GPU       achieved   util     SM  tensor   DRAM      W    MHz   °C",
+        "   10      0    300 TFLOP/s    61%    60%     47%     1%    432   1980   61  sw_power_cap",
+        "   11      0    300 TFLOP/s      –      –       –      –      –      –    –",
+    ]
+
+
+def test_the_comparison() -> None:
+    assert list(comparison_lines([gpu(device())], TENSOR)) == [
+        "GPU 0: 300 TFLOP/s, busy 60% of the time",
+        "  utilization_ratio              expected       60%  seen   61%  agrees",
+        "  sm_active_ratio                expected   54%–60%  seen   60%  agrees",
+        "  graphics_engine_active_ratio   expected   54%–60%  seen   60%  agrees",
+        "  dram_active_ratio              expected     0%–6%  seen    1%  agrees",
+        "  tensor_active_ratio            expected    9%–60%  seen   47%  agrees",
+        "  fp64_active_ratio              expected     0%–6%  seen     –  not reported",
+    ]
+
+
+def test_a_disagreement_and_a_failure() -> None:
+    idle = gpu(device(tensor_active_ratio=0.0, fp64_active_ratio=0.4))
+    assert [line.split()[-1] for line in comparison_lines([idle], TENSOR)][-2:] == ["disagrees", "disagrees"]
+    assert not agrees([idle], TENSOR)
+    failed = gpu(device(), error="CUDA_ERROR_LAUNCH_FAILED")
+    assert list(comparison_lines([failed], TENSOR))[1] == "  failed: CUDA_ERROR_LAUNCH_FAILED"
+    assert not agrees([failed], TENSOR)
+
+
+def test_the_document() -> None:
+    document = json.loads(json.dumps(to_json([gpu(device())], TENSOR)))
+    (loaded,) = document.pop("gpus")
+    assert document == {"kind": "tensor", "unit": "FLOP/s", "agrees": True}
+    metrics = loaded.pop("metrics")
+    assert loaded == {"gpu": "0", "uuid": "GPU-0", "model": "NVIDIA H100", "rate": 3.0e14, "busy_ratio": 0.6}
+    assert [row["metric"] for row in metrics] == ["utilization_ratio", *TENSOR.expected]
+    assert metrics[-1] == {"metric": "fp64_active_ratio", "expected": [0.0, 0.06], "verdict": "not reported"}
+
+
+def test_a_card_that_reports_only_utilisation_is_compared_by_that() -> None:
+    old = Device(uuid=Uuid("GPU-0"), index=0, utilization_ratio=0.6)
+    loaded = gpu(old)
+    loaded.model = ABSENT
+    assert agrees([loaded], TENSOR)
+    assert "model" not in to_json([loaded], TENSOR)["gpus"][0]
