@@ -45,7 +45,9 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     from gpuscope.render.prometheus import GPU_JOBS
 
     parser.add_argument("--nodes", metavar="A,B,C", required=True, help="hosts with GPUs")
-    parser.add_argument("--slurm", metavar="HOST", default="", help="host of the Slurm exporter")
+    parser.add_argument(
+        "--slurm", dest="slurm_host", metavar="HOST", default="", help="host of the Slurm exporter"
+    )
     parser.add_argument(
         "--gpu-job", choices=GPU_JOBS, default=GPU_JOBS[0], help=f"job name of the GPU metrics ({GPU_JOBS[0]})"
     )
@@ -86,7 +88,7 @@ def _run_prometheus(args: argparse.Namespace) -> int:
 
     plan = ScrapePlan(
         nodes=parse_host_names(args.nodes, "--nodes"),
-        slurm_host=check_host_name(args.slurm, "--slurm") if args.slurm else "",
+        slurm_host=check_host_name(args.slurm_host, "--slurm") if args.slurm_host else "",
         gpu_job=args.gpu_job,
         has_node_exporter=not args.no_node_exporter,
         alertmanager_host=check_host_name(args.alertmanager, "--alertmanager") if args.alertmanager else "",
@@ -192,7 +194,11 @@ def _add_compose(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--nodes", metavar="A,B,C", default="", help="profile master: hosts with GPUs")
     parser.add_argument(
-        "--slurm", metavar="HOST", default="", help="profile master: host of the Slurm exporter"
+        "--slurm",
+        dest="slurm_host",
+        metavar="HOST",
+        default="",
+        help="profile master: host of the Slurm exporter",
     )
     parser.add_argument(
         "--instance", metavar="NAME", default="", help="name of this server in labels (default: the host name)"
@@ -216,7 +222,7 @@ def _run_compose(args: argparse.Namespace) -> int:
     here = check_host_name(args.instance or socket.gethostname(), "--instance")
     plan = ComposePlan(
         nodes=parse_host_names(args.nodes, "--nodes") if args.nodes else (here,),
-        slurm_host=check_host_name(args.slurm, "--slurm") if args.slurm else "",
+        slurm_host=check_host_name(args.slurm_host, "--slurm") if args.slurm_host else "",
         instance=here,
         gpu_access=args.gpu_access,
         gpu_count=_parse_gpu_count(args.gpu_count) if args.gpu_count else max(1, count_gpu_devices()),
