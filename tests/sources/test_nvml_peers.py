@@ -18,6 +18,7 @@ from gpuscope.sources.nvml.clocks import Clocks
 from gpuscope.sources.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
+from tests.installed import require
 from tests.sources.nvml_rig import ALL, FAST, Rig
 
 __all__ = ["driver"]
@@ -57,7 +58,7 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
 
 
 def nvitop(driver: FakeDriver) -> list[dict[str, Any]]:
-    pytest.importorskip("nvitop")
+    require("nvitop")
     done = subprocess.run(
         [sys.executable, "-c", NVITOP],
         env={**os.environ, **driver.env},

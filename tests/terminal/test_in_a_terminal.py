@@ -19,6 +19,7 @@ import pytest
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.goldens import check_golden
+from tests.installed import require
 from tests.terminal.fake_server import Answer, fake_server
 from tests.terminal.scene import fleet
 from tests.waiting import wait_for
@@ -191,8 +192,8 @@ GPUSTAT = "import gpustat, json; print(json.dumps(gpustat.new_query().jsonify(),
 
 
 def test_gpustat_and_nvitop_show_the_same_numbers(driver: FakeDriver) -> None:
-    pytest.importorskip("gpustat")
-    pytest.importorskip("nvitop")
+    require("gpustat")
+    require("nvitop")
     set_scene(driver)
     driver.processes(1, [Process(os.getpid(), memory=3 << 30, share=0.5)])
     env = {**os.environ, **driver.env, "COLUMNS": "200", "NO_COLOR": "1"}
