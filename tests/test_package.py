@@ -162,14 +162,15 @@ def test_uvx_runs_a_wheel(packages: Path, tools: Path, tmp_path: Path) -> None:
         "UV_CACHE_DIR": str(tmp_path / "cache"),
         "UV_PYTHON": sys.executable,
         "UV_PYTHON_DOWNLOADS": "never",
-        "UV_DEFAULT_INDEX": index_url(),
+        **configured_index(),
     }
     command = (tools / "uvx", "--constraints", CONSTRAINTS, "--from", wheel, "gpuscope", "--version")
     assert run(*command, **environment).strip() == f"gpuscope {__version__}"
 
 
-def index_url() -> str:
-    """pip's index: uv does not read pip's configuration."""
+def configured_index() -> dict[str, str]:
+    """pip's index for uv, which does not read pip's configuration; nothing if pip has its default."""
     asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    return os.environ.get("PIP_INDEX_URL") or found or "https://pypi.org/simple"
+    url = os.environ.get("PIP_INDEX_URL") or found
+    return {"UV_DEFAULT_INDEX": url} if url else {}
