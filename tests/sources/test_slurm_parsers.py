@@ -6,7 +6,7 @@ import contextlib
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
@@ -158,6 +158,7 @@ def test_durations_read_back(days: int, hours: int, minutes: int, seconds: int) 
 
 
 @given(any_text)
+@example("+")
 def test_no_value_fails_on_any_text(text: str) -> None:
     for parse in (parse_time, parse_duration_text, parse_mebibytes, parse_number, count_array_tasks):
         parse(text)

@@ -104,7 +104,7 @@ def parse_node_state(long_state: str, complete_state: str = "") -> tuple[str, fr
     """
     text = (complete_state or long_state).strip().lower()
     if "+" in text:
-        base, *flags = (part for part in text.split("+") if part)
+        base, *flags = [part for part in text.split("+") if part] or [text]  # "+" alone is its own state
         return base, frozenset(flags)
     found = set()
     while text and text[-1] in _SUFFIXES:
