@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.promql import Engine
-from gpuscope.reports.counter_growth import counter_growth, quoted
+from gpuscope.reports.counter_growth import counter_growth
 from gpuscope.series import Labels, Matcher, MatchOp, Series
 
 STEP_MS = 15_000
@@ -115,4 +115,3 @@ def test_hostile_names_are_quoted() -> None:
     name = 'a"b\\c\nd'
     values = [float(n % 50) for n in range(POINTS)]  # resets, so that the series is read by its own labels
     assert growth([counter(values, name)], 3600) == {name: pytest.approx(truth(values, POINTS - 240))}
-    assert quoted('a"b\\c\nd') == r'"a\"b\\c\nd"'

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--simulate",
         action="store_true",
-        help="load simulated GPUs of the demo at --server, on its first --node",
+        help="load simulated GPUs of the demo at --server; --node selects the node (the first)",
     )
     add_server_arguments(parser)
     parser.add_argument("-t", metavar="1004", type=int, help="DCGM profiling field, as dcgmproftester's -t")

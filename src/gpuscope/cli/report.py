@@ -90,4 +90,4 @@ def _ago(text: str, flag: str) -> int:
     try:
         return int(parse_positive_duration(text) * 1000)
     except ValueError as error:
-        raise UsageError(f"{flag}: {text!r} is {error}") from None
+        raise UsageError(f"{flag}: {text!r} is {error}; for example 7d or 12h") from None

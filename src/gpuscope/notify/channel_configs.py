@@ -178,7 +178,7 @@ class NtfyConfig:
     url: SecretText
     """The server, without the topic."""
     topic: SecretText
-    """Whoever knows it can read along."""
+    """A secret: anyone who knows the topic can read its messages."""
     token: SecretText = NO_SECRET
     username: str = ""
     password: SecretText = NO_SECRET

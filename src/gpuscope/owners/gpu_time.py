@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gpuscope.owners.gpu_units import GpuUnit, GpuUnits, Holding
-from gpuscope.readings import ABSENT, Device, GpuTime, Maybe, OwnerKey, UnitTime, Uuid
+from gpuscope.owners.gpu_units import GpuUnit, GpuUnits, Holding, minus
+from gpuscope.readings import ABSENT, Device, GpuTime, OwnerKey, UnitTime, Uuid
 
 DEFAULT_COMPUTE_SLICES: Final = 7
 COMPUTE_SLICES: Final = (
@@ -115,13 +115,9 @@ def _without(total: Holding, owned: Iterable[Holding]) -> Holding:
     rest = Holding(total.processes, total.memory_bytes, total.sm_ratio)
     for one in owned:
         rest.processes -= one.processes
-        rest.memory_bytes = _minus(rest.memory_bytes, one.memory_bytes)
-        rest.sm_ratio = _minus(rest.sm_ratio, one.sm_ratio)
+        rest.memory_bytes = minus(rest.memory_bytes, one.memory_bytes)
+        rest.sm_ratio = minus(rest.sm_ratio, one.sm_ratio)
     return rest
-
-
-def _minus(whole: Maybe[float], part: Maybe[float]) -> Maybe[float]:
-    return whole if whole is ABSENT or part is ABSENT else max(0.0, whole - part)
 
 
 def _shares(owners: Mapping[OwnerKey, Holding], others: Holding) -> dict[OwnerKey, float]:

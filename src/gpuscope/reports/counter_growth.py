@@ -8,7 +8,6 @@ is read in fine steps.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.go_quote import quote
 from gpuscope.promql.frame import Floats
 from gpuscope.promql.result import Matrix
 from gpuscope.series import Labels
@@ -126,12 +126,7 @@ class _Refiner:
 
 
 def _matchers(labels: Labels) -> str:
-    return ",".join(f"{name}={quoted(value)}" for name, value in labels if name != "__name__")
-
-
-def quoted(text: str) -> str:
-    """A PromQL string literal."""
-    return '"' + re.sub(r'[\\"\n]', lambda found: {"\\": r"\\", '"': r"\"", "\n": r"\n"}[found[0]], text) + '"'
+    return ",".join(f"{name}={quote(value)}" for name, value in labels if name != "__name__")
 
 
 def _key(labels: Labels) -> Labels:

@@ -124,8 +124,10 @@ def who_text(row: GpuRow) -> str:
     holders = ", ".join(dict.fromkeys((*row.users, *row.places, *row.allocated_to)))
     if not holders and row.processes:
         holders = f"{row.processes} processes" if row.processes > 1 else "1 process"
-    told = row.why or (row.state if STATE_ORDER.get(row.state, 99) < STATE_ORDER["held"] else "")
-    return ": ".join(filter(None, (told, holders)))
+    reason = row.why or (row.state if STATE_ORDER.get(row.state, 99) < STATE_ORDER["held"] else "")
+    if row.state == "gone":  # the note above the table has the error, once for the node
+        reason = row.state
+    return ": ".join(filter(None, (reason, holders)))
 
 
 def process_columns(*, several_nodes: bool, now: float) -> tuple[Column[ProcessRow], ...]:
@@ -194,7 +196,7 @@ def note_lines(view: FleetView) -> list[Line]:
         if node.gone_since is not None:
             why = f": {node.gone_why}" if node.gone_why else ""
             since = duration_text(view.now - node.gone_since)
-            lines.append([Span(f"{node.name} is gone since {since}{why}", Style.RED)])
+            lines.append([Span(f"{node.name} has been gone for {since}{why}", Style.RED)])
         elif node.stale:
             lines.append([Span(f"{node.name} sends no fresh numbers", Style.MAGENTA)])
         listed = sum(row.node == node.name and not row.parent for row in view.gpus)
