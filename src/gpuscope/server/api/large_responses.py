@@ -1,7 +1,7 @@
-"""Large answers: encoded piece by piece in the query threads, as fast as the client reads them.
+"""Large responses: encoded piece by piece in the query threads, as fast as the client reads them.
 
-Between pieces an answer holds no thread, so slow clients do not block other queries. But its result stays in
-memory: the number of large answers is limited, and each ends with the time limit of its query.
+Between pieces a response holds no thread, so slow clients do not block other queries. But its result stays in
+memory: the number of large responses is limited, and each ends with the time limit of its query.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ RETRY_SECONDS = "5"
 
 
 @dataclass(slots=True)
-class LargeAnswers:
+class LargeResponses:
     """Belongs to the event loop."""
 
-    max_answers: int
+    max_responses: int
     sending: int = 0
 
     def respond(self, body: LargeBody, kind: str, workers: ThreadPoolExecutor) -> Response:
-        if self.sending >= self.max_answers:
+        if self.sending >= self.max_responses:
             body.budget.close()
-            LIMITS_REACHED.count("query_max_large_answers")
+            LIMITS_REACHED.count("query_max_large_responses")
             refusal = error_answer(
                 "unavailable",
-                f"{self.max_answers} large answers are being sent (query_max_large_answers); try again",
+                f"{self.max_responses} large responses are being sent (query_max_large_responses); try again",
             )
             refusal.status, refusal.headers = 503, (("retry-after", RETRY_SECONDS),)
             return refusal
-        answer = _LargeAnswer(self, body, workers)
+        large = _LargeResponse(self, body, workers)
         response = body.answer(kind)
-        response.pieces, response.close = answer.pieces(), answer.close
+        response.pieces, response.close = large.pieces(), large.close
         return response
 
 
-class _LargeAnswer:
-    def __init__(self, answers: LargeAnswers, body: LargeBody, workers: ThreadPoolExecutor) -> None:
-        self._answers = answers
+class _LargeResponse:
+    def __init__(self, running: LargeResponses, body: LargeBody, workers: ThreadPoolExecutor) -> None:
+        self._running = running
         self._rest: Iterator[bytes] | None = body.pieces
         self._budget = body.budget
         self._workers = workers
-        self._answers.sending += 1
+        self._running.sending += 1
         # A client that reads a byte a minute never requests the next piece: a timer frees the result.
         left, loop = body.budget.seconds_left(), asyncio.get_running_loop()
         self._timer = None if left is None else loop.call_later(left, self._release)
@@ -64,7 +64,7 @@ class _LargeAnswer:
             if piece is None:
                 return
             yield piece
-        raise ResponseAborted("query timed out in sending the answer")
+        raise ResponseAborted("query timed out in sending the response")
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -75,4 +75,4 @@ class _LargeAnswer:
         if self._rest is not None:
             self._rest = None
             self._budget.close()
-            self._answers.sending -= 1
+            self._running.sending -= 1

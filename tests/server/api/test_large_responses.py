@@ -134,23 +134,23 @@ def unread(port: int) -> socket.socket:
 
 
 def _sending(api: EmbeddedApi) -> int:
-    return 0 if api._large is None else api._large.sending
+    return 0 if api.large_responses is None else api.large_responses.sending
 
 
-def test_more_large_answers_than_allowed_are_refused_and_small_ones_are_not(engine: Engine) -> None:
-    before = LIMITS_REACHED.counts()["query_max_large_answers"]
-    with api_over(engine, query_max_large_answers=2, query_max_concurrency=2) as (api, port):
+def test_more_large_responses_than_allowed_are_refused_and_small_ones_are_not(engine: Engine) -> None:
+    before = LIMITS_REACHED.counts()["query_max_large_responses"]
+    with api_over(engine, query_max_large_responses=2, query_max_concurrency=2) as (api, port):
         clients = [unread(port) for _ in range(2)]
         wait_for("both to be on their way", lambda: _sending(api) == 2)
         refused, body = ask(port, LARGE)
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-        assert "query_max_large_answers" in json.loads(body)["error"]
+        assert "query_max_large_responses" in json.loads(body)["error"]
         assert ask(port, "sum(x)")[0].status == 200, "no thread is held by those that wait for their clients"
         for client in clients:
             client.close()
         wait_for("the results to be given up", lambda: _sending(api) == 0)
         assert ask(port, LARGE)[0].status == 200
-    assert LIMITS_REACHED.counts()["query_max_large_answers"] == before + 1
+    assert LIMITS_REACHED.counts()["query_max_large_responses"] == before + 1
 
 
 def test_a_query_that_waits_for_a_thread_is_counted(engine: Engine) -> None:
@@ -193,13 +193,13 @@ def test_a_client_that_does_not_read_holds_the_result_no_longer_than_a_query_may
 
 def test_a_client_that_leaves_ends_the_encoding(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    real = encode._long_series
+    real = encode.encode_long_series
 
     def noted(*args: Any) -> Iterator[bytes]:
         made.append(threading.current_thread().name)
         return real(*args)
 
-    monkeypatch.setattr(encode, "_long_series", noted)
+    monkeypatch.setattr(encode, "encode_long_series", noted)
     with api_over(engine) as (api, port):
         with unread(port):
             wait_for("the answer to be on its way", lambda: _sending(api) == 1)
